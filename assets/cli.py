@@ -508,26 +508,40 @@ def trace(
         bool, typer.Option("--lineage", help="what it was made from, and what was made from it")
     ] = False,
     training: Annotated[str, typer.Option(help="of --step: another training than base_model")] = "",
+    text: Annotated[str, typer.Option(help="which parts of this text it was trained on, word for word")] = "",
+    least: Annotated[int, typer.Option(help="of --text: the fewest tokens of a part", min=1)] = 8,
+    html: Annotated[Path | None, typer.Option(help="of --text: write a page that shows the parts")] = None,
     texts: Annotated[bool, typer.Option("--texts", help="of --step: the text of the tokens")] = False,
-    shown: Annotated[int, typer.Option(help="of --domain: hosts and pages that are named", min=0)] = 10,
+    shown: Annotated[
+        int | None, typer.Option(help="hosts and pages that are named; 10 of --domain, 3 of each part of --text", min=0)
+    ] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Say which pages a step was trained on, what became of a page or domain and which models saw it, or what a model
-    was made from. Exit code 2 if there is no such model, step, page or domain."""
+    """Say which pages a step was trained on, what became of a page or domain and which models saw it, which parts of a
+    text stand in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
+    domain."""
     from assets.trace import answer
     from assets.trace_lines import lines_of
+    from assets.trace_page import page_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    questions = {"step": step, "url": url, "domain": domain, "document": document, "lineage": lineage}
+    questions = {"step": step, "url": url, "domain": domain, "document": document, "text": text, "lineage": lineage}
     asked = {name: value for name, value in questions.items() if value is not None and value not in ("", False)}
     if len(asked) != 1:
-        raise DataError(f"trace: give one of --step, --url, --domain, --document and --lineage, not {len(asked)}")
+        raise DataError(
+            f"trace: give one of --step, --url, --domain, --document, --text and --lineage, not {len(asked)}"
+        )
     root = root.resolve()
     tracking = Tracking(load_profile(profile).tracking_uri, root)
-    told = answer(model, asked, root=root, tracking=tracking, training=training, texts=texts, shown=shown)
+    if html is not None and not text:
+        raise DataError("trace: --html shows the answer to --text; give a text")
+    shown = shown if shown is not None else 3 if text else 10
+    told = answer(model, asked, root=root, tracking=tracking, training=training, texts=texts, shown=shown, least=least)
+    if html is not None:
+        html.write_text(page_of(told), "utf-8")
     print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
 
 
@@ -537,12 +551,24 @@ def chat(
     root: RootOption = DEFAULT_ROOT,
     asset: Annotated[str, typer.Option(help="a model with a chat template; empty: the last model")] = "",
     prompt: Annotated[str, typer.Option(help="ask once instead of in a loop")] = "",
+    traced: Annotated[
+        bool, typer.Option("--trace", help="say after each answer which parts of it the model was trained on")
+    ] = False,
+    profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
     """Talk to a recipe's model, the last of its chain if none is named."""
     made = _made(recipe, root, asset)
     arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
     arguments += ["--prompt", prompt] if prompt else []
+    if traced:
+        from assets.trace import traced_answers
+        from resources.profile import load_profile
+        from resources.tracking.reports import Tracking
+
+        tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+        model = f"{made.record['asset']}/{made.fingerprint}"
+        raise typer.Exit(traced_answers(arguments, model, root=root.resolve(), tracking=tracking, json_=json_))
     raise typer.Exit(subprocess.run([*arguments, *(["--json"] if json_ else [])], check=False).returncode)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from assets.chain import CHAIN, GROUPS
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.status import Comparison, compare, last_made
+from assets.trace_lines import lines_of
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
@@ -18,6 +21,7 @@ from training.artifact import Artifact
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
+from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
 from training.provenance.urls import domain_of
 from training.records import RecipeError
@@ -27,7 +31,7 @@ VERSION = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<v
 ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", "adopted_model")
 TENANTS = 3  # names below a public suffix that a refusal mentions
-LINEAGE, STEP, URL, DOMAIN, DOCUMENT = "lineage", "step", "url", "domain", "document"
+LINEAGE, STEP, URL, DOMAIN, DOCUMENT, TEXT = "lineage", "step", "url", "domain", "document", "text"
 
 Ask = Callable[[Tracer], dict[str, Any]]
 
@@ -49,6 +53,7 @@ def answer(
     training: str = "",
     texts: bool = False,
     shown: int = 10,
+    least: int = LEAST_TOKENS,
 ) -> dict[str, Any]:
     """Return the answer to one question about a model. `asked` has one entry: the question's name and its value.
 
@@ -66,6 +71,8 @@ def answer(
                 told = _lineage(lineage, model, versions)
             elif question == STEP:
                 told = tracer.step(value, training=training, texts=texts)
+            elif question == TEXT:
+                told = trace_text(tracer, value, least=least, shown=shown)
             else:
                 ask = _question(question, value, shown)
                 if question == DOMAIN:
@@ -75,6 +82,24 @@ def answer(
         except RefusedInput as error:
             raise DataError(str(error)) from None
     return {"model": chosen.title, "question": question, **told}
+
+
+def traced_answers(command: Sequence[str], model: str, *, root: Path, tracking: Tracking, json_: bool) -> int:
+    """Run a chat, and print after each of its answers which parts of it stand in the training data of `model`.
+
+    `command` is that of `training.posttrain.chat`. Return its exit code.
+    """
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as chat:
+        for line in chat.stdout or ():
+            said = json.loads(line)
+            told = answer(model, {TEXT: said["answer"]}, root=root, tracking=tracking, shown=1)
+            print(
+                json.dumps({**said, "trace": told}, ensure_ascii=False)
+                if json_
+                else "\n".join([said["answer"], "", *lines_of(told), ""]),
+                flush=True,
+            )
+    return chat.returncode
 
 
 def _question(question: str, value: str, shown: int) -> Ask:

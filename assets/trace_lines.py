@@ -13,7 +13,7 @@ SHOWN_STEPS = 12
 
 def lines_of(told: Mapping[str, Any]) -> list[str]:
     """Return the lines of an answer."""
-    lines = {"step": _step, "lineage": _lineage, "domain": _domain}.get(told["question"], _pages)(told)
+    lines = {"step": _step, "lineage": _lineage, "domain": _domain, "text": _text}.get(told["question"], _pages)(told)
     return [line for one in (told["model"], *lines) for line in _folded(one)]
 
 
@@ -60,6 +60,25 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
 def _where(one: Mapping[str, Any]) -> Iterator[str]:
     yield one["url"] or "(no URL)"
     yield f"  {one['snapshot']}, {one['warc_file']}, offset {one['warc_offset']:,}"
+
+
+def _text(told: Mapping[str, Any]) -> Iterator[str]:
+    spans = told["spans"]
+    yield (
+        f"{_count(len(spans), 'span')} of at least {told['least_tokens']} tokens of this text"
+        f" {'stands' if len(spans) == 1 else 'stand'} word for word in the {told['tokens_searched']:,} tokens of the"
+        f" pages: {told['covered']:.0%} of the text. Instructions, preferences and prompts are not searched."
+    )
+    repeated = Counter(span["text"] for span in spans)
+    for text, span in {span["text"]: span for span in spans}.items():
+        again = f" (stands {repeated[text]} times in the text)" if repeated[text] > 1 else ""
+        yield ""
+        yield f"{span['tokens']} tokens, {_count(span['count'], 'place')}: {' '.join(text.split())}{again}"
+        for page in span["pages"]:
+            yield from (f"  {line}" for line in _where(page))
+            yield from (f"  {_seen(seen)}" for seen in page["seen"])
+        if span["count"] > len(span["pages"]):
+            yield f"  and {span['count'] - len(span['pages']):,} more"
 
 
 def _pages(told: Mapping[str, Any]) -> Iterator[str]:

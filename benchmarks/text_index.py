@@ -31,6 +31,7 @@ import numpy as np
 
 from training import artifact
 from training.data.tokens.shards import OFFSETS, TOKENS
+from training.job import InputArtifact
 from training.provenance.text.search import IndexedShard, maximal_spans
 from training.provenance.text.suffixes import first_places, longest_matches, suffix_array
 
@@ -184,9 +185,8 @@ def opened(base: Path) -> IndexedShard:
         np.load(base.with_suffix(suffix), mmap_mode="r").view(np.ndarray) for suffix in (OFFSETS, ".npy", ".first.npy")
     )
     tokens = np.memmap(base.with_suffix(TOKENS), np.uint16, "r").view(np.ndarray)
-    return IndexedShard(
-        folder=base.parent, path=base.name, tokens=tokens, offsets=offsets, suffixes=suffixes, first=first
-    )
+    shards = InputArtifact(asset="token_shards", partition="", fingerprint="", digest="", path=str(base.parent))
+    return IndexedShard(item=shards, path=base.name, tokens=tokens, offsets=offsets, suffixes=suffixes, first=first)
 
 
 def query_of(shards: list[IndexedShard], chance: np.random.Generator) -> list[int]:

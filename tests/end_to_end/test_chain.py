@@ -313,10 +313,12 @@ def test_mlflow_loads_the_champion_without_this_project(first, root, tmp_path):
     assert loaded.returncode == 0, loaded.stderr
 
 
-def test_chat_answers(first, root):
-    ran = pedigree("chat", "kitchen-small", "--prompt", "How hot is the oven?", root=root)
+def test_chat_answers_and_says_which_parts_stand_in_the_pages(first, root):
+    ran = pedigree("chat", "kitchen-small", "--prompt", "How hot is the oven?", "--trace", root=root)
     assert ran.code == 0, ran.errors
-    assert isinstance(ran.answer.get("answer", ran.answer.get("reply")), str)
+    told = ran.answer["trace"]
+    assert ran.answer["answer"] == told["text"] and told["tokens_searched"] > 100_000
+    assert all(told["text"][span["start"] : span["stop"]] == span["text"] for span in told["spans"])
 
 
 def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):

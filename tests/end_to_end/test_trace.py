@@ -354,3 +354,54 @@ def test_sidecars_and_index_agree_on_how_many_pages_there_are(place, tracer):
         if kind == 0
     )
     assert kept == sidecars
+
+
+# Texts
+
+
+def sentence_of(place: Path) -> tuple[dict, str]:
+    """A page that was trained on, and a sentence from its middle."""
+    rows = rows_of(place, "decontaminated_documents", "documents", "id", "url", "warc_offset", "text")
+    row = next(row for row in rows if len(row["text"]) > 2_000 and row["text"].isascii())
+    middle = row["text"].index(". ", 900) + 2
+    return row, row["text"][middle : row["text"].index(". ", middle + 80) + 1]
+
+
+def test_a_sentence_is_traced_to_its_page_and_to_the_steps_that_saw_these_very_tokens(place, tracer):
+    row, sentence = sentence_of(place)
+    told = ask(place, text=f"Somebody said: {sentence} Unheard-of zyx.")
+    span = max(told["spans"], key=lambda one: one["tokens"])
+    assert sentence in told["text"][span["start"] : span["stop"]] and span["text"].strip() in row["text"]
+    page = next(one for one in span["pages"] if one["id"] == row["id"])
+    assert (page["url"], page["warc_offset"]) == (row["url"], row["warc_offset"])
+    assert page["before"][-20:] + span["text"] + page["after"][:20] in row["text"]
+    (seen,) = page["seen"]
+    for step in {one["step"] for one in seen["steps"]}:
+        (back,) = [one for one in tracer.step(step, texts=True)["documents"] if one["id"] == row["id"]]
+        assert any(set(piece["text"].split()) & set(sentence.split()) for piece in back["pieces"])
+    (whole,) = tracer.document(row["id"])["pages"]
+    assert seen["tokens"] <= span["tokens"] < whole["shard"]["tokens"]
+    assert max(map(len, lines_of(told))) <= 80
+
+
+def test_the_command_writes_a_page_and_refuses_what_it_cannot_search(place, tmp_path):
+    _, sentence = sentence_of(place)
+    page = tmp_path / "answer.html"
+    ran = pedigree("trace", f"{MODEL}/1", "--text", f"<b>{sentence}", "--html", str(page), root=place)
+    assert ran.code == 0 and len(ran.answer["spans"]) >= 1, ran.errors
+    shown = page.read_text()
+    assert "&lt;b&gt;" in shown and "<script" not in shown and ran.answer["spans"][0]["pages"][0]["url"] in shown
+    assert pedigree("trace", MODEL, "--step", "1", "--html", str(page), root=place).code == 2
+
+
+def test_a_text_needs_the_index_of_these_very_shards(copy):
+    index = next(copy.glob("text_index/*/artifact.json")).parent
+    array = next(index.glob("suffixes/*0.npy"))
+    whole = array.read_bytes()
+    array.unlink()
+    array.write_bytes(whole[:-4] + bytes(4))
+    with pytest.raises(DataError, match=r"suffixes/00000.npy: content differs from its checksum"):
+        ask(copy, text="warm bread")
+    shutil.rmtree(index)
+    with pytest.raises(DataError, match=r"text_index \[.*\] of these shards .* `pedigree run kitchen-small --until"):
+        ask(copy, text="warm bread")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from training.data.tokens.shards import OFFSETS, TOKENS
-from training.job import RefusedInput
+from training.job import InputArtifact, RefusedInput
+from training.provenance.lineage import sound
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import longest_matches
 
@@ -43,9 +42,9 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedShard:
-    """One shard with its suffix array, memory-mapped; `path` is its token file in the artifact `folder`."""
+    """One shard with its suffix array, memory-mapped; `path` is its token file in the artifact `item`."""
 
-    folder: Path
+    item: InputArtifact
     path: str
     tokens: np.ndarray
     offsets: np.ndarray  # int64 [documents + 1]: where each document begins
@@ -68,30 +67,27 @@ class IndexedShard:
         return list(zip(documents.tolist(), (some - self.offsets[documents]).tolist(), strict=True))
 
 
-def open_index(index: Path, shards: Path) -> Iterator[IndexedShard]:
-    """Yield the shards of the text index in the folder `index`, made from the token_shards in the folder `shards`.
+def open_index(index: InputArtifact, shards: InputArtifact) -> Iterator[IndexedShard]:
+    """Yield the shards of the artifact `index`, a text_index, which was made from `shards`, token_shards.
 
-    Raise RefusedInput if the index was made from other shards.
+    Every file is checked before it is used (`training.provenance.lineage.sound`). Raise RefusedInput if the index was
+    made from other shards, or if a file is damaged.
     """
-    listing = json.loads((index / INDEX_FILE).read_text("utf-8"))
-    record = json.loads((shards / "artifact.json").read_text("utf-8"))
-    sums = {entry["path"]: entry["sha256"] for entry in record["files"]}
-    if listing["token_shards"] != record["digest"]:
+    listing = json.loads(sound(index, INDEX_FILE).read_text("utf-8"))
+    if listing["token_shards"] != shards.digest:
         raise RefusedInput(
-            f"{index}: this index was made from other shards ({listing['token_shards'][:12]}) than {shards}"
-            f" ({record['digest'][:12]}); materialize text_index again"
+            f"{index.where}: was made from other shards ({listing['token_shards'][:12]}) than {shards.where}"
+            f" ({shards.digest[:12]}); materialize text_index again"
         )
     for entry in listing["shards"]:
         path = entry["tokens"]
-        if sums.get(path) != entry["tokens_sha256"]:
-            raise RefusedInput(f"{index}: {path} is another file than the one that was indexed")
         yield IndexedShard(
-            folder=shards,
+            item=shards,
             path=path,
-            tokens=np.memmap(shards / path, listing["dtype"], mode="r").view(np.ndarray),
-            offsets=_mapped(shards / (path.removesuffix(TOKENS) + OFFSETS)),
-            suffixes=_mapped(index / entry["suffixes"]),
-            first=_mapped(index / entry["first"]),
+            tokens=np.memmap(sound(shards, path), listing["dtype"], mode="r").view(np.ndarray),
+            offsets=_mapped(shards, path.removesuffix(TOKENS) + OFFSETS),
+            suffixes=_mapped(index, entry["suffixes"]),
+            first=_mapped(index, entry["first"]),
         )
 
 
@@ -127,5 +123,5 @@ def _span(shards: Sequence[IndexedShard], found: np.ndarray, start: int, stop: i
     return Span(start=start, stop=stop, count=count, occurrences=tuple(places))
 
 
-def _mapped(path: Path) -> Any:
-    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+def _mapped(item: InputArtifact, name: str) -> np.ndarray:
+    return np.load(sound(item, name), mmap_mode="r", allow_pickle=False).view(np.ndarray)

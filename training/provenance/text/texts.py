@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from training.data.tokens.shards import SIDECAR, TOKENS
+from training.provenance.index import read_rows
+from training.provenance.lineage import sound
 from training.provenance.text.search import IndexedShard, Occurrence, Span, maximal_spans
 
 BEGINNINGS = ("", " ")  # what is put before the text, so that its first word has the tokens of either place
+COLUMNS = ("id", "url", "snapshot", "warc_file", "warc_offset")  # of the sidecar
 CONTEXT_TOKENS = 24  # on each side of a span in what is shown of a page
 
 
@@ -28,6 +30,7 @@ class Page:
     shard: str
     document: int  # in the shard
     token: int  # of the document, where the span begins
+    tokens: int  # of the span as it stands in this document
     row: dict[str, Any]
     before: str
     after: str
@@ -100,23 +103,13 @@ def _page(shard: IndexedShard, occurrence: Occurrence, length: int, tokenizer: T
     begin = first + occurrence.token
     before = shard.tokens[max(begin - CONTEXT_TOKENS, first) : begin]
     after = shard.tokens[begin + length : min(begin + length + CONTEXT_TOKENS, stop - 1)]  # no end-of-text token
-    sidecar = shard.folder / (shard.path.removesuffix(TOKENS) + SIDECAR)
+    sidecar = sound(shard.item, shard.path.removesuffix(TOKENS) + SIDECAR)
     return Page(
         shard=shard.path.removesuffix(TOKENS),
         document=occurrence.document,
         token=occurrence.token,
-        row=_row(sidecar, occurrence.document),
+        tokens=length,
+        row=read_rows(sidecar, [occurrence.document], COLUMNS)[0],
         before=tokenizer.decode(before.tolist(), skip_special_tokens=False),
         after=tokenizer.decode(after.tolist(), skip_special_tokens=False),
     )
-
-
-def _row(sidecar: Any, document: int) -> dict[str, Any]:
-    """Return one row of a sidecar, reading only its row group."""
-    with pq.ParquetFile(sidecar, memory_map=True) as file:
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if document < rows:
-                return file.read_row_group(group).slice(document, 1).to_pylist()[0]
-            document -= rows
-    raise IndexError(f"{sidecar}: no document {document}")

@@ -60,7 +60,7 @@ def made(tmp_path_factory, tokenizer) -> tuple[InputArtifact, InputArtifact]:
 
 def opened(made: tuple[InputArtifact, InputArtifact]) -> list[search.IndexedShard]:
     shards, index = made
-    return list(search.open_index(Path(index.path), Path(shards.path)))
+    return list(search.open_index(index, shards))
 
 
 def test_spans_are_those_of_a_plain_search(made, tokenizer):
@@ -109,7 +109,9 @@ def test_no_span_reaches_over_the_end_of_a_document(made, tokenizer):
 def test_an_index_of_other_shards_is_refused(made, tokenizer, tmp_path):
     _, index = made
     other = sharded(tmp_path, FILES[1:], tokenizer)
-    with pytest.raises(RefusedInput, match=r"made from other shards \(.{12}\) than .*; materialize text_index again"):
+    with pytest.raises(
+        RefusedInput, match=r"was made from other shards \(.{12}\) than token_shards .*; materialize text_index again"
+    ):
         opened((other, index))
 
 

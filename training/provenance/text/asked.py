@@ -1,0 +1,89 @@
+"""Which parts of a text a model was pretrained on, word for word: spans, their pages, and the steps that saw them.
+
+Instructions, preferences and prompts are in no shard, so they are not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.artifact import Artifact
+from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
+from training.job import DataError
+from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of, sound
+from training.provenance.text.search import IndexedShard, open_index
+from training.provenance.text.texts import Page, spans_of_text
+from training.provenance.trace import Tracer
+
+INDEX = "text_index"
+LEAST_TOKENS = 8  # shorter spans stand in any corpus
+
+
+def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: int = 3) -> dict[str, Any]:
+    """Return the spans of at least `least` tokens of a text that stand in the corpus, with `shown` pages of each.
+
+    Each page says what the trainings saw of it. Raise DataError if the corpus has no text index, or several tokenizers.
+    """
+    lineage = tracer.lineage
+    tokenizers = {node.item.digest: node for node in lineage.of("tokenizer")}
+    if len(tokenizers) != 1:
+        raise DataError(f"{lineage.last.item.where}: was made with {len(tokenizers)} tokenizers; one is needed")
+    (node,) = tokenizers.values()
+    tokenizer = load_tokenizer(sound(node.usable, TOKENIZER_FILE))
+    shards = text_indexes(lineage)
+    spans = spans_of_text(text, tokenizer, shards, least=least, most_pages=shown)
+    covered = {at for span in spans for at in range(span.start, span.stop)}
+    return {
+        "text": text,
+        "least_tokens": least,
+        "tokens_searched": sum(len(shard.tokens) for shard in shards),
+        "covered": round(len(covered) / len(text), 4) if text else 0.0,
+        "spans": [
+            {
+                "start": span.start,
+                "stop": span.stop,
+                "text": text[span.start : span.stop],
+                "tokens": span.tokens,
+                "count": span.count,
+                "pages": [_page(tracer, page) for page in span.pages],
+            }
+            for span in spans
+        ],
+    }
+
+
+def text_indexes(lineage: Lineage) -> list[IndexedShard]:
+    """Return the indexed shards of all snapshots that an artifact was made from.
+
+    Raise DataError if the index of one is not made, and RefusedInput if it is damaged.
+    """
+    made = list(artifacts_under(lineage.root, lambda asset: asset == INDEX))
+    return [shard for shards in lineage.of(SHARDS) for shard in _opened(shards, made)]
+
+
+def _opened(shards: Node, made: Sequence[Artifact]) -> list[IndexedShard]:
+    for one in made:
+        if {entry["asset"]: entry["digest"] for entry in one.record["inputs"]} == {SHARDS: shards.item.digest}:
+            return list(open_index(item_of(one), shards.usable))
+    recipe = shards.item.partition.partition("@")[0]
+    raise DataError(
+        f"{INDEX} [{shards.item.partition}] of these shards ({shards.item.digest[:12]}) is not made;"
+        f" `pedigree run {recipe} --until {INDEX}` makes it"
+    )
+
+
+def _page(tracer: Tracer, page: Page) -> dict[str, Any]:
+    """Return a page with the text around a span, and the steps that saw tokens of the span."""
+    (known,) = tracer.document(page.row["id"])["pages"]
+    own = {name: known[name] for name in ("id", "url", "snapshot", "warc_file", "warc_offset")}
+    seen = [_of_span(one, page.token, page.token + page.tokens) for one in known["seen"]]
+    return {**own, "token": page.token, "before": page.before, "after": page.after, "seen": seen}
+
+
+def _of_span(seen: Mapping[str, Any], first: int, stop: int) -> dict[str, Any]:
+    """Return what a training saw of the tokens `first` to `stop` - 1 of a document, as `Tracer.page` says it."""
+    steps = [one for one in seen["steps"] if one["start"] < stop and first < one["start"] + one["tokens"]]
+    trained = [one for one in steps if not one["skipped"]]
+    tokens = sum(min(one["start"] + one["tokens"], stop) - max(one["start"], first) for one in trained)
+    return {**seen, "steps": steps, "times": len({one["epoch"] for one in trained}), "tokens": tokens}
