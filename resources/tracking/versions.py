@@ -35,13 +35,14 @@ def registered_versions(tracking: Tracking) -> list[Registered]:
     """Return all versions that the store has, by name and number. Raise TrackingError if it does not answer."""
     file = sqlite_file(tracking.uri)
     try:
-        found = _of_client(tracking) if file is None else _of_file(Path(file))
+        found = of_client(tracking) if file is None else of_file(Path(file))
     except sqlite3.Error as error:
         raise TrackingError(f"MLflow at {shown(tracking.uri)}: {reason_of(error)}") from None
     return sorted(found, key=lambda one: (one.name, int(one.version)))
 
 
-def _of_file(path: Path) -> list[Registered]:
+def of_file(path: Path) -> list[Registered]:
+    """Return all versions in a sqlite store; none if it is not there."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
@@ -66,7 +67,8 @@ def _of_file(path: Path) -> list[Registered]:
         ]
 
 
-def _of_client(tracking: Tracking) -> list[Registered]:
+def of_client(tracking: Tracking) -> list[Registered]:
+    """Return all versions as MLflow's client tells them; for a store behind a server."""
     client = tracking.client()
     found = []
     for model in client.search_registered_models():

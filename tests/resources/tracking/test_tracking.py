@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.tracking import versions
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import Registry
@@ -28,6 +29,7 @@ from resources.tracking.store import (
     shown,
     write_page_address,
 )
+from resources.tracking.versions import registered_versions
 from resources.tracking.writer import REJECTED_FILE
 
 FINGERPRINT = "0123456789abcdef" * 4
@@ -297,6 +299,13 @@ def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, 
     assert registered.source == logged.artifact_location
     assert registered.run_id == run.info.run_id  # from the version to its run
     assert run.data.tags["registered_model"] == f"{name}/{version}"  # and back
+    told = [one for one in registered_versions(tracking) if one.name == name]
+    assert [(one.version, one.aliases, dict(one.tags)) for one in told] == [
+        (version, ("champion",), dict(client.get_model_version(name, version).tags))
+    ]
+    assert [one for one in versions.of_client(tracking) if one.name == name] == told  # as MLflow says it
+    client.delete_model_version(name, version)
+    assert not [one for one in registered_versions(tracking) if one.name == name]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's"])
