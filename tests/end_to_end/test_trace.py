@@ -21,6 +21,7 @@ from training import artifact
 from training.data.documents import read_documents
 from training.job import DataError
 from training.order.ledger import LEDGER_FILE, Entry, Ledger, write_ledger
+from training.provenance import trace
 from training.provenance.lineage import artifacts_under, lineage_of
 from training.provenance.trace import Tracer
 
@@ -257,6 +258,14 @@ def test_the_ledger_is_the_one_that_the_record_of_the_training_lists(copy, tmp_p
     changed(Path(node.item.path, LEDGER_FILE), at=-20)
     with pytest.raises(DataError, match=f"{LEDGER_FILE}: content differs"):
         ask(copy, listed, step=4)
+
+
+def test_a_large_domain_is_counted_in_part_and_says_so(tracer, monkeypatch):
+    (whole,) = tracer.domain("thebakersregister.example")["seen"]
+    monkeypatch.setattr(trace, "MOST_DOCUMENTS", 5)
+    (part,) = tracer.domain("thebakersregister.example")["seen"]
+    assert (whole["documents"], whole["looked_at_all"]) == (20, True)
+    assert (part["documents"], part["looked_at_all"]) == (5, False) and 0 < part["tokens"] < whole["tokens"]
 
 
 def changed(file: Path, at: int = -1) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,7 +38,7 @@ from training.provenance.urls import SAID, domain_of, exact_form, key_of, plain_
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
-MOST_DOCUMENTS = 10_000  # kept pages of a domain whose steps are computed
+MOST_DOCUMENTS = 2_000  # kept pages of a domain whose steps are computed
 TOKENIZER_FILE = "tokenizer.json"
 
 
@@ -48,6 +48,7 @@ class Tracer:
 
     lineage: Lineage
     _steps: dict[str, Steps] = field(default_factory=dict)
+    _shard_numbers: dict[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -105,10 +106,10 @@ class Tracer:
 
     def _described(self, training: Training, batch: Sequence[InBatch], *, texts: bool) -> Iterable[dict[str, Any]]:
         rows = self._sidecar_rows(training.plan, [(one.shard, one.document) for one in batch])
-        decode = self._decoder(training.plan) if texts else None
+        decode = self._decoder(training) if texts else None
         for one, row in zip(batch, rows, strict=True):
             shard = training.plan.record.shards[one.shard]
-            pieces = [_piece(piece) for piece in one.pieces]
+            pieces: list[dict[str, Any]] = [dict(_piece(piece)) for piece in one.pieces]
             if decode is not None:
                 for piece, own in zip(pieces, one.pieces, strict=True):
                     piece["text"] = decode(one, own)
@@ -143,13 +144,14 @@ class Tracer:
             )
         return node.usable
 
-    def _decoder(self, plan: Plan) -> Any:
+    def _decoder(self, training: Training) -> Callable[[InBatch, Seen], str]:
+        """Return a function that reads the text of a piece from its shard."""
         from tokenizers import Tokenizer
 
+        plan, steps = training.plan, self.steps_of(training)
         item = self.lineage.of("tokenizer")[0].usable
         tokenizer = Tokenizer.from_file(str(item.file(TOKENIZER_FILE)))
         width = np.dtype(plan.record.dtype).newbyteorder("<")
-        steps = next(one for one in self._steps.values() if one.plan is plan)
 
         def decode(one: InBatch, piece: Seen) -> str:
             shard = plan.record.shards[one.shard]
@@ -256,12 +258,12 @@ class Tracer:
         return self.steps_of(training).number(shard, row)
 
     def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
-        known = self.__dict__.setdefault("_known_shards", {})
-        if training.plan_item.fingerprint not in known:
-            known[training.plan_item.fingerprint] = {
-                (shard.artifact, shard.path): number for number, shard in enumerate(training.plan.record.shards)
-            }
-        return known[training.plan_item.fingerprint]
+        """Return the numbers of a plan's shards, by artifact and path."""
+        name = training.plan_item.fingerprint
+        if name not in self._shard_numbers:
+            shards = training.plan.record.shards
+            self._shard_numbers[name] = {(one.artifact, one.path): number for number, one in enumerate(shards)}
+        return self._shard_numbers[name]
 
     # A domain
 
@@ -308,14 +310,14 @@ class Tracer:
                 found += index.rows(own)
         return found
 
-    def _domain_seen(self, training: Training, kept: Iterable[tuple[Index, np.ndarray]]) -> dict[str, Any]:
-        numbers = [
-            self._number(training, index, place.rank, place.part, place.row)
-            for index, pages in kept
-            for place in index.places_of(pages[index.kinds_of(pages) == KEPT_KIND][:MOST_DOCUMENTS])
-        ]
+    def _domain_seen(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
+        """Return how often the kept ones of these pages were seen; of more than MOST_DOCUMENTS the first ones."""
+        kept = [(index, pages[index.kinds_of(pages) == KEPT_KIND]) for index, pages in found]
+        looked_at: list[int] = []
+        for index, pages in kept:
+            for place in index.places_of(pages[: MOST_DOCUMENTS - len(looked_at)]):
+                looked_at.append(self._number(training, index, place.rank, place.part, place.row))
         steps = self.steps_of(training)
-        looked_at = numbers[:MOST_DOCUMENTS]
         pieces = steps.seen(looked_at)
         trained = {number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()}
         seen_at = sorted({one.step for some in trained.values() for one in some})
@@ -329,7 +331,7 @@ class Tracer:
             "num_steps": len(seen_at),
             "first_step": seen_at[0] if seen_at else None,
             "last_step": seen_at[-1] if seen_at else None,
-            "looked_at_all": len(numbers) <= MOST_DOCUMENTS,
+            "looked_at_all": len(looked_at) == sum(len(pages) for _, pages in kept),
         }
 
 
