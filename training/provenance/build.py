@@ -303,7 +303,7 @@ def _of_hosts(work: Work, bases: Ints, low: str, high: str | None) -> Iterator[p
             stop = len(hosts)
             if high is not None:
                 stop = bisect.bisect_left(places, high, key=lambda place, hosts=hosts: hosts[place].as_py())
-            own = table.slice(start, stop - start)
+            own = table.take(pa.array(np.arange(start, stop)))  # a slice would keep the whole part in memory
             numbers = pc.add(own["page"].cast(pa.uint64()), pa.scalar(base, pa.uint64()))
             yield pa.table({"host": own["host"].cast(pa.large_string()), "url": own["url"], "page": numbers})
 
