@@ -6,6 +6,7 @@ assets/recipe_folders.py reads PEDIGREE_RECIPES (further folders of recipes).
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -37,3 +38,4 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
 
 
 defs = definitions(Path(os.environ.get("PEDIGREE_ROOT", "runs")).resolve(), os.environ.get("PEDIGREE_PROFILE", "local"))
+gc.freeze()  # Dagster and the definitions live as long as the process; no collection of garbage looks at them

@@ -23,6 +23,7 @@ from assets.running.watchers import tidy
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
 from training import artifact
+from training.lean import uncollected
 from training.recipe import Recipe, recipe_as_data
 from training.secrets import masked
 
@@ -179,15 +180,15 @@ def _materialize_all(
     exact: bool = False,
     again: tuple[str, ...] = (),
 ) -> None:
-    # Importing Dagster takes 2 s, which a run with nothing to make is spared.
-    import dagster as dg
+    with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
+        import dagster as dg
 
-    from assets.declare import build
-    from assets.job import JOB, LAUNCH_TAG, execute, run_job
-    from assets.notices import tell_of_steps
-    from assets.partitions import Partitions
-    from assets.running.pipeline import Pipeline
-    from assets.settings import observe
+        from assets.declare import build
+        from assets.job import JOB, LAUNCH_TAG, execute, run_job
+        from assets.notices import tell_of_steps
+        from assets.partitions import Partitions
+        from assets.running.pipeline import Pipeline
+        from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
     pipeline = Pipeline(

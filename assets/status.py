@@ -18,7 +18,7 @@ from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
 from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
-from training.closure import Code
+from training.closure import Code, current_code
 from training.data.known import known_under
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
@@ -172,7 +172,7 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     all cells made from it are `unavailable` instead, so that automation can work on the other cells.
     """
     cells: dict[tuple[str, str], Cell] = {}
-    places, code = made_places(recipe, root), Code()
+    places, code = made_places(recipe, root), current_code()
     located = with_made(recipe, places)
     with known_under(root):
         for declared in CHAIN.values():

@@ -4,6 +4,9 @@ The fork server is the process from which Python's multiprocessing starts worker
 through the modules that it preloads (`set_forkserver_preload`).
 """
 
+import gc
+
 from training.processes import die_with_parent
 
 die_with_parent()
+gc.disable()  # the server imports modules and forks; each worker switches collections on (`training.engines.workers`)

@@ -36,7 +36,7 @@ from training.checksums import canonical_json, digest_of
 from training.engines.engine import Here, Maker, engine_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
-from training.lean import leave_pandas_out
+from training.lean import leave_pandas_out, uncollected
 from training.lease import Lease, LeaseHeld
 from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.phase import Phase, phase_of, phases_of
@@ -301,7 +301,8 @@ def _work(folder: Path, *, enabled: bool = True) -> Work:
 
 
 def _module(stage: Stage) -> ModuleType:
-    return importlib.import_module(stage.module)
+    with uncollected(stage.module):
+        return importlib.import_module(stage.module)
 
 
 # Ranks: the unit of resuming in data stages. A rank's mark holds its result and its files' checksums.

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from training.lean import uncollected
 from training.secrets import without_secrets
 
 EXPERIMENT = "pedigree"  # prefix of the names of experiments; runs of earlier editions are in one with just this name
@@ -76,9 +77,9 @@ def make_client(uri: str, root: Path) -> Any:
     root.mkdir(parents=True, exist_ok=True)
     key = (uri, os.getpid())
     if key not in _CLIENTS:
-        from mlflow import MlflowClient
+        with uncollected("mlflow"), _making_tables(uri) as is_file:  # its store is imported by the first query
+            from mlflow import MlflowClient
 
-        with _making_tables(uri) as is_file:
             client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
             if is_file:  # the first query of runs and the first query of models create their tables
                 client.search_experiments(max_results=1)

@@ -135,10 +135,25 @@ def test_automation_is_off_until_somebody_switches_it_on(defs):
     assert [schedule.default_status for schedule in defs.schedules] == [dg.DefaultScheduleStatus.STOPPED]
 
 
-def test_loading_the_code_location_imports_no_library_of_a_stage():
-    forbidden = ["torch", "datatrove", "transformers", "trl", "peft", "lm_eval", "mlflow", "datasets", "pyarrow"]
-    script = f"import sys, assets.definitions; print([name for name in {forbidden} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+def test_loading_the_code_location_and_comparing_a_recipe_import_no_library_of_a_stage(tmp_path):
+    forbidden = [
+        "torch",
+        "datatrove",
+        "transformers",
+        "trl",
+        "peft",
+        "lm_eval",
+        "mlflow",
+        "datasets",
+        "pyarrow",
+        "numpy",
+    ]
+    script = (
+        "import sys, pathlib, assets.definitions; from assets.recipe_folders import load_recipe\n"
+        "assets.status.compare(load_recipe('kitchen'), pathlib.Path(sys.argv[1]))\n"
+        f"print([name for name in {forbidden} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.training.data import chain
 from training.data.dedup.settings import DedupRecipe
+from training.engines.workers import each_result
 from training.job import read_job, write_job
 from training.lean import without
 from training.run_settings import RunSettings
@@ -72,3 +74,34 @@ def test_no_process_of_a_stage_that_makes_tables_imports_pandas(workers, tmp_pat
     inside = Counter(name.partition(".")[0] for name in imported if "." in name)  # one that is not found is named too
     assert inside["pyarrow"] and not inside["pandas"]
     assert json.loads((tmp_path / "again" / "artifact.json").read_text())["digest"] == made.digest
+
+
+def test_what_was_imported_is_left_out_of_collections_and_later_garbage_is_not():
+    run(
+        """
+        import gc, sys
+        from training.lean import uncollected
+        sys.modules.pop("decimal", None)
+        with uncollected("decimal"):
+            import decimal
+            assert not gc.isenabled()
+        kept = gc.get_freeze_count()
+        assert gc.isenabled() and kept and not any(one is vars(decimal) for one in gc.get_objects())
+        circle = []
+        circle.append(circle)
+        del circle
+        assert gc.collect() == 1
+        with uncollected("decimal"):
+            assert gc.isenabled()
+        assert gc.get_freeze_count() == kept
+        """
+    )
+
+
+def test_workers_share_what_their_fork_server_imported_and_collect_their_own_garbage():
+    [(_, (is_collecting, kept))] = each_result(_of_the_collector, [0], workers=1, modules=[__name__], begin=int)
+    assert is_collecting and kept > 10_000
+
+
+def _of_the_collector(_: int) -> tuple[bool, int]:
+    return gc.isenabled(), gc.get_freeze_count()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from training import artifact
-from training.closure import Code
+from training import artifact, closure
+from training.closure import Code, current_code
 from training.job import Job, write_job
 from training.made_by import in_words, other_parts
 
@@ -105,3 +107,19 @@ def test_ranks_that_other_code_made_show_in_the_record(toy):
 def test_nothing_is_said_of_a_record_by_an_earlier_edition(toy):
     made = toy.run()
     assert other_parts({name: value for name, value in made.record.items() if name != "code"}, toy.now()) == ()
+
+
+def test_code_is_read_again_as_soon_as_one_file_is_another_one(tmp_path, monkeypatch):
+    places = {name: Path(shutil.copytree(place, tmp_path / name)) for name, place in Code().places.items()}
+    monkeypatch.setattr(closure, "place_of", places.__getitem__)
+    path = places["training"] / "data" / "crawl" / "settings.py"
+    before, state = current_code(), path.stat()
+    first = before.digests("training.data.crawl.crawl")
+    assert current_code() is before
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))  # of the same length, and of the same time
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert path.stat().st_mtime_ns == state.st_mtime_ns and path.stat().st_size == state.st_size
+    second = current_code().digests("training.data.crawl.crawl")
+    assert [one for one in first if first[one] != second[one]] == ["training.data.crawl.settings"]
+    path.rename(path.with_name("other.py"))
+    assert "training.data.crawl.settings" not in current_code().digests("training.data.crawl.crawl")

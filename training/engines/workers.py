@@ -7,6 +7,7 @@ away. Here each worker has its own pipe, which the kernel closes when the worker
 from __future__ import annotations
 
 import copy
+import gc
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -107,6 +108,8 @@ class _Worker:
 def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
     """Run in a worker: make calls until the parent closes the pipe."""
     die_with_parent()
+    gc.freeze()  # what the fork server imported stays, and stays in memory that the workers share
+    gc.enable()
     with masked_output():
         begin()
         _answer_all(pipe, work)

@@ -29,10 +29,11 @@ def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     Raise DataError for a line of a list that can match no page, because it would be mistaken for a rule that is in
     force.
     """
-    from training.data.extract.list_check import check_lists
-
     del snapshot
-    check_lists((*recipe.extract.blocked, *recipe.extract.takedown))
+    if lists := (*recipe.extract.blocked, *recipe.extract.takedown):
+        from training.data.extract.list_check import check_lists  # with numpy and pyarrow, which take 0.2 s
+
+        check_lists(lists)
     return with_data(recipe, {"extract": recipe.extract})
 
 

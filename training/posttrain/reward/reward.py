@@ -13,6 +13,7 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.job import Gate, Job, Outcome, Work
+from training.lean import uncollected
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
@@ -64,10 +65,11 @@ def run(job: Job, work: Work) -> Outcome:
 def _trainer(
     job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path
 ) -> tuple[Any, Reporter]:
-    from datasets import Dataset
-    from transformers import set_seed
-    from trl.trainer.reward_config import RewardConfig
-    from trl.trainer.reward_trainer import RewardTrainer
+    with uncollected("trl.trainer.reward_trainer"):
+        from datasets import Dataset
+        from transformers import set_seed
+        from trl.trainer.reward_config import RewardConfig
+        from trl.trainer.reward_trainer import RewardTrainer
 
     # Each pair has two sequences.
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=2 * recipe.max_length, where="reward")

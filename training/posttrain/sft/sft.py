@@ -13,6 +13,7 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.lean import uncollected
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
 from training.posttrain.fit import (
     Reporter,
@@ -103,9 +104,10 @@ def fitting(
 def _trainer(
     job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]
 ) -> tuple[Any, Reporter]:
-    from datasets import Dataset
-    from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import SFTTrainer
+    with uncollected("trl.trainer.sft_trainer"):
+        from datasets import Dataset
+        from trl.trainer.sft_config import SFTConfig
+        from trl.trainer.sft_trainer import SFTTrainer
 
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="sft")
     extra = {
