@@ -28,6 +28,7 @@ PACKAGES = ("training", "evaluation")
 # Modules that stages import and that do not decide their output, with the reason. Every other imported module counts.
 INFRASTRUCTURE = {
     "training.runner": "calls a stage's functions and commits the files they name; what it decides is in DECIDED",
+    "training.phase": "names the fan-outs of a stage; what a rank does is in the stage's module",
     "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.generated_sources": "the table of sources, each of which has a version of its own",
     "training.processes": "ends processes, and counts those that live",

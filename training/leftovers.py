@@ -12,8 +12,8 @@ from pathlib import Path
 from training.artifact import ARTIFACT_FILE, SCRATCH_FOLDER
 from training.files import is_abandoned
 from training.lease import GUARD_FILE, LEASE_FILE
+from training.phase import RANKS_FOLDER as RANKS_FOLDER
 
-RANKS_FOLDER = "ranks"
 # Watchers of the job also write and rename files in the folder at any moment. Younger temporary files may be theirs.
 WRITING_SECONDS = 60.0
 

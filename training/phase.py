@@ -14,6 +14,8 @@ from typing import Any
 from training.job import Job, Work
 from training.records import RecipeError
 
+RANKS_FOLDER = "ranks"  # in an unfinished artifact: the marks of its finished ranks, with a folder for each phase
+
 RunRank = Callable[[Job, Work, int], dict[str, Any]]
 
 

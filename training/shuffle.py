@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from training.files import written
 from training.job import Job, Work
-from training.leftovers import RANKS_FOLDER
+from training.phase import RANKS_FOLDER
 
 _NUMBER = struct.Struct("<Q")
 _PLACE = struct.Struct("<QQ")  # first byte and number of bytes of a slice

@@ -19,14 +19,19 @@ is empty after these cuts is dropped too.
 
 `duplicate_of` is the first document with the same URL; if there is none, the first with the same text, then the first
 with the same n-grams, then the first verified near-duplicate.
+
+The stage runs in phases (training/phase.py), so that no process holds more than a group of files or a range of keys:
+`keys`, `candidates`, `texts` and `verify` find the duplicates, `choose` the survivors, `cuts` what is cut, and `write`
+writes the documents.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,96 +39,209 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from training.data.dedup import sign as signatures
-from training.data.dedup.duplicates import EXACT, NEAR, REASONS, URL, Corpus, Flags, Orders, Verdicts, find_duplicates
-from training.data.dedup.edits import Edits, find_edits
+from training.data.dedup.blocks import joined, packed, strings, strings_of, unpacked
+from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
+from training.data.dedup.duplicates import (
+    EXACT,
+    NEAR,
+    REASONS,
+    URL,
+    Verdicts,
+    find_candidates,
+    read_texts,
+    spread_keys,
+    verify,
+)
+from training.data.dedup.edits import Edits, frequent_lines, repeated_spans
 from training.data.dedup.settings import DedupRecipe
-from training.data.dedup.survivors import choose_survivors
+from training.data.dedup.survivors import CHANGES, FIRST, OF_EARLIER, choose, members_of
 from training.data.documents import (
     EXTRA_COLUMNS,
     DocumentWriter,
     count_documents,
-    document_files,
     extra_columns,
     open_documents,
+    read_tables,
 )
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.phase import Phase
+from training.runner import finished_rank
+from training.shuffle import name_of, read_slice, writing_slices
 
 log = logging.getLogger(__name__)
 
 SAMPLE_PAIRS = 20
+REMOVED = (np.int64, np.int64, np.int64, np.float64, np.int64, np.uint8)  # rows, reasons, of, similarities, ids of `of`
 
 
-def run(job: Job, work: Work) -> Outcome:
-    """Deduplicate the documents of the job's snapshot against each other and against all earlier snapshots."""
-    recipe = job.settings_as(DedupRecipe, "dedup")
+def _recipe(job: Job) -> DedupRecipe:
+    return job.settings_as(DedupRecipe, "dedup")
+
+
+def _chooses(recipe: DedupRecipe) -> bool:
+    return recipe.enabled and recipe.survivor != "first"
+
+
+def _cuts(recipe: DedupRecipe) -> bool:
+    return recipe.enabled and bool(recipe.max_line_copies or recipe.min_substring_bytes)
+
+
+def _num_own(job: Job) -> int:
+    return corpus_of(job).num_own
+
+
+def _num_documents(job: Job) -> int:
+    """Number of documents in the job's snapshot, according to the record of its signatures."""
+    return job.inputs_of("document_signatures")[-1].record()["counts"]["kept"]
+
+
+# Phase `verify`, what it hands over, and phase `choose`
+
+
+def verify_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Decide about each document of one group of files."""
+    recipe, corpus = _recipe(job), corpus_of(job)
+    group = corpus.groups[corpus.own[rank]]
+    verdicts, ids, tried = verify(job, work, rank)
+    rows = np.flatnonzero(verdicts.reason)
+    removed = rows, verdicts.reason[rows].astype(np.int64), verdicts.of[rows], verdicts.similarity[rows].astype(float)
+    with writing_slices(job, work, "verify", rank) as slices:
+        slices.add(*packed([*removed, *strings(ids)]))
+        if _chooses(recipe):
+            members = members_of(group, verdicts, corpus.own_start, recipe.survivor)
+            of = corpus.groups_of(members.heads)
+            for number in corpus.own:
+                slices.add(*members.of(of == number).parts())
+    return {"files": [name_of("verify", rank)], "documents": len(group), "verified_pairs": tried}
+
+
+def choose_in_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Choose which document stays of the clusters whose first document is in one group of files."""
     corpus = corpus_of(job)
-    verdicts = find_duplicates(corpus, recipe, work) if recipe.enabled else Verdicts.keep_all(corpus.num_own)
-    chooses = recipe.enabled and recipe.survivor != "first"
-    why = choose_survivors(corpus, verdicts, recipe.survivor) if chooses else None
-    ids = Ids(corpus, verdicts)
-    edits = find_edits(corpus, verdicts, recipe) if recipe.enabled else None
-    files, tally, counts = _write(corpus, verdicts, edits, ids, why, work)
-    return Outcome(
-        files=files,
-        counts=counts,
-        metrics=_metrics(corpus, verdicts, tally) | (dict(edits.counts) if edits else {}),
-        gates=_gates(recipe, tally),
-        notes=_survival(tally) | _notes(recipe, verdicts, corpus, ids),
-    )
+    removed = unpacked(read_slice(job, work, "verify", rank, 0), REMOVED)[0]
+    kept = np.ones(len(corpus.groups[corpus.own[rank]]), np.bool_)
+    kept[removed] = False
+    changes = choose(job, work, corpus, kept, rank, _recipe(job).survivor)
+    with writing_slices(job, work, "choose", rank) as slices:
+        for parts in changes:
+            slices.add(*parts)
+    return {"files": [name_of("choose", rank)]}
 
 
-def corpus_of(job: Job) -> Corpus:
-    """Return the document and signature files of all snapshots in a job's inputs.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """What is decided about the documents of a group: verdicts, ids of what removed ones repeat, and survivors."""
 
-    Raise DataError if the documents and signatures are not those of the same snapshots.
+    verdicts: Verdicts
+    ids: dict[int, str]  # by row of a removed document
+    why: dict[int, str] | None  # by row: why another one was kept instead; None: the first one stays, as always
+
+    def ids_of(self, rows: Orders) -> pa.StringArray:
+        """Return the ids of the documents that these rows repeat; null for those that repeat none."""
+        return pa.array([self.ids.get(row) for row in rows.tolist()], pa.string())
+
+
+def decided(job: Job, work: Work, corpus: Corpus, rank: int) -> Decided:
+    """Return what the phases `verify` and `choose` decided about a group of the job's snapshot."""
+    recipe, group = _recipe(job), corpus.groups[corpus.own[rank]]
+    verdicts = Verdicts.keep_all(len(group))
+    if not recipe.enabled:
+        return Decided(verdicts=verdicts, ids={}, why=None)
+    rows, reasons, of, similarities, *texts = unpacked(read_slice(job, work, "verify", rank, 0), REMOVED)
+    verdicts.remove(rows, reasons, of, similarities)
+    ids = dict(zip(rows.tolist(), strings_of(*texts).to_pylist(), strict=True))
+    if not _chooses(recipe):
+        return Decided(verdicts=verdicts, ids=ids, why=None)
+    why = {row: OF_EARLIER if verdicts.of[row] < corpus.own_start else FIRST for row in rows.tolist()}
+    for other in range(corpus.num_own):
+        orders, reasons, of, similarities, *texts = unpacked(read_slice(job, work, "choose", other, rank), CHANGES)
+        rows = group.rows_of(orders)
+        verdicts.remove(rows, reasons, of, similarities)
+        ids |= dict(zip(rows.tolist(), strings_of(*texts[:2]).to_pylist(), strict=True))
+        why |= dict(zip(rows.tolist(), strings_of(*texts[2:]).to_pylist(), strict=True))
+    return Decided(verdicts=verdicts, ids=ids, why=why)
+
+
+# Phase `cuts`
+
+
+def find_cuts(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Find the lines and substrings that repeat among the kept documents of one group of `group_documents`."""
+    recipe, corpus = _recipe(job), corpus_of(job)
+    edits = Edits(recipe=recipe)
+    kept = list(_kept_rows(job, work, corpus, rank * recipe.group_documents, (rank + 1) * recipe.group_documents))
+    if recipe.max_line_copies:
+        edits.lines[rank] = frequent_lines(_texts(kept), recipe)
+    if recipe.min_substring_bytes:
+        edits.spans[rank] = repeated_spans(_texts(kept), joined([rows for _, _, rows in kept], np.int64), edits)
+    with writing_slices(job, work, "cuts", rank) as slices:
+        spans = edits.spans.get(rank, np.empty((0, 3), np.int64))
+        slices.add(*packed([edits.lines.get(rank, np.empty(0, np.uint64))]))
+        starts = np.append(_row_starts(work, corpus), np.iinfo(np.int64).max)
+        for first, last in itertools.pairwise(starts):
+            slices.add(*packed([spans[slice(*np.searchsorted(spans[:, 0], (first, last)))].ravel()]))
+    return {"files": [name_of("cuts", rank)]}
+
+
+def _row_starts(work: Work, corpus: Corpus) -> Orders:
+    """Return the number of documents of the job's snapshot before each of its groups."""
+    results = [finished_rank(work.path, rank, "verify") or {"documents": 0} for rank in range(corpus.num_own)]
+    sizes = np.array([result["documents"] for result in results], np.int64)
+    return np.cumsum(sizes) - sizes
+
+
+def _kept_rows(job: Job, work: Work, corpus: Corpus, first: int, last: int) -> Iterator[tuple[Group, Orders, Orders]]:
+    """Yield each group with the kept documents among these rows of the snapshot: their order numbers, their rows."""
+    for rank, start in enumerate(_row_starts(work, corpus).tolist()):
+        group = corpus.groups[corpus.own[rank]]
+        if start < last and start + len(group) > first:
+            kept = np.flatnonzero(decided(job, work, corpus, rank).verdicts.reason == 0)
+            kept = kept[(kept + start >= first) & (kept + start < last)]
+            yield group, group.orders[kept], kept + start
+
+
+def _texts(kept: Sequence[tuple[Group, Orders, Orders]]) -> Iterator[tuple[pa.StringArray, Orders]]:
+    for group, orders, rows in kept:
+        at = 0
+        for texts in group.column(orders, "text"):
+            yield texts, rows[at : at + len(texts)]
+            at += len(texts)
+
+
+def _edits(job: Job, work: Work, corpus: Corpus, rank: int, first: int) -> Edits | None:
+    """Return the cuts in the documents of a group, whose first one is row `first` of the snapshot; None if there are
+    none.
     """
-    filtered, signed = job.inputs_of("filtered_documents"), job.inputs_of("document_signatures")
-    if not filtered or [item.partition for item in filtered] != [item.partition for item in signed]:
-        raise DataError(
-            f"dedup of {job.partition}: filtered_documents of {[item.partition for item in filtered]} but"
-            f" document_signatures of {[item.partition for item in signed]}; both are wanted for the same snapshots"
-        )
-    if filtered[-1].partition.partition("@")[2] != job.snapshot:
-        raise DataError(f"dedup of {job.partition}: the last input is {filtered[-1].partition}, not the own snapshot")
-    documents = [document_files(item) for item in filtered]
-    corpus = Corpus(
-        document_files=tuple(path for files in documents for path in files),
-        signature_files=tuple(path for item in signed for path in document_files(item, signatures.FOLDER)),
-        num_own_files=len(documents[-1]),
-    )
-    if len(corpus.document_files) != len(corpus.signature_files):
-        raise DataError(
-            f"dedup of {job.partition}: {len(corpus.document_files)} document files,"
-            f" {len(corpus.signature_files)} signature files"
-        )
-    return corpus
+    recipe = _recipe(job)
+    if not _cuts(recipe):
+        return None
+    edits = Edits(recipe=recipe)
+    last = first + max(len(corpus.groups[corpus.own[rank]]) - 1, 0)
+    for group in range(first // recipe.group_documents, last // recipe.group_documents + 1):
+        if group >= _num_cuts(job):
+            break
+        if recipe.max_line_copies:
+            edits.lines[group] = unpacked(read_slice(job, work, "cuts", group, 0), [np.uint64])[0]
+        if recipe.min_substring_bytes:
+            edits.spans[group] = unpacked(read_slice(job, work, "cuts", group, 1 + rank), [np.int64])[0].reshape(-1, 3)
+    return edits
 
 
-class Ids:
-    """Looks up document ids by order number, to name the documents that removed documents repeat."""
-
-    def __init__(self, corpus: Corpus, verdicts: Verdicts) -> None:
-        self._orders = np.unique(verdicts.of[verdicts.reason > 0])
-        parts = list(corpus.rows(self._orders, "id"))
-        self._ids = pa.chunked_array(parts, pa.string()).combine_chunks()
-
-    def of(self, orders: Orders) -> pa.StringArray:
-        """Return the ids of the documents with these order numbers; null for -1 (no document)."""
-        places = np.searchsorted(self._orders, orders)
-        return self._ids.take(pa.array(places, mask=orders < 0))
+def _num_cuts(job: Job) -> int:
+    recipe = _recipe(job)
+    return -(-_num_documents(job) // recipe.group_documents) if _cuts(recipe) else 0
 
 
-# Writing
+# Phase `write`
 
 
 @dataclass(kw_only=True)
 class _Tally:
     """Documents kept and seen per (source, language), for the gate `survival`, and documents dropped per reason."""
 
-    kept: Counter[tuple[str, str]]
-    total: Counter[tuple[str, str]]
-    reasons: Counter[str]
+    kept: Counter[tuple[str, str]] = field(default_factory=Counter)
+    total: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, table: pa.Table, staying: pa.Table, going: pa.Table) -> None:
         """Count the documents of `table`, which is split into the `staying` and the `going` ones."""
@@ -131,69 +249,99 @@ class _Tally:
         self.kept.update(_groups(staying))
         self.reasons.update(going["reason"].to_pylist())
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the form in a rank's result."""
+        groups = [[*group, total, self.kept[group]] for group, total in sorted(self.total.items())]
+        return {"groups": groups, "reasons": dict(self.reasons)}
+
+    def include(self, told: Mapping[str, Any]) -> None:
+        """Add what a rank has counted."""
+        for source, language, total, kept in told["groups"]:
+            self.total[source, language] += total
+            self.kept[source, language] += kept
+        self.reasons.update(told["reasons"])
+
+
+def write_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Write the kept and the dropped documents of one group, one file of each per input file."""
+    recipe, corpus = _recipe(job), corpus_of(job)
+    group = corpus.groups[corpus.own[rank]]
+    what = decided(job, work, corpus, rank)
+    first = int(_row_starts(work, corpus)[rank]) if _cuts(recipe) else 0
+    edits = _edits(job, work, corpus, rank, first)
+    tally = _Tally()
+    written = [_write(group, file, what, edits, first, tally, work) for file in range(len(group.documents))]
+    removed = np.flatnonzero(what.verdicts.reason)
+    with writing_slices(job, work, "write", rank) as slices:
+        slices.add(*packed([group.orders[removed], what.verdicts.of[removed]]))
+    return {
+        "files": [*(name for one in written for name in one["names"]), name_of("write", rank)],
+        "documents": written,
+        "tally": tally.as_json(),
+        "cuts": dict(edits.counts) if edits else None,
+        "counts": Counts.total([one["counts"] for one in written]).as_json(),
+    }
+
 
 def _write(
-    corpus: Corpus, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None, work: Work
-) -> tuple[tuple[str, ...], _Tally, Counts]:
-    """Write the kept and the dropped documents of the job's snapshot, one file of each per input file.
+    group: Group, file: int, what: Decided, edits: Edits | None, first_row: int, tally: _Tally, work: Work
+) -> dict[str, Any]:
+    """Write the documents of one file; return the names of the written files, counts, and the first and last place.
 
-    `why` is the column `survivor` of the dropped documents: for each document of the snapshot, why another one was kept
-    instead. If `why` is None, the column is left out.
+    `first_row` is the row in the snapshot of the group's first document.
     """
-    added = ("reason", "duplicate_of", "similarity") + (("survivor",) if why is not None else ())
-    tally = _Tally(kept=Counter(), total=Counter(), reasons=Counter())
-    names: list[str] = []
-    counts: list[dict[str, Any]] = []
-    last: tuple[str, int] = ("", -1)
-    row = 0
-    for rank, path in enumerate(corpus.document_files[corpus.first_own_file :]):
-        extra = extra_columns(path)
-        pair = f"documents/{rank:05d}.parquet", f"dropped/{rank:05d}.parquet"
-        names.extend(pair)
-        with (
-            open_documents(path) as parquet,
-            DocumentWriter(work.path / pair[0], extra) as kept,
-            DocumentWriter(work.path / pair[1], (*extra, *added)) as dropped,
-        ):
-            for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, use_threads=False)
-                last = _checked_order(last, table, path)
-                rows = np.arange(row, row + len(table))
-                row += len(table)
-                staying, going = _judged(table, rows, verdicts, edits, ids, why)
-                tally.add(table, staying, going)
-                kept.write_table(staying)
-                dropped.write_table(going)
-        of_file = Counts(records_in=count_documents(path), kept=kept.num_documents, dropped=dict(dropped.reasons))
-        counts.append(of_file.as_json())
-        work.progress.log(step=rank + 1, documents=tally.total.total(), kept=tally.kept.total())
-    return tuple(names), tally, Counts.total(counts)
+    added = ("reason", "duplicate_of", "similarity") + (("survivor",) if what.why is not None else ())
+    path, number = group.documents[file], group.first_file + file
+    extra = extra_columns(path)
+    names = f"documents/{number:05d}.parquet", f"dropped/{number:05d}.parquet"
+    places: list[tuple[str, int, str]] = []  # of the first and the last document: WARC file, offset, id
+    row = int(group.file_starts[file])
+    with (
+        open_documents(path) as parquet,
+        DocumentWriter(work.path / names[0], extra) as kept,
+        DocumentWriter(work.path / names[1], (*extra, *added)) as dropped,
+    ):
+        for part in range(parquet.num_row_groups):
+            table = parquet.read_row_group(part, use_threads=False)
+            places = _checked_order(places, table, path)
+            rows = np.arange(row, row + len(table))
+            row += len(table)
+            staying, going = _judged(table, rows, what, edits, first_row)
+            tally.add(table, staying, going)
+            kept.write_table(staying)
+            dropped.write_table(going)
+    counts = Counts(records_in=count_documents(path), kept=kept.num_documents, dropped=dict(dropped.reasons))
+    of = slice(int(group.file_starts[file]), int(group.file_starts[file + 1]))
+    removed = int(np.count_nonzero(what.verdicts.reason[of]))
+    return {"names": names, "counts": counts.as_json(), "removed": removed, "places": places, "path": str(path)}
 
 
 def _judged(
-    table: pa.Table, rows: Orders, verdicts: Verdicts, edits: Edits | None, ids: Ids, why: Sequence[str | None] | None
+    table: pa.Table, rows: Orders, what: Decided, edits: Edits | None, first_row: int
 ) -> tuple[pa.Table, pa.Table]:
     """Split a table into the kept documents, and the removed ones with columns for the reason and the repeated
-    document.
+    document. `rows` are the places of its documents in the group.
     """
+    verdicts = what.verdicts
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]
     removed = verdicts.reason[rows] > 0
     if edits is not None:
-        texts, emptied = edits.apply(table["text"].combine_chunks().filter(pa.array(~removed)), rows[~removed])
+        kept_texts = table["text"].combine_chunks().filter(pa.array(~removed))
+        texts, emptied = edits.apply(kept_texts, rows[~removed] + first_row)
         reasons[~removed] = emptied
         table = _with_texts(table, ~removed & (reasons == None), texts, emptied)  # noqa: E711 - elementwise
     gone = np.array([reason is not None for reason in reasons], np.bool_)
-    of, similarity = verdicts.of[rows[gone]], verdicts.similarity[rows[gone]]
+    similarity = verdicts.similarity[rows[gone]]
     known = removed[gone]
     going = table.filter(pa.array(gone))
     for name, values in (
         ("reason", pa.array(reasons[gone].tolist(), EXTRA_COLUMNS["reason"])),
-        ("duplicate_of", ids.of(of)),
+        ("duplicate_of", what.ids_of(rows[gone])),
         ("similarity", pa.array(similarity, EXTRA_COLUMNS["similarity"], mask=~known)),
     ):
         going = going.append_column(name, values)
-    if why is not None:
-        reasons_to_stay = pa.array([why[row] for row in rows[gone].tolist()], EXTRA_COLUMNS["survivor"])
+    if what.why is not None:
+        reasons_to_stay = pa.array([what.why.get(row) for row in rows[gone].tolist()], EXTRA_COLUMNS["survivor"])
         going = going.append_column("survivor", reasons_to_stay)
     return table.filter(pa.array(~gone)), going
 
@@ -211,51 +359,118 @@ def _groups(table: pa.Table) -> Counter[tuple[str, str]]:
     return Counter(zip(table["source"].to_pylist(), languages.to_pylist(), strict=True))
 
 
-def _checked_order(last: tuple[str, int], table: pa.Table, path: Path) -> tuple[str, int]:
-    files, offsets = table["warc_file"].to_pylist(), table["warc_offset"].to_pylist()
-    for number, place in enumerate(zip(files, offsets, strict=True)):
-        if place <= last:
-            raise DataError(
-                f"{path}: document {table['id'][number].as_py()!r} comes after {last[0]} at {last[1]}; documents must"
-                " ascend by WARC file and offset through a snapshot's files, because the smaller one stays"
-            )
-        last = place
-    return last
+def _checked_order(places: list[tuple[str, int, str]], table: pa.Table, path: Path) -> list[tuple[str, int, str]]:
+    """Return the places of the first and the last document so far. Raise DataError unless places ascend."""
+    files, offsets, ids = (table[name].to_pylist() for name in ("warc_file", "warc_offset", "id"))
+    for place in zip(files, offsets, ids, strict=True):
+        if places and place[:2] <= places[-1][:2]:
+            raise _out_of_order(path, place, places[-1])
+        places = [places[0] if places else place, place]
+    return places
+
+
+def _out_of_order(path: Path | str, place: Sequence[Any], last: Sequence[Any]) -> DataError:
+    return DataError(
+        f"{path}: document {place[2]!r} comes after {last[0]} at {last[1]}; documents must"
+        " ascend by WARC file and offset through a snapshot's files, because the smaller one stays"
+    )
+
+
+PHASES = (
+    Phase(name="keys", num_ranks=lambda job: _if_enabled(job, len(corpus_of(job).groups)), run_rank=spread_keys),
+    Phase(
+        name="candidates", num_ranks=lambda job: _if_enabled(job, corpus_of(job).num_ranges), run_rank=find_candidates
+    ),
+    Phase(name="texts", num_ranks=lambda job: _if_enabled(job, len(corpus_of(job).groups)), run_rank=read_texts),
+    Phase(name="verify", num_ranks=lambda job: _if_enabled(job, _num_own(job)), run_rank=verify_group),
+    Phase(
+        name="choose",
+        num_ranks=lambda job: _num_own(job) if _chooses(_recipe(job)) else 0,
+        run_rank=choose_in_group,
+    ),
+    Phase(name="cuts", num_ranks=_num_cuts, run_rank=find_cuts),
+    Phase(name="write", num_ranks=_num_own, run_rank=write_group),
+)
+
+
+def _if_enabled(job: Job, number: int) -> int:
+    return number if _recipe(job).enabled else 0
 
 
 # Reporting
 
 
-def _metrics(corpus: Corpus, verdicts: Verdicts, tally: _Tally) -> dict[str, float]:
-    removed = np.flatnonzero(verdicts.reason)
-    sizes = np.unique(_roots(corpus, verdicts)[removed], return_counts=True)[1]
+def finish(job: Job, work: Work, results: Mapping[str, list[dict[str, Any]]]) -> Outcome:
+    """Add up what the ranks have counted."""
+    recipe, corpus = _recipe(job), corpus_of(job)
+    files = [one for result in results["write"] for one in result["documents"]]
+    _check_order_of_files(files)
+    tally, cuts = _Tally(), Counter[str]()
+    for result in results["write"]:
+        tally.include(result["tally"])
+        cuts.update(result["cuts"] or {})
+    if recipe.enabled:
+        opened, tried = (sum(one[name] for one in results[phase]) for phase, name in _WORK_DONE)
+        log.info("%d texts opened, %d pairs verified", opened, tried)
+        longest = max(one["longest_run"] for one in results["candidates"])
+        work.progress.log(step=len(results["write"]), verified_pairs=tried, longest_run=longest)
+    return Outcome(
+        files=tuple(name for one in files for name in one["names"]),
+        counts=Counts.total([one["counts"] for one in files]),
+        metrics=_metrics(job, work, corpus, tally) | (_cut_in(recipe, cuts) if _cuts(recipe) else {}),
+        gates=_gates(recipe, tally),
+        notes=_survival(tally) | _notes(recipe, files, work),
+    )
+
+
+_WORK_DONE = (("texts", "opened"), ("verify", "verified_pairs"))
+
+
+def _check_order_of_files(files: Sequence[Mapping[str, Any]]) -> None:
+    last: Sequence[Any] = ("", -1)
+    for one in files:
+        if one["places"]:
+            first = one["places"][0]
+            if tuple(first[:2]) <= tuple(last[:2]):
+                raise _out_of_order(one["path"], first, last)
+            last = one["places"][-1]
+
+
+def _cut_in(recipe: DedupRecipe, cuts: Counter[str]) -> dict[str, float]:
+    return dict(cuts)
+
+
+def _metrics(job: Job, work: Work, corpus: Corpus, tally: _Tally) -> dict[str, float]:
+    pairs = [unpacked(read_slice(job, work, "write", rank, 0), [np.int64] * 2) for rank in range(corpus.num_own)]
+    removed, of = (joined([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    sizes = np.unique(_roots(removed, of), return_counts=True)[1]
     total = tally.total.total()
+    compared = sum(item.record()["counts"]["kept"] for item in job.inputs_of("document_signatures"))
     return {
         "documents": total,
         "kept_fraction": tally.kept.total() / max(total, 1),
         "removed_exact": tally.reasons[REASONS[EXACT]],
         "removed_near": tally.reasons[REASONS[NEAR]],
-        "removed_cross_snapshot": int(np.count_nonzero(verdicts.of[removed] < corpus.own_start)),
+        "removed_cross_snapshot": int(np.count_nonzero(of < corpus.own_start)),
         "clusters": len(sizes),
         "largest_cluster": int(sizes.max()) + 1 if len(sizes) else 0,
-        "compared_documents": len(corpus),
+        "compared_documents": compared,
     } | ({"removed_url": tally.reasons[REASONS[URL]]} if tally.reasons[REASONS[URL]] else {})
 
 
-def _roots(corpus: Corpus, verdicts: Verdicts) -> Orders:
-    """Order number of the document at which each document's chain of `duplicate_of` ends, for the job's snapshot.
+def _roots(removed: Orders, of: Orders) -> Orders:
+    """Order number of the document at which the chain of `duplicate_of` of each removed document ends.
 
-    A chain stops at the first document of an earlier snapshot. A document that repeats no other is its own root.
+    A chain stops at the first document that was not removed, or is of an earlier snapshot.
     """
-    own = np.arange(corpus.own_start, len(corpus))
-    roots = np.where(verdicts.reason > 0, verdicts.of, own)
-    while True:
-        inner = roots >= corpus.own_start
-        further = roots.copy()
-        further[inner] = roots[roots[inner] - corpus.own_start]
+    roots = of
+    while len(removed):
+        places = np.minimum(np.searchsorted(removed, roots), len(removed) - 1)
+        further = np.where(removed[places] == roots, of[places], roots)
         if np.array_equal(further, roots):
-            return roots
+            break
         roots = further
+    return roots
 
 
 def _gates(recipe: DedupRecipe, tally: _Tally) -> tuple[Gate, ...]:
@@ -290,21 +505,23 @@ def _survival(tally: _Tally) -> dict[str, Any]:
     }
 
 
-def _notes(recipe: DedupRecipe, verdicts: Verdicts, corpus: Corpus, ids: Ids) -> dict[str, Any]:
+def _notes(recipe: DedupRecipe, files: Sequence[Mapping[str, Any]], work: Work) -> dict[str, Any]:
     if not recipe.enabled:
         return {"deduplication": "off: dedup.enabled is false, every document passed"}
     # Take the sample at even distances over the snapshot, so that every run shows the same pairs.
-    removed = np.flatnonzero(verdicts.reason)
-    removed = removed[:: max(1, len(removed) // SAMPLE_PAIRS)][:SAMPLE_PAIRS]
-    own = pa.chunked_array(list(corpus.rows(removed + corpus.own_start, "id")), pa.string()).to_pylist()
-    return {
-        "sample_pairs": [
-            {
-                "id": name,
-                "duplicate_of": other,
-                "similarity": round(float(verdicts.similarity[row]), 4),
-                "reason": REASONS[verdicts.reason[row]],
-            }
-            for name, other, row in zip(own, ids.of(verdicts.of[removed]).to_pylist(), removed.tolist(), strict=True)
-        ]
-    }
+    ends = np.cumsum([one["removed"] for one in files], dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    wanted = np.arange(0, total, max(1, total // SAMPLE_PAIRS))[:SAMPLE_PAIRS]
+    pairs = []
+    for file, end in enumerate(ends.tolist()):
+        here = wanted[(wanted >= end - files[file]["removed"]) & (wanted < end)] - (end - files[file]["removed"])
+        if len(here):
+            pairs += _pairs(work.path / files[file]["names"][1], here)
+    return {"sample_pairs": pairs}
+
+
+def _pairs(path: Path, places: Orders) -> list[dict[str, Any]]:
+    """Return documents in a file of dropped ones: those at these places among the ones that repeat another."""
+    table = pa.concat_tables(read_tables(path, ["id", "duplicate_of", "similarity", "reason"]))
+    table = table.filter(pc.is_valid(table["similarity"])).take(pa.array(places))
+    return [{**row, "similarity": round(row["similarity"], 4)} for row in table.to_pylist()]

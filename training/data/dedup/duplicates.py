@@ -1,20 +1,20 @@
 """Find documents of a snapshot that repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
 
-Documents are numbered in order (snapshots in the recipe's order, then file, then row). The last snapshot is the job's
-own, and only its documents ("own documents") are judged. The signatures of earlier snapshots are read as arrays, one
-file at a time, and only rows that share a key with an own document stay in memory. Texts are opened only for
-candidates, which are documents that share a MinHash key. Memory therefore grows with the own snapshot and the repeated
-documents, not with the size of the earlier snapshots.
+Four phases (training/phase.py), each in ranks that hold a group of files or a range of keys:
+
+- `keys`, for each group: spread the group's signatures over the ranges;
+- `candidates`, for each range: find equal keys, with all documents of the range in one place;
+- `texts`, for each group: make the n-gram sets of the documents that candidates are compared with;
+- `verify`, for each group of the job's snapshot: compare the candidates and decide.
+
+What is handed over are the slices of training/shuffle.py.
 """
 
 from __future__ import annotations
 
-import logging
-import mmap
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,91 +22,354 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from training.data.dedup import sign as signatures
+from training.data.dedup.blocks import joined, packed, ranges, strings, strings_of, unpacked
+from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import open_documents, utf8_of
 from training.data.words.ngrams import Hashes, jaccard, ngram_set
-from training.job import Work
-
-log = logging.getLogger(__name__)
-
-Orders = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from training.job import Job, Work
+from training.shuffle import name_of, read_slice, writing_slices
 
 KEPT, URL, EXACT, NEAR = range(4)
 REASONS = ("", "duplicate_url", "exact_duplicate", "near_duplicate")
-# Bytes of n-gram sets that one call compares. Their memory pages are released after each call, so that memory does not
-# grow with the number of sets.
-COMPARED_BYTES = 64_000_000
+
+Columns = tuple[npt.NDArray[Any], ...]  # of equal lengths
+WHOLE = (np.uint64, np.uint64, np.int64)  # both halves of a 128-bit hash, order number
+BAND = (np.uint64, np.int64, np.uint64, np.uint64)  # MinHash key, order number, both halves of the set's hash
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corpus:  # no slots: cached_property keeps its value in the instance
-    """The document and signature files of all snapshots in order; the files of the job's own snapshot come last."""
-
-    document_files: tuple[Path, ...]
-    signature_files: tuple[Path, ...]
-    num_own_files: int
-
-    @cached_property
-    def file_starts(self) -> Orders:
-        """Order number of each file's first document, followed by the total number of documents."""
-        sizes = [signatures.num_documents(path) for path in self.signature_files]
-        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
-
-    @property
-    def first_own_file(self) -> int:
-        """Index of the first document file that belongs to the job's own snapshot."""
-        return len(self.document_files) - self.num_own_files
-
-    @property
-    def own_start(self) -> int:
-        """Order number of the first document of the job's own snapshot."""
-        return int(self.file_starts[self.first_own_file])
-
-    @property
-    def num_own(self) -> int:
-        """Number of documents in the job's own snapshot."""
-        return len(self) - self.own_start
-
-    def __len__(self) -> int:
-        return int(self.file_starts[-1])
-
-    def own(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-        """Return one signature array of the job's own snapshot, [documents of the snapshot, …]."""
-        parts = [signatures.load(path, name, bucket) for path in self.signature_files[self.first_own_file :]]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-    def earlier(self, name: str, bucket: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield (order number of the first row, array) for each file of the earlier snapshots."""
-        for number, path in enumerate(self.signature_files[: self.first_own_file]):
-            yield int(self.file_starts[number]), signatures.load(path, name, bucket)
-
-    def rows(self, orders: Orders, column: str) -> Iterator[pa.StringArray]:
-        """Yield one column of the documents with the (ascending) numbers `orders`, one row group at a time.
-
-        Files without a wanted document are not opened.
-        """
-        for path, start, end in zip(self.document_files, self.file_starts, self.file_starts[1:], strict=False):
-            wanted = orders[slice(*np.searchsorted(orders, (start, end)))] - start
-            if len(wanted):
-                yield from _rows_of_file(path, wanted, column)
+def whole_keys(recipe: DedupRecipe) -> dict[str, int]:
+    """Signature arrays whose equality alone makes a duplicate, with its reason; weaker reasons first."""
+    return {"ngrams": NEAR, "text": EXACT} | ({"url": URL} if recipe.urls else {})
 
 
-def _rows_of_file(path: Path, wanted: Orders, column: str) -> Iterator[pa.StringArray]:
-    with open_documents(path) as parquet:
-        first = 0
-        for group in range(parquet.num_row_groups):
-            last = first + parquet.metadata.row_group(group).num_rows
-            places = wanted[slice(*np.searchsorted(wanted, (first, last)))] - first
-            first = last
-            if len(places):
-                values = parquet.read_row_group(group, columns=[column], use_threads=False).column(0)
-                yield values.combine_chunks().take(pa.array(places))
+# Phase `keys`
+
+
+def spread_keys(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Write the signatures of one group of files, one slice for each range of keys."""
+    recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
+    tables = [_split(table, corpus.num_ranges) for table in _tables(corpus.groups[rank], recipe)]
+    with writing_slices(job, work, "keys", rank) as slices:
+        for number in range(corpus.num_ranges):
+            slices.add(*packed([column for table in tables for column in table[number]]))
+    return {"files": [name_of("keys", rank)]}
+
+
+def _tables(group: Group, recipe: DedupRecipe) -> Iterator[Columns]:
+    orders = group.orders
+    for name in whole_keys(recipe):
+        pairs = group.keys(name).reshape(-1, 2)
+        yield _filled((np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]), orders), pairs.any(axis=1))
+    sets = group.keys("ngrams").reshape(-1, 2)
+    halves = np.ascontiguousarray(sets[:, 0]), np.ascontiguousarray(sets[:, 1])
+    for bucket in range(recipe.buckets):
+        keys = group.keys("bands", bucket)
+        yield _filled((keys, orders, *halves), keys != 0)
+
+
+def _filled(columns: Columns, filled: Any) -> Columns:
+    """Return the rows that have a key: zeros stand for none."""
+    return columns if filled.all() else tuple(column[filled] for column in columns)
+
+
+def _split(columns: Columns, num_ranges: int) -> list[Columns]:
+    """Return the rows of each range; the highest bits of the first column say in which one a row is."""
+    if num_ranges == 1:
+        return [columns]
+    of = (columns[0] >> np.uint64(65 - num_ranges.bit_length())).astype(np.uint16)
+    by = np.argsort(of, kind="stable")
+    bounds = np.searchsorted(of[by], np.arange(num_ranges + 1))
+    columns = tuple(column[by] for column in columns)
+    return [tuple(column[begin:end] for column in columns) for begin, end in itertools.pairwise(bounds)]
+
+
+# Phase `candidates`
+
+
+@dataclass
+class _Found:
+    """What a range finds for one group of the job's snapshot."""
+
+    whole: dict[str, tuple[Orders, Orders]]  # by name: documents, and the first ones with equal keys
+    runs: list[tuple[Orders, Flags]]  # by bucket: runs of documents, ascending, and where each run begins
+
+
+def find_candidates(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Find the equal keys in one range.
+
+    The slices have for each group of all snapshots the documents whose sets and ids are wanted and by whom; then for
+    each group of the job's snapshot what was found for it.
+    """
+    recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
+    names = list(whole_keys(recipe))
+    found = {group: _Found(whole={}, runs=[]) for group in corpus.own}
+    tables = _Tables(job, work, corpus, recipe, rank)
+    for place, name in enumerate(names):
+        askers, firsts = least_equal(*tables.of(place), corpus.own_start)
+        for group, chosen in _by_group(corpus, askers):
+            found[group].whole[name] = askers[chosen], firsts[chosen]
+    for bucket in range(recipe.buckets):
+        members, begins = runs_of_equal(*tables.of(len(names) + bucket), corpus.own_start)
+        for group, run in _runs_by_group(corpus, members, begins):
+            found[group].runs.append(run)
+    sets = {g: np.unique(joined([members for members, _ in one.runs], np.int64)) for g, one in found.items()}
+    ids = {g: np.unique(joined([first for _, first in one.whole.values()], np.int64)) for g, one in found.items()}
+    with writing_slices(job, work, "candidates", rank) as slices:
+        for group in range(len(corpus.groups)):
+            slices.add(*packed([*_wanted_of(corpus, group, sets), *_wanted_of(corpus, group, ids)]))
+        for one in found.values():
+            pairs = [column for name in names for column in one.whole[name]]
+            flags = joined([begins for _, begins in one.runs], np.bool_)
+            sizes = np.array([len(members) for members, _ in one.runs], np.int64)
+            slices.add(*packed([*pairs, sizes, joined([members for members, _ in one.runs], np.int64), flags]))
+    longest = max((_longest(*run) for one in found.values() for run in one.runs), default=0)
+    return {"files": [name_of("candidates", rank)], "longest_run": longest}
+
+
+def _longest(members: Orders, begins: Flags) -> int:
+    return int(np.diff(np.append(np.flatnonzero(begins), len(members))).max()) if len(members) else 0
+
+
+class _Tables:
+    """Reads the tables of one range, one after the other: rows of the own snapshot, and those of each earlier group."""
+
+    def __init__(self, job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int) -> None:
+        self._types = [WHOLE] * len(whole_keys(recipe)) + [BAND] * recipe.buckets
+        types = [kind for table in self._types for kind in table]
+        slices = (read_slice(job, work, "keys", group, rank) for group in range(len(corpus.groups)))
+        self._arrays = [unpacked(data, types) for data in slices]
+        self._corpus = corpus
+
+    def of(self, number: int) -> tuple[Columns, Iterator[Columns]]:
+        kinds = self._types[number]
+        own = [self._table(group, number) for group in self._corpus.own]
+        columns = tuple(joined([table[place] for table in own], kind) for place, kind in enumerate(kinds))
+        return columns, (self._table(group, number) for group in self._corpus.earlier)
+
+    def _table(self, group: int, number: int) -> Columns:
+        first = sum(map(len, self._types[:number]))
+        return tuple(self._arrays[group][first : first + len(self._types[number])])
+
+
+def join(own: Columns, earlier: Iterator[Columns]) -> Columns:
+    """Return the rows of the own snapshot, and those of earlier documents whose first column is among theirs."""
+    parts = [own]
+    search = None  # made for the first earlier group: a corpus of one snapshot needs none
+    for rows in earlier if len(own[0]) else ():
+        search = search or _search(own[0])
+        hits = search(rows[0])
+        parts.append(tuple(column[hits] for column in rows))
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True)) if len(parts) > 1 else own
+
+
+def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
+    """Return a function that finds the indices at which an array of keys has one of the wanted keys."""
+    ordered = np.sort(wanted)
+    # A table indexed by the keys' lower bits, with at least eight one-byte entries per wanted key, rules out most
+    # other keys without a binary search. The higher bits are equal in a range.
+    mask = np.uint64((1 << max(10, int(len(wanted) * 8).bit_length())) - 1)
+    present = np.zeros(int(mask) + 1, np.bool_)
+    present[wanted & mask] = True
+
+    def places(keys: Hashes) -> Orders:
+        maybe = np.flatnonzero(present[keys & mask])
+        place = np.searchsorted(ordered, keys[maybe])
+        place[place == len(ordered)] = 0
+        return maybe[ordered[place] == keys[maybe]]
+
+    return places
+
+
+def repeated(keys: Hashes) -> Orders:
+    """Return the indices of the keys that occur more than once, grouped by key."""
+    by = np.argsort(keys)
+    ordered = keys[by]
+    same = ordered[1:] == ordered[:-1]
+    again = np.zeros(len(keys), np.bool_)
+    again[1:] |= same
+    again[:-1] |= same
+    return by[again]
+
+
+def least_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tuple[Orders, Orders]:
+    """Return the documents of the own snapshot that have the same 128-bit key as a document before them, ascending, and
+    the first document with that key.
+    """
+    first_halves, second_halves, orders = join(own, earlier)
+    rows = repeated(first_halves)
+    ones, twos, members = first_halves[rows], second_halves[rows], orders[rows]
+    by = np.lexsort((members, twos, ones))
+    ones, twos, members = ones[by], twos[by], members[by]
+    begins = _changes(ones) | _changes(twos)
+    least = members[begins][np.cumsum(begins) - 1] if len(members) else members
+    asking = (members >= own_start) & (least < members)
+    members, least = members[asking], least[asking]
+    by = np.argsort(members)
+    return members[by], least[by]
+
+
+def _changes(values: npt.NDArray[Any]) -> Flags:
+    """Flags of the values that differ from the one before; the first does."""
+    flags = np.ones(len(values), np.bool_)
+    flags[1:] = values[1:] != values[:-1]
+    return flags
+
+
+def runs_of_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tuple[Orders, Flags]:
+    """Return runs of documents that share a MinHash key, ascending within a run, and flags of where each run begins.
+
+    Of documents with equal sets of n-grams only the first is in the runs. A page repeated a million times therefore
+    counts as one document here; whatever is similar to one of its copies is similar to all. Each run has at least two
+    documents, and its last one is of the own snapshot.
+    """
+    keys, orders, ones, twos = join(own, earlier)
+    rows = repeated(keys)
+    keys, orders, ones, twos = keys[rows], orders[rows], ones[rows], twos[rows]
+    by = np.lexsort((orders, twos, ones, keys))  # documents with equal sets have equal keys
+    keys, orders = keys[by], orders[by]
+    first = _changes(keys) | _changes(ones[by]) | _changes(twos[by])
+    keys, orders = keys[first], orders[first]
+    by = np.lexsort((orders, keys))
+    keys, orders = keys[by], orders[by]
+    begins = _changes(keys)
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(keys)) if len(starts) else starts
+    asks = (ends - starts > 1) & (orders[ends - 1] >= own_start)
+    members = orders[ranges(starts[asks], ends[asks])]
+    return members, _begins(ends[asks] - starts[asks])
+
+
+def _begins(sizes: Orders) -> Flags:
+    flags = np.zeros(int(sizes.sum()), np.bool_)
+    flags[np.cumsum(sizes) - sizes] = True
+    return flags
+
+
+def _by_group(corpus: Corpus, orders: Orders) -> Iterator[tuple[int, slice]]:
+    """For each group of the own snapshot, the slice of these (ascending) documents that are in it."""
+    for group in corpus.own:
+        first, last = np.searchsorted(orders, (corpus.groups[group].start, corpus.groups[group].end))
+        yield group, slice(first, last)
+
+
+def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[tuple[int, tuple[Orders, Flags]]]:
+    """For each group of the own snapshot, the runs with a document of the group that has smaller ones before it, up to
+    the last such document.
+    """
+    if corpus.num_own == 1:
+        yield corpus.own.start, (members, begins)
+        return
+    asking = np.flatnonzero((members >= corpus.own_start) & ~begins)
+    run = np.cumsum(begins) - 1
+    groups, runs = corpus.groups_of(members[asking]), run[asking]
+    by = np.lexsort((asking, runs, groups))
+    groups, runs, asking = groups[by], runs[by], asking[by]
+    last = np.ones(len(by), np.bool_)
+    last[:-1] = (groups[1:] != groups[:-1]) | (runs[1:] != runs[:-1])
+    groups, starts, ends = groups[last], np.flatnonzero(begins)[runs[last]], asking[last] + 1
+    for group in corpus.own:
+        chosen = slice(*np.searchsorted(groups, (group, group + 1)))
+        yield group, (members[ranges(starts[chosen], ends[chosen])], _begins(ends[chosen] - starts[chosen]))
+
+
+def _wanted_of(corpus: Corpus, group: int, wanted: dict[int, Orders]) -> tuple[Orders, Orders, Orders]:
+    """Return the own groups that want documents of a group, how many each wants, and which."""
+    start, end = corpus.groups[group].start, corpus.groups[group].end
+    found = [(own, orders[slice(*np.searchsorted(orders, (start, end)))]) for own, orders in wanted.items()]
+    found = [(own, orders) for own, orders in found if len(orders)]
+    return (
+        np.array([own for own, _ in found], np.int64),
+        np.array([len(orders) for _, orders in found], np.int64),
+        joined([orders for _, orders in found], np.int64),
+    )
+
+
+# Phase `texts`
+
+
+def read_texts(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Write the n-gram sets and ids of the wanted documents of one group, one slice for each group that wants them."""
+    recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
+    group = corpus.groups[rank]
+    sets: dict[int, list[Orders]] = {own: [] for own in corpus.own}
+    ids: dict[int, list[Orders]] = {own: [] for own in corpus.own}
+    for number in range(corpus.num_ranges):
+        arrays = unpacked(read_slice(job, work, "candidates", number, rank), [np.int64] * 6)
+        for into, (owns, sizes, orders) in ((sets, arrays[:3]), (ids, arrays[3:])):
+            ends = np.cumsum(sizes)
+            for own, size, end in zip(owns.tolist(), sizes.tolist(), ends.tolist(), strict=True):
+                into[own].append(orders[end - size : end])
+    wanted = {own: np.unique(joined(parts, np.int64)) for own, parts in sets.items()}
+    named = {own: np.unique(joined([wanted[own], *parts], np.int64)) for own, parts in ids.items()}
+    opened = np.unique(joined(list(wanted.values()), np.int64))
+    values, starts = ngram_sets_of(group, opened, recipe.ngram_words)
+    all_named = np.unique(joined(list(named.values()), np.int64))
+    all_ids = pa.chunked_array(list(group.column(all_named, "id")), pa.string()).combine_chunks()
+    with writing_slices(job, work, "texts", rank) as slices:
+        for own in corpus.own:
+            places = np.searchsorted(opened, wanted[own])
+            own_values = values if len(places) == len(opened) else values[ranges(starts[places], starts[places + 1])]
+            bounds = np.concatenate([[0], np.cumsum(np.diff(starts)[places])])
+            id_starts, id_bytes = strings(all_ids.take(pa.array(np.searchsorted(all_named, named[own]))))
+            slices.add(*packed([wanted[own], bounds, own_values, named[own], id_starts, id_bytes]))
+    return {"files": [name_of("texts", rank)], "opened": len(opened)}
+
+
+TEXTS = (np.int64, np.int64, np.uint64, np.int64, np.int64, np.uint8)
+
+
+def ngram_sets_of(group: Group, orders: Orders, ngram_words: int) -> tuple[Hashes, Orders]:
+    """Return the n-gram sets of documents of a group, one after the other, and where each begins, [documents + 1]."""
+    if not len(orders):
+        return np.empty(0, np.uint64), np.zeros(1, np.int64)
+    make = _sets_compiled if _is_worth_compiling(_num_text_bytes(group, orders)) else _sets_plainly
+    values, sizes = [], [np.zeros(1, np.int64)]
+    for texts in group.column(orders, "text"):
+        found, starts = make(texts, ngram_words)
+        values.append(found)
+        sizes.append(np.diff(starts))
+    return joined(values, np.uint64), np.cumsum(np.concatenate(sizes))
+
+
+_seen_bytes = 0  # of text whose n-grams this process has made
+
+
+def _is_worth_compiling(num_bytes: int) -> bool:
+    """Whether this process has seen enough text to load the compiled loops, which give the same sets."""
+    global _seen_bytes
+    _seen_bytes += num_bytes
+    return _seen_bytes >= signatures.COMPILED_FROM_BYTES
+
+
+def _num_text_bytes(group: Group, orders: Orders) -> int:
+    """Estimated text bytes of documents of a group, from the mean text size in each file."""
+    total = 0.0
+    wanted = np.diff(np.searchsorted(group.rows_of(orders), group.file_starts))
+    for file in np.flatnonzero(wanted).tolist():
+        with open_documents(group.documents[file]) as parquet:
+            total += signatures.num_text_bytes(parquet) * wanted[file] / parquet.metadata.num_rows
+    return int(total)
+
+
+def _sets_compiled(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
+    from training.data.dedup import minhash
+
+    return minhash.ngram_sets(*utf8_of(texts), ngram_words)
+
+
+def _sets_plainly(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
+    sets = [ngram_set(text, ngram_words) for text in texts.to_pylist()]
+    starts = np.cumsum([0, *map(len, sets)])
+    return np.concatenate([np.empty(0, np.uint64), *sets]), starts
+
+
+# Phase `verify`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """Decisions about each document of the job's snapshot, as arrays.
+    """Decisions about each document of a group of the job's snapshot, as arrays.
 
     `reason` is 0 for a kept document, `of` is the order number of the document that it repeats (-1 for none), and
     `similarity` is the similarity to that document.
@@ -124,209 +387,72 @@ class Verdicts:
         )
 
     def remove(self, rows: Orders, reason: Any, of: Orders, similarity: Any = 1.0) -> None:
-        """Mark the documents `rows` of the job's snapshot as removed; `reason` is one value for all rows or one for
-        each row.
-        """
+        """Mark documents as removed; `reason` is one value for all rows or one for each row."""
         self.reason[rows], self.of[rows], self.similarity[rows] = reason, of, similarity
 
 
-def find_duplicates(corpus: Corpus, recipe: DedupRecipe, work: Work) -> Verdicts:
-    """Return, for every document of the job's snapshot, whether it is removed, why, and which document it repeats.
+def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArray, int]:
+    """Return the verdicts on one group of the job's snapshot, the ids of the documents that removed ones repeat, in
+    order, and the number of pairs that were compared.
 
     If several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
     """
-    verdicts = Verdicts.keep_all(corpus.num_own)
-    own_orders = np.arange(corpus.own_start, len(corpus))
-    first_set = _first_with_equal(corpus, "ngrams")
-    askers = np.flatnonzero((first_set == own_orders) & (corpus.own("count") > 0))
-    _enter_near(verdicts, corpus, recipe, askers, work)
-    # The strongest reason is entered last and overwrites the weaker ones.
-    for reason, first in ((NEAR, first_set), (EXACT, _first_with_equal(corpus, "text"))):
-        rows = np.flatnonzero(first < own_orders)
-        verdicts.remove(rows, reason, first[rows])
-    if recipe.urls:
-        first = _first_with_equal(corpus, "url")
-        rows = np.flatnonzero(first < own_orders)
-        verdicts.remove(rows, URL, first[rows])
-    return verdicts
-
-
-def _first_with_equal(corpus: Corpus, name: str) -> Orders:
-    """For each document of the job's snapshot, the smallest order number of a document with the same key.
-
-    `name` is the signature array that holds the keys. A key of zeros stands for no key and equals no other.
-    """
-    own = corpus.own(name).reshape(-1, 2)
-    first = np.arange(corpus.own_start, len(corpus))
-    asking = np.flatnonzero(own.any(axis=1))
-    keys, orders = join(own[asking, 0], first[asking], corpus.earlier(name), lambda keys: keys[:, 0])
-    members, _ = shared(keys, orders)
-    if not len(members):
-        return first
-    pairs = _rows_at(corpus, members, own, name)
-    by = np.lexsort((members, pairs[:, 1], pairs[:, 0]))
-    members, pairs = members[by], pairs[by]
-    begins = np.concatenate([[True], (pairs[1:] != pairs[:-1]).any(axis=1)])
-    least = members[begins][np.cumsum(begins) - 1]
-    mine = members >= corpus.own_start
-    first[members[mine] - corpus.own_start] = least[mine]
-    return first
-
-
-def _rows_at(corpus: Corpus, orders: Orders, own: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """Return the rows of a signature array for the documents `orders`, which may be in any order."""
-    rows = np.empty((len(orders), *own.shape[1:]), own.dtype)
-    mine = orders >= corpus.own_start
-    rows[mine] = own[orders[mine] - corpus.own_start]
-    if not mine.all():
-        for start, chunk in corpus.earlier(name):
-            here = (orders >= start) & (orders < min(start + len(chunk), corpus.own_start))
-            rows[here] = chunk[orders[here] - start]
-    return rows
-
-
-def join(
-    own_keys: Hashes,
-    own_orders: Orders,
-    earlier: Iterator[tuple[int, npt.NDArray[Any]]],
-    key_of: Callable[[npt.NDArray[Any]], Hashes] = lambda keys: keys,
-) -> tuple[Hashes, Orders]:
-    """Return keys and order numbers of the job's documents, and of earlier documents with one of the keys."""
-    keys, orders = [own_keys], [own_orders]
-    search = None  # made for the first earlier file: a corpus of one snapshot needs none
-    for start, rows in earlier if len(own_keys) else ():
-        search = search or _search(own_keys)
-        chunk = key_of(rows)
-        hits = search(chunk)
-        keys.append(chunk[hits])
-        orders.append(hits + start)
-    return (np.concatenate(keys), np.concatenate(orders)) if len(keys) > 1 else (own_keys, own_orders)
-
-
-def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
-    """Return a function that finds the indices at which an array of keys has one of the wanted keys."""
-    ordered = np.sort(wanted)
-    # A table indexed by the keys' highest bits, with at least eight one-byte entries per wanted key, rules out most
-    # other keys without a binary search.
-    bits = max(10, int(len(wanted) * 8).bit_length())
-    shift = np.uint64(64 - bits)
-    present = np.zeros(1 << bits, np.bool_)
-    present[wanted >> shift] = True
-
-    def places(keys: Hashes) -> Orders:
-        maybe = np.flatnonzero(present[keys >> shift])
-        place = np.searchsorted(ordered, keys[maybe])
-        place[place == len(ordered)] = 0
-        return maybe[ordered[place] == keys[maybe]]
-
-    return places
-
-
-def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
-    """Return the documents that share a key with another document, and flags that mark where each key's run begins.
-
-    The documents are grouped by key and ascend within each run.
-    """
-    by = np.argsort(keys)
-    ordered = keys[by]
-    same = ordered[1:] == ordered[:-1]
-    in_run = np.zeros(len(keys), np.bool_)
-    in_run[1:] |= same
-    in_run[:-1] |= same
-    members, run_keys = orders[by[in_run]], ordered[in_run]
-    del by, ordered
-    by = np.lexsort((members, run_keys))  # the first sort leaves equal keys in any order
-    members, run_keys = members[by], run_keys[by]
-    begins = np.ones(len(members), np.bool_)
-    begins[1:] = run_keys[1:] != run_keys[:-1]
-    return members, begins
-
-
-# Near-duplicates
-
-
-def _enter_near(verdicts: Verdicts, corpus: Corpus, recipe: DedupRecipe, askers: Orders, work: Work) -> None:
-    """Enter the first verified near-duplicate of each own document in `askers` (row numbers) that has one.
-
-    Of documents with equal sets of n-grams, only the first takes part on either side of a comparison. A page repeated a
-    million times therefore counts as one document here; whatever is similar to one of its copies is similar to all.
-    """
-    runs = [_candidates(corpus, bucket, askers) for bucket in range(recipe.buckets)]
-    runs = _only_first_of_equal_sets(corpus, runs)
-    opened = np.unique(np.concatenate([members for members, _ in runs], dtype=np.int64))
-    with NgramStore(work.scratch / "ngrams.bin", corpus, opened, recipe.ngram_words) as store:
-        best, similarity, tried = _compare(corpus, runs, opened, store, recipe.min_similarity, work)
-    rows = np.flatnonzero(best != np.arange(len(opened)))
-    verdicts.remove(opened[rows] - corpus.own_start, NEAR, opened[best[rows]], similarity[rows])
-    log.info("%d texts opened, %d pairs verified, %d near-duplicates", len(opened), tried, len(rows))
-
-
-Runs = tuple[npt.NDArray[np.integer[Any]], Flags]
-
-
-def _candidates(corpus: Corpus, bucket: int, askers: Orders) -> Runs:
-    """Return runs of documents that share a MinHash key in one bucket and include a document of the job's snapshot."""
-    keys, orders = join(corpus.own("bands", bucket)[askers], askers + corpus.own_start, corpus.earlier("bands", bucket))
-    members, begins = shared(keys, orders)
-    # Most corpora have fewer than 2^32 documents, so that 4 bytes per order number suffice: half the memory.
-    return members.astype(np.uint32 if len(corpus) < 1 << 32 else np.int64), begins
-
-
-def _only_first_of_equal_sets(corpus: Corpus, runs: list[Runs]) -> list[Runs]:
-    """Drop earlier documents from the runs if a still earlier document has the same set of n-grams.
-
-    Documents with equal sets have equal keys, so either all or none of them are in the runs. Runs that are left with
-    one document are dropped.
-    """
-    own_start = corpus.own_start
-    earlier = np.unique(np.concatenate([members[members < own_start] for members, _ in runs], dtype=np.int64))
-    if not len(earlier):
-        return runs
-    pairs = _rows_at(corpus, earlier, np.empty((0, 2), np.uint64), "ngrams")
-    by = np.lexsort((earlier, pairs[:, 1], pairs[:, 0]))
-    repeats = np.concatenate([[False], (pairs[by][1:] == pairs[by][:-1]).all(axis=1)])
-    repeated = np.sort(earlier[by[repeats]])
-    return [_without(members, begins, repeated) for members, begins in runs]
-
-
-def _without(members: Any, begins: Flags, gone: Orders) -> Runs:
-    kept = ~np.isin(members, gone, assume_unique=False)
-    run = np.cumsum(begins)[kept]
-    members = members[kept]
-    sizes = np.bincount(run, minlength=1)
-    large = sizes[run] > 1
-    run, members = run[large], members[large]
-    begins = np.ones(len(run), np.bool_)
-    begins[1:] = run[1:] != run[:-1]
-    return members, begins
-
-
-def _compare(
-    corpus: Corpus, runs: list[Runs], opened: Orders, store: NgramStore, min_similarity: float, work: Work
-) -> tuple[Orders, npt.NDArray[np.float64], int]:
-    """For each document whose text was opened, return the first similar document (itself if there is none) and their
-    similarity; also return the number of pairs compared.
-    """
-    best, similarity = np.arange(len(opened)), np.zeros(len(opened))
-    own_from = int(np.searchsorted(opened, corpus.own_start))
-    compare = _compiled_comparison() if store.compiled else first_similar
+    recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
+    group = corpus.groups[corpus.own[rank]]
+    verdicts = Verdicts.keep_all(len(group))
+    whole, runs = _asked(job, work, corpus, recipe, rank)
+    sets = _Sets(job, work, corpus, rank)
     tried = 0
-    for number, (members, begins) in enumerate(runs):
-        rows = np.searchsorted(opened, members)
-        for start, end in store.portions(rows, begins):
-            tried += compare(
-                rows[start:end],
-                begins[start:end],
-                own_from,
-                store.values,
-                store.starts,
-                min_similarity,
-                best,
-                similarity,
-            )
-            store.forget()
-        work.progress.log(step=number + 1, verified_pairs=tried)
-    return best, similarity, tried
+    if len(sets.orders):
+        best, similarity = np.arange(len(sets.orders)), np.zeros(len(sets.orders))
+        compare = _compiled_comparison() if sets.values.nbytes >= signatures.COMPILED_FROM_BYTES else first_similar
+        for members, begins in runs:
+            rows, asks = np.searchsorted(sets.orders, members), (members >= group.start) & (members < group.end)
+            tried += compare(rows, begins, asks, sets.values, sets.starts, recipe.min_similarity, best, similarity)
+        rows = np.flatnonzero(best != np.arange(len(best)))
+        verdicts.remove(group.rows_of(sets.orders[rows]), NEAR, sets.orders[best[rows]], similarity[rows])
+    # The strongest reason is entered last and overwrites the weaker ones.
+    for name, reason in whole_keys(recipe).items():
+        for askers, firsts in whole[name]:
+            verdicts.remove(group.rows_of(askers), reason, firsts)
+    return verdicts, sets.ids_of(verdicts.of[verdicts.reason > 0]), tried
+
+
+def _asked(
+    job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int
+) -> tuple[dict[str, list[tuple[Orders, Orders]]], list[tuple[Orders, Flags]]]:
+    """Return what the ranges found for a group: pairs by name of the equal key, and runs by bucket."""
+    names = list(whole_keys(recipe))
+    whole: dict[str, list[tuple[Orders, Orders]]] = {name: [] for name in names}
+    runs: list[list[tuple[Orders, Flags]]] = [[] for _ in range(recipe.buckets)]
+    for number in range(corpus.num_ranges):
+        data = read_slice(job, work, "candidates", number, len(corpus.groups) + rank)
+        *pairs, sizes, members, flags = unpacked(data, [*[np.int64] * (2 * len(names) + 2), np.bool_])
+        for place, name in enumerate(names):
+            whole[name].append((pairs[2 * place], pairs[2 * place + 1]))
+        ends = np.cumsum(sizes)
+        for bucket, (start, end) in enumerate(zip(ends - sizes, ends, strict=True)):
+            runs[bucket].append((members[start:end], flags[start:end]))
+    together = [(joined([m for m, _ in one], np.int64), joined([f for _, f in one], np.bool_).copy()) for one in runs]
+    return whole, together
+
+
+class _Sets:
+    """The n-gram sets that a group is compared with, in the order of their documents, and ids of documents."""
+
+    def __init__(self, job: Job, work: Work, corpus: Corpus, rank: int) -> None:
+        parts = [unpacked(read_slice(job, work, "texts", group, rank), TEXTS) for group in range(len(corpus.groups))]
+        self.orders = joined([part[0] for part in parts], np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(joined([np.diff(part[1]) for part in parts], np.int64))])
+        self.values = joined([part[2] for part in parts], np.uint64)
+        self.values.flags.writeable = False  # as slices are, so that the compiled loop gets one type
+        self._named = joined([part[3] for part in parts], np.int64)
+        ids = [strings_of(part[4], part[5]) for part in parts]
+        self._ids = pa.chunked_array(ids, pa.large_string()).combine_chunks()
+
+    def ids_of(self, orders: Orders) -> pa.LargeStringArray:
+        """Return the ids of documents."""
+        return self._ids.take(pa.array(np.searchsorted(self._named, orders)))
 
 
 def _compiled_comparison() -> Callable[..., int]:
@@ -338,7 +464,7 @@ def _compiled_comparison() -> Callable[..., int]:
 def first_similar(
     rows: Orders,
     begins: Flags,
-    own_from: int,
+    asks: Flags,
     sets: Hashes,
     starts: Orders,
     min_similarity: float,
@@ -353,7 +479,7 @@ def first_similar(
     for position, row in enumerate(rows.tolist()):
         if begins[position]:
             begin = position
-        if row < own_from:
+        if not asks[position]:
             continue
         mine = np.sort(sets[bounds[row] : bounds[row + 1]])
         for other in rows[begin:position].tolist():
@@ -370,68 +496,12 @@ def first_similar(
     return tried
 
 
-class NgramStore:
-    """The n-gram sets of the opened documents, concatenated in one private memory-mapped file."""
+def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
+    """Return the documents that share a key with another document, and flags that mark where each key's run begins.
 
-    def __init__(self, path: Path, corpus: Corpus, opened: Orders, ngram_words: int) -> None:
-        self._path = path
-        self.compiled = _num_bytes(corpus, opened) >= signatures.COMPILED_FROM_BYTES
-        sizes = [np.zeros(1, np.int64)]
-        with open(path, "wb") as stream:
-            for texts in corpus.rows(opened, "text"):
-                values, starts = (_sets_compiled if self.compiled else _sets_plainly)(texts, ngram_words)
-                stream.write(values.data)
-                sizes.append(np.diff(starts))
-        self.starts = np.cumsum(np.concatenate(sizes))
-        self._map: mmap.mmap | None = None
-        self.values: Hashes = np.empty(0, np.uint64)
-        if self.starts[-1]:
-            with open(path, "rb") as stream:
-                self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            self.values = np.frombuffer(self._map, np.uint64)
-
-    def __enter__(self) -> NgramStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del self.values
-        if self._map is not None:
-            self._map.close()
-        self._path.unlink()
-
-    def portions(self, rows: Orders, begins: Flags) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) slices of `rows`, cut between runs; each compares about COMPARED_BYTES of n-gram sets."""
-        if not len(rows):
-            return
-        read = np.cumsum(8 * (self.starts[rows + 1] - self.starts[rows])) // COMPARED_BYTES
-        cuts = np.flatnonzero(begins)
-        cuts = cuts[np.concatenate([[True], read[cuts[1:]] != read[cuts[:-1]]])]
-        yield from zip(cuts.tolist(), [*cuts[1:].tolist(), len(rows)], strict=True)
-
-    def forget(self) -> None:
-        """Release the memory pages read so far to the operating system."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-
-def _num_bytes(corpus: Corpus, opened: Orders) -> int:
-    """Estimated text bytes of the opened documents, from the mean text size in each file."""
-    total = 0.0
-    for path, start, end in zip(corpus.document_files, corpus.file_starts, corpus.file_starts[1:], strict=False):
-        wanted = np.diff(np.searchsorted(opened, (start, end)))[0]
-        if wanted:
-            with open_documents(path) as parquet:
-                total += signatures.num_text_bytes(parquet) * wanted / (end - start)
-    return int(total)
-
-
-def _sets_compiled(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
-    from training.data.dedup import minhash
-
-    return minhash.ngram_sets(*utf8_of(texts), ngram_words)
-
-
-def _sets_plainly(texts: pa.StringArray, ngram_words: int) -> tuple[Hashes, Orders]:
-    sets = [ngram_set(text, ngram_words) for text in texts.to_pylist()]
-    starts = np.cumsum([0, *map(len, sets)])
-    return np.concatenate([np.empty(0, np.uint64), *sets]), starts
+    The documents are grouped by key and ascend within each run.
+    """
+    rows = repeated(keys)
+    members, run_keys = orders[rows], keys[rows]
+    by = np.lexsort((members, run_keys))
+    return members[by], _changes(run_keys[by])

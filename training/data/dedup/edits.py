@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from training.data.dedup.duplicates import Corpus, Flags, Orders, Verdicts
+from training.data.dedup.corpus import Flags, Orders
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import utf8_of
 from training.data.words.ngrams import Hashes, mixed, word_hashes
@@ -94,45 +94,24 @@ class Edits:
         return without_bytes(texts, cut)
 
 
-def find_edits(corpus: Corpus, verdicts: Verdicts, recipe: DedupRecipe) -> Edits | None:
-    """Find the cuts for the kept documents; None if the recipe asks for none."""
-    if not recipe.max_line_copies and not recipe.min_substring_bytes:
-        return None
-    edits = Edits(recipe=recipe)
-    kept = np.flatnonzero(verdicts.reason == 0)
-    if recipe.max_line_copies:
-        edits.lines = {group: _frequent_lines(corpus, rows, recipe) for group, rows in _grouped(kept, recipe)}
-    if recipe.min_substring_bytes:
-        edits.spans = {group: _repeated_spans(corpus, rows, edits) for group, rows in _grouped(kept, recipe)}
-    edits.counts.clear()
-    return edits
-
-
-def _grouped(rows: Orders, recipe: DedupRecipe) -> Iterator[tuple[int, Orders]]:
-    groups = rows // recipe.group_documents
-    for group in np.unique(groups).tolist():
-        yield group, rows[groups == group]
-
-
-def _frequent_lines(corpus: Corpus, rows: Orders, recipe: DedupRecipe) -> Hashes:
+def frequent_lines(texts: Iterable[tuple[pa.StringArray, Orders]], recipe: DedupRecipe) -> Hashes:
+    """Return the keys, ascending, of the lines that occur too often in a group's kept documents."""
     assert recipe.max_line_copies is not None, "without a limit no line is too frequent"
     keys = [np.empty(0, np.uint64)]
-    for texts in corpus.rows(rows + corpus.own_start, "text"):
-        keys.append(lines_of(*utf8_of(texts), recipe.line_unit)[1])
+    for some, _ in texts:
+        keys.append(lines_of(*utf8_of(some), recipe.line_unit)[1])
     found, copies = np.unique(np.concatenate(keys), return_counts=True)
     return found[(copies > recipe.max_line_copies) & (found != 0)]
 
 
-def _repeated_spans(corpus: Corpus, rows: Orders, edits: Edits) -> Orders:
-    """Return [spans, 3]: row in the job's snapshot, first byte and end of each run of repeated bytes. Runs have only
-    whole characters.
+def repeated_spans(texts: Iterable[tuple[pa.StringArray, Orders]], rows: Orders, edits: Edits) -> Orders:
+    """Return [spans, 3]: row, first byte and end of each run of repeated bytes. Runs have only whole characters.
+
+    `texts` are the kept documents of one group of documents and their rows in the snapshot, `rows` all of these rows.
     """
     parts = [pa.array([], pa.large_string())]
-    first = 0
-    for texts in corpus.rows(rows + corpus.own_start, "text"):
-        edited = edits._without_lines(texts, rows[first : first + len(texts)])
-        parts.append(edited.cast(pa.large_string()))
-        first += len(texts)
+    for some, at in texts:
+        parts.append(edits._without_lines(some, at).cast(pa.large_string()))
     data, offsets = utf8_of(pa.chunked_array(parts).combine_chunks())
     assert edits.recipe.min_substring_bytes is not None, "without a length no substring is cut"
     covered = _repeats(data, offsets, edits.recipe.min_substring_bytes)

@@ -120,8 +120,8 @@ def _fill_minima(ngrams, multipliers, addends, minima):
 
 
 @native
-def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, similarity):
-    """For every row from `own_from` on, lower `best` to the first row that is similar enough; return the pairs tried.
+def first_similar(rows, begins, asks, sets, starts, min_similarity, best, similarity):
+    """For every row that asks, lower `best` to the first row that is similar enough; return the pairs tried.
 
     `rows` holds runs of rows that share a key, ascending within a run; `begins` is true where a run begins. If a row's
     `best` is the row itself, no similar row has been found yet. `similarity` holds the similarity to `best`.
@@ -136,7 +136,7 @@ def first_similar(rows, begins, own_from, sets, starts, min_similarity, best, si
         if begins[position]:
             begin = position
         row = rows[position]
-        if row < own_from or rows[begin] >= best[row]:
+        if not asks[position] or rows[begin] >= best[row]:
             continue
         mine = sets[starts[row] : starts[row + 1]]
         mask = np.uint64(_table_size(len(mine)) - 1)

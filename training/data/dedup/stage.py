@@ -29,6 +29,8 @@ DEDUP = Stage(
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
     gates=("counts_balance", "survival"),
+    in_ranks=True,
+    phases=("keys", "candidates", "texts", "verify", "choose", "cuts", "write"),
     reads=("filtered_documents", "document_signatures"),
     reads_last=True,
 )

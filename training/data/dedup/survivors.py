@@ -2,19 +2,27 @@
 
 A document can only take the place of the first one if it was itself verified against it, and only within the own
 snapshot. Documents of earlier snapshots stay whatever comes later, so the result is as incremental as without a choice.
+
+The phase `verify` tells for each removed document its value to the group of the first one; the phase `choose` compares
+the values there and tells the verdicts that it changes to the groups of the documents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from training.data.dedup.duplicates import Corpus, Orders, Verdicts
+from training.data.dedup.blocks import Array, joined, packed, strings, strings_of, unpacked
+from training.data.dedup.corpus import Corpus, Group, Orders
+from training.data.dedup.duplicates import Verdicts
 from training.data.documents import open_documents
-from training.job import DataError
+from training.job import DataError, Job, Work
+from training.shuffle import read_slice
 
 COLUMNS: Final = {
     "newest": "date",
@@ -22,76 +30,158 @@ COLUMNS: Final = {
     "best_score": "quality_score",
     "own_language": "language_score",
 }
+FIRST, OF_EARLIER = "first", "an earlier snapshot"  # why another document was kept, where no values were compared
 
 
-def choose_survivors(corpus: Corpus, verdicts: Verdicts, policy: str) -> list[str | None]:
-    """Change the verdicts so that the best document of each cluster is kept; return for each document why another was
-    kept.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Members:
+    """Removed documents of one group and the documents that they repeat, with what is compared, as columns."""
 
-    The best document has the highest value in the policy's column; of equal documents the first is kept. The returned
-    list has a text for each removed document of the job's snapshot, with the values compared, and None for a kept one.
-    """
-    groups, members = _clusters(verdicts, corpus.own_start)
-    values = _values(corpus, members, policy)
-    ranks = np.unique(values, return_inverse=True)[1]
-    by = np.lexsort((members, -ranks, groups))
-    best = by[np.concatenate([[True], groups[by][1:] != groups[by][:-1]])] if len(by) else by
-    heads, chosen, kept_values = groups[best], members[best], values[best]
-    _exchange(verdicts, heads, chosen, corpus.own_start)
-    why: list[str | None] = [None] * corpus.num_own
-    for row in np.flatnonzero(verdicts.reason).tolist():
-        why[row] = "an earlier snapshot" if verdicts.of[row] < corpus.own_start else "first"
-    places = np.searchsorted(heads, groups)
-    for i in np.flatnonzero(members != chosen[places]).tolist():
-        kept, own = kept_values[places[i]], values[i]
-        why[members[i]] = "first, of equal documents" if kept == own else f"{policy}: {_shown(kept)}, not {_shown(own)}"
-    return why
+    heads: Orders
+    orders: Orders
+    reasons: Orders
+    similarities: Array
+    numbers: Array  # values of a column of numbers; zeros for `newest`
+    dates: pa.Array  # values of the column `date`; empty texts for other policies
+    ids: pa.Array
+
+    def parts(self) -> list[Array]:
+        """Return the parts of a slice."""
+        plain = [self.heads, self.orders, self.reasons, self.similarities, self.numbers]
+        return packed([*plain, *strings(self.dates), *strings(self.ids)])
+
+    @staticmethod
+    def read(data: bytes) -> Members:
+        """Return the members in a slice."""
+        kinds = [*_PLAIN.values(), np.int64, np.uint8, np.int64, np.uint8]
+        *plain, date_starts, dates, id_starts, ids = unpacked(data, kinds)
+        return Members(
+            **dict(zip(_PLAIN, plain, strict=True)),
+            dates=strings_of(date_starts, dates),
+            ids=strings_of(id_starts, ids),
+        )
+
+    def of(self, chosen: Any) -> Members:
+        """Return some of the members, by flags or places."""
+        places = np.arange(len(self.heads))[chosen]
+        plain = {name: getattr(self, name)[places] for name in _PLAIN}
+        return Members(**plain, dates=self.dates.take(pa.array(places)), ids=self.ids.take(pa.array(places)))
+
+    @staticmethod
+    def joined(parts: Sequence[Members]) -> Members:
+        """Return the members one after the other."""
+        plain = {name: joined([getattr(part, name) for part in parts], kind) for name, kind in _PLAIN.items()}
+        dates, ids = (_texts([getattr(part, name) for part in parts]) for name in ("dates", "ids"))
+        return Members(**plain, dates=dates, ids=ids)
 
 
-def _clusters(verdicts: Verdicts, own_start: int) -> tuple[Orders, Orders]:
-    """Return (first document, member) for each member of a cluster of duplicates, as rows of the job's snapshot."""
-    removed = np.flatnonzero(verdicts.reason)
-    heads = verdicts.of[removed] - own_start
-    direct = heads >= 0
-    direct[direct] = verdicts.reason[heads[direct]] == 0
-    heads, removed = heads[direct], removed[direct]
-    firsts = np.unique(heads)
-    return np.concatenate([firsts, heads]), np.concatenate([firsts, removed])
+_PLAIN = {"heads": np.int64, "orders": np.int64, "reasons": np.int64, "similarities": np.float64, "numbers": np.float64}
 
 
-def _values(corpus: Corpus, rows: Orders, policy: str) -> Any:
-    """Return the value of the policy's column for each document in `rows`: numbers, or dates as text.
+def _texts(parts: Sequence[pa.Array]) -> pa.Array:
+    return pa.chunked_array([part.cast(pa.large_string()) for part in parts], pa.large_string()).combine_chunks()
 
-    A document without a value gets the lowest one. Raise DataError if the documents lack the column.
-    """
-    column = COLUMNS[policy]
-    for path in corpus.document_files[corpus.first_own_file :]:
+
+def members_of(group: Group, verdicts: Verdicts, own_start: int, policy: str) -> Members:
+    """Return the removed documents of a group that repeat one of the same snapshot."""
+    _check_columns(group, COLUMNS[policy])
+    orders = group.orders
+    rows = np.flatnonzero((verdicts.reason > 0) & (verdicts.of >= own_start))
+    return _members(group, orders[rows], verdicts.of[rows], verdicts.reason[rows], verdicts.similarity[rows], policy)
+
+
+def _members(group: Group, orders: Orders, heads: Orders, reasons: Array, similarities: Array, policy: str) -> Members:
+    numbers, dates = _values(group, orders, policy)
+    ids = pa.chunked_array(list(group.column(orders, "id")), pa.string()).combine_chunks()
+    return Members(
+        heads=heads,
+        orders=orders,
+        reasons=reasons.astype(np.int64),
+        similarities=similarities.astype(np.float64),
+        numbers=numbers,
+        dates=dates,
+        ids=ids,
+    )
+
+
+def _check_columns(group: Group, column: str) -> None:
+    for path in group.documents:
         with open_documents(path) as parquet:
             if column not in parquet.schema_arrow.names:
+                policy = next(name for name, wanted in COLUMNS.items() if wanted == column)
                 raise DataError(
                     f"dedup.survivor={policy!r} needs the column {column}, which {path} lacks;"
                     " switch on the rule of the section filter that writes it, or choose another survivor"
                 )
-    places = np.unique(rows)
-    parts = [_measured(part, policy) for part in corpus.rows(places + corpus.own_start, column)]
-    values = np.concatenate(parts) if parts else np.empty(0)
-    return values[np.searchsorted(places, rows)]
 
 
-def _measured(part: pa.Array, policy: str) -> Any:
+def _values(group: Group, orders: Orders, policy: str) -> tuple[Array, pa.Array]:
+    """Return what a policy compares: numbers, and dates as text. A document without a value gets the lowest one."""
+    parts = list(group.column(orders, COLUMNS[policy]))
+    if policy == "newest":
+        dates = pa.chunked_array([pc.fill_null(part, "") for part in parts], pa.string()).combine_chunks()
+        return np.zeros(len(orders)), dates
+    numbers = [_numbers(part, policy) for part in parts]
+    return joined(numbers, np.float64), pa.array([""] * len(orders), pa.string())
+
+
+def _numbers(part: pa.Array, policy: str) -> Array:
     if policy == "longest":
         part = pc.utf8_length(part)
-    if policy == "newest":
-        return np.array(pc.fill_null(part, "").to_pylist(), np.str_)
     return pc.fill_null(part.cast(pa.float64()), -np.inf).to_numpy(zero_copy_only=False)
 
 
-def _exchange(verdicts: Verdicts, heads: Orders, chosen: Orders, own_start: int) -> None:
-    """Keep the chosen documents, and remove the first document of each cluster in their place, for the same reason."""
-    moved = heads != chosen
-    heads, chosen = heads[moved], chosen[moved]
-    verdicts.remove(heads, verdicts.reason[chosen], chosen + own_start, verdicts.similarity[chosen])
-    verdicts.remove(chosen, 0, np.full(len(chosen), -1), 0.0)
+CHANGES = (np.int64, np.int64, np.int64, np.float64, np.int64, np.uint8, np.int64, np.uint8)
+
+
+def choose(job: Job, work: Work, corpus: Corpus, kept: Array, rank: int, policy: str) -> list[list[Array]]:
+    """Return, for each group of the own snapshot, the parts of a slice with the verdicts that the policy changes.
+
+    `kept` are flags of the documents of group `rank` that no verdict has removed.
+    """
+    group = corpus.groups[corpus.own[rank]]
+    told = [Members.read(read_slice(job, work, "verify", other, 1 + rank)) for other in range(corpus.num_own)]
+    members = Members.joined(told)
+    members = members.of(kept[group.rows_of(members.heads)])
+    firsts = np.unique(members.heads)
+    heads = _members(group, firsts, firsts, np.zeros(len(firsts)), np.zeros(len(firsts)), policy)
+    changes = _changes(Members.joined([heads, members]), policy)
+    slices = []
+    for number in corpus.own:
+        here = (changes[0] >= corpus.groups[number].start) & (changes[0] < corpus.groups[number].end)
+        plain = [column[here] for column in changes[:4]]
+        texts = (strings(pa.array([column[i] for i in np.flatnonzero(here)], pa.string())) for column in changes[4:])
+        slices.append(packed([*plain, *(array for pair in texts for array in pair)]))
+    return slices
+
+
+def _changes(members: Members, policy: str) -> tuple[Array, Array, Array, Array, list[str], list[str]]:
+    """Return the new verdicts: documents, reasons, what they repeat, similarities, ids of what they repeat, and why."""
+    values = np.array(members.dates.to_pylist(), np.str_) if policy == "newest" else members.numbers
+    ranks = np.unique(values, return_inverse=True)[1]
+    by = np.lexsort((members.orders, -ranks, members.heads))
+    best = by[np.concatenate([[True], members.heads[by][1:] != members.heads[by][:-1]])] if len(by) else by
+    chosen = best[np.searchsorted(members.heads[best], members.heads)]  # of each member's cluster
+    head = np.searchsorted(members.orders[: len(best)], members.heads)  # heads come first, ascending
+    ids = members.ids.to_pylist()
+    rows: list[tuple[int, int, int, float, str, str]] = []
+    for i in np.flatnonzero((chosen != np.arange(len(chosen))) | (chosen != head)).tolist():
+        c, h = int(chosen[i]), int(head[i])
+        kept, own = values[c], values[i]
+        why = "first, of equal documents" if kept == own else f"{policy}: {_shown(kept)}, not {_shown(own)}"
+        if i == c:
+            rows.append((members.orders[i], 0, -1, 0.0, "", ""))
+        elif i == h:
+            rows.append(
+                (members.orders[i], members.reasons[c], members.orders[c], members.similarities[c], ids[c], why)
+            )
+        else:
+            verdict = members.reasons[i], members.orders[h], members.similarities[i], ids[h], why
+            rows.append((members.orders[i], *verdict))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    kinds = (np.int64, np.int64, np.int64, np.float64)
+    plain = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=False)]
+    return plain[0], plain[1], plain[2], plain[3], list(columns[4]), list(columns[5])
 
 
 def _shown(value: Any) -> str:

@@ -18,10 +18,12 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from tests.training.data import chain
+from training import artifact
+from training.checked import noting_opened
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
-from training.data.dedup import duplicates
+from training.data.dedup import corpus, dedup
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.extract.extract import _response
@@ -29,8 +31,11 @@ from training.data.extract.html import extract_html
 from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words
-from training.job import DataError, InputArtifact
+from training.job import DataError, InputArtifact, read_job
 from training.records import RecipeError
+from training.runner import run_job, run_rank
+from training.shuffle import SliceDamaged, name_of
+from training.stages import STAGES
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
 LEFT = "Bake the well-risen loaf until its crust sounds hollow below"
@@ -114,7 +119,8 @@ def removed_by_rule(snapshots: dict[str, list[list[str]]], recipe: DedupRecipe) 
 def test_removal_is_exactly_the_rule_written_out(tmp_path, monkeypatch, seed, compiled):
     if compiled:
         monkeypatch.setattr(signatures, "COMPILED_FROM_BYTES", 0)
-        monkeypatch.setattr(duplicates, "COMPARED_BYTES", 2000)  # several calls a bucket
+        monkeypatch.setattr(corpus, "GROUP_BYTES", 1)  # a group for each file, and several ranges
+        monkeypatch.setattr(corpus, "RANGE_BYTES", 10_000)
     recipe = DedupRecipe(buckets=64, hashes_per_bucket=1)  # a pair of similarity 0.7 is missed once in 10^33
     snapshots = random_corpus(seed)
     found = {}
@@ -244,7 +250,7 @@ def test_only_files_with_candidates_are_opened(tmp_path, monkeypatch):
     text = " ".join(f"w{i}" for i in range(30))
     snapshots = {"one": [["quite another text"], [text]], "two": [[f"x {text}"]]}
     opened = []
-    monkeypatch.setattr(duplicates, "_rows_of_file", spy(duplicates._rows_of_file, opened))
+    monkeypatch.setattr(corpus, "_rows_of_file", spy(corpus._rows_of_file, opened))
     deduplicated(tmp_path, snapshots, DedupRecipe())
     assert [path.name for path, _, column in opened if column == "text"] == ["00001.parquet", "00000.parquet"]
 
@@ -457,3 +463,61 @@ def test_of_real_pages_substrings_stay_where_they_stand_first(tmp_path):
         expected.append(b"".join(left.split()))
     assert [b"".join(row["text"].encode().split()) for row in chain.rows(made)] == expected
     assert made.record()["metrics"]["removed_substring_bytes"] > 1000
+
+
+@pytest.fixture
+def small_shares(monkeypatch):
+    """A group of files for each file, and several ranges of keys."""
+    monkeypatch.setattr(corpus, "GROUP_BYTES", 1)
+    monkeypatch.setattr(corpus, "RANGE_BYTES", 20_000)
+
+
+SHARED = ("digest", "counts", "metrics", "gates", "notes")
+CHOSEN = DedupRecipe(survivor="longest", urls=True, max_line_copies=2, group_documents=10, min_kept_fraction=0.1)
+
+
+@pytest.mark.parametrize("recipe", [DedupRecipe(min_similarity=0.5), CHOSEN], ids=["plain", "everything"])
+def test_how_the_work_is_divided_changes_no_byte_and_no_number(tmp_path, recipe, small_shares):
+    divided = deduplicated(tmp_path / "a", random_corpus(5), recipe)
+    assert corpus.corpus_of(read_job(Path(divided[-1].path, "job.json"))).num_ranges == 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "GROUP_BYTES", 10**9)
+        patch.setattr(corpus, "RANGE_BYTES", 10**9)
+        whole = deduplicated(tmp_path / "b", random_corpus(5), recipe)
+    for one, other in zip(divided, whole, strict=True):
+        assert [one.record()[name] for name in SHARED] == [other.record()[name] for name in SHARED]
+    assert sum(item.record()["metrics"]["clusters"] for item in whole) > 10
+
+
+def test_ranks_of_each_phase_run_alone_in_any_order_and_open_the_files_of_one_group(tmp_path, small_shares):
+    made = deduplicated(tmp_path, random_corpus(5), CHOSEN)[-1]
+    job = replace(read_job(Path(made.path, "job.json")), output=str(tmp_path / "alone" / made.fingerprint))
+    stage = STAGES["dedup"]
+    for phase in dedup.PHASES:
+        for rank in reversed(range(phase.num_ranks(job))):
+            with noting_opened() as opened:
+                run_rank(job, stage, rank, phase=phase.name)
+            files = {(folder, name.partition(".")[0].partition("/")[2]) for folder, name in opened}
+            of_snapshot = {(Path(folder).parent.name, name) for folder, name in files}
+            assert len({name for _, name in of_snapshot}) <= 1 or phase.name == "cuts", (phase.name, rank, files)
+            assert phase.name != "candidates" or not opened
+    assert run_job(job, STAGES, missing_share=0) == 0
+    assert artifact.find(Path(job.output)).digest == made.digest
+
+
+def test_a_damaged_handover_stops_the_reader_and_the_next_attempt_makes_it_again(tmp_path, small_shares):
+    made = deduplicated(tmp_path, random_corpus(5), DedupRecipe())[-1]
+    job = replace(read_job(Path(made.path, "job.json")), output=str(tmp_path / "again" / made.fingerprint))
+    for phase in dedup.PHASES[:3]:
+        for rank in range(phase.num_ranks(job)):
+            run_rank(job, STAGES["dedup"], rank, phase=phase.name)
+        path = Path(job.output, name_of(phase.name, 1))
+        data, times = bytearray(path.read_bytes()), path.stat()
+        data[len(data) // 3] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as when a disk loses a bit
+        with pytest.raises(SliceDamaged, match=f"rank 1 of the phase {phase.name} wrote"):
+            run_job(job, STAGES)
+        run_job(job, STAGES, ranks=",".join(map(str, range(phase.num_ranks(job)))), phase=phase.name)
+    assert run_job(job, STAGES) == 0
+    assert artifact.find(Path(job.output)).digest == made.digest
