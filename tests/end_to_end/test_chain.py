@@ -74,8 +74,8 @@ def test_a_run_without_json_ends_with_the_scoreboard(first, root):
     environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
     command = [*COMMAND, "run", "kitchen-small", "--root", str(root)]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert " % of the exam, clean, " in ran.stdout.splitlines()[0]  # another test may have moved the champion since
+    assert ran.returncode in (0, 3), ran.stderr  # refused if another test has moved the champion since
+    assert " % of the exam, clean, " in ran.stdout.splitlines()[0]
 
 
 def test_every_record_of_every_stage_is_accounted_for(first):
