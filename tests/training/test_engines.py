@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +16,7 @@ import pytest
 from assets.running.jobs import task_of
 from resources.profile import Size
 from training.engines.engine import MODULES
+from training.engines.ray_task import make_rank
 from training.job import Job
 from training.run_settings import RunSettings
 
@@ -48,3 +51,40 @@ def test_only_the_nodes_of_a_stage_in_ranks_form_a_cluster(asset, engine, nodes,
     job = Job(stage=stage, asset=asset, settings={}, output="/o", **plain)
     task = task_of(job, replace(Size(backend="slurm", nodes=nodes), engine=engine))
     assert (task.num_tasks, task.on_ray) == (num_tasks, on_ray)
+
+
+def test_a_node_that_does_not_see_the_job_is_refused_before_it_imports_anything(tmp_path):
+    (tmp_path / "token").write_text("other")
+    for signs in (tmp_path, tmp_path / "absent"):
+        answer = make_rank({"signs": str(signs), "token": "one", "folder": "/root/a", "rank": 0})
+        assert re.fullmatch("node .+ does not see /root/a; the root must be on a .+", answer["refused"])
+
+
+# In a process of its own, because a worker ends with its parent from its first rank on.
+WORKER = """
+import json, sys
+from training.engines import ray_node
+from training.engines.engine import Maker
+
+def maker_of(order):
+    return Maker(made_by="", order=order, begin=lambda: None, versions=lambda: {"numpy": "2.4"}, rank=made)
+
+def made(rank):
+    return {"rank": rank, "node": open(sys.argv[1] + "/" + str(rank)).read().split()[0]}
+
+sys.modules["worker"] = sys.modules["__main__"]
+order = {"signs": sys.argv[1], "token": "t", "made_by": "worker:maker_of", "job": {}, "unset": [], "rank": 3}
+said = [ray_node.answer(order | {"versions": {"numpy": version}}, "a") for version in ("2.5", "2.4")]
+said.append(ray_node.answer(order | {"token": "u", "made_by": "worker:gone", "versions": {}}, "a"))
+print(json.dumps(said))
+"""
+
+
+def test_a_worker_with_other_versions_is_refused_with_both_and_names_its_node_while_it_works(tmp_path):
+    done = subprocess.run([sys.executable, "-c", WORKER, str(tmp_path)], capture_output=True, text=True, check=True)
+    other, same, older = json.loads(done.stdout)
+    assert other["refused"] == (
+        "node a has other versions than this job: numpy 2.4 there, 2.5 here; install the same ones there"
+    )
+    assert same == {"result": {"rank": 3, "node": "a"}} and not list(tmp_path.iterdir())
+    assert older["refused"].startswith("node a lacks this version of pedigree: ")
