@@ -111,7 +111,7 @@ def tasks_of_ray() -> list[str]:
 
 def test_a_killed_worker_and_a_lost_node_change_no_byte(ray: MiniRay, start: Start, tmp_path: Path):
     driver = start((1, "kill"), (4, "sleep"))
-    ray.wait_until(lambda: bool(driver.node_of(4)), "rank 4 sleeps", seconds=240)
+    ray.wait_until(lambda: (driver.folder.parent / "fault-1").exists(), "rank 4 sleeps", seconds=240)
     lost = driver.node_of(4)
     ray.fail(lost)
     code, errors = driver.ends()
@@ -147,7 +147,7 @@ def test_a_rank_that_is_lost_too_often_ends_the_job(start: Start):
 def test_the_tasks_of_a_killed_driver_end_and_the_next_one_goes_on_from_the_marks(ray: MiniRay, start: Start):
     driver = start((5, "sleep"))
     ray.wait_until(lambda: len(ranks_of(driver.folder)) == 5, "only the sleeping rank is left", seconds=240)
-    ray.wait_until(lambda: bool(driver.node_of(5)), "rank 5 sleeps")
+    ray.wait_until(lambda: (driver.folder.parent / "fault-0").exists(), "rank 5 sleeps")
     assert tasks_of_ray()
     os.kill(driver.process.pid, signal.SIGKILL)
     driver.process.wait()
