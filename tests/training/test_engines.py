@@ -56,8 +56,8 @@ def test_only_the_nodes_of_a_stage_in_ranks_form_a_cluster(asset, engine, nodes,
 def test_a_node_that_does_not_see_the_job_is_refused_before_it_imports_anything(tmp_path):
     (tmp_path / "token").write_text("other")
     for signs in (tmp_path, tmp_path / "absent"):
-        answer = make_rank({"signs": str(signs), "token": "one", "folder": "/root/a", "rank": 0})
-        assert re.fullmatch("node .+ does not see /root/a; the root must be on a .+", answer["refused"])
+        answer = make_rank({"signs": str(signs), "token": "one", "folder": "/far/a", "rank": 0})
+        assert re.fullmatch("node .+ does not see /far/a; the root must be on a .+", answer["refused"])
 
 
 # In a process of its own, because a worker ends with its parent from its first rank on.
