@@ -106,7 +106,7 @@ COMMANDS = {
     "profile that is not UTF-8": ("run kitchen --profile {folder}/latin.yaml", "latin.yaml: not UTF-8 from byte 29"),
     "unknown snapshot": ("run kitchen --snapshots kitchen-9", "no snapshot 'kitchen-9'; it has kitchen-1, kitchen-2"),
     "unknown --until": ("run kitchen --until tokeniser", "no such asset; did you mean `tokenizer`\\? there are"),
-    "unknown profile": ("run kitchen --profile lokal", "no profile is called 'lokal'; there are: local, slurm"),
+    "unknown profile": ("run kitchen --profile lokal", "no profile is called 'lokal'; there are: local, ray, slurm"),
     "no PEDIGREE_DATA": ("run webdocs", "data://crawl/.*PEDIGREE_DATA is not set"),
     "status": ("status kichen", "no recipe is called 'kichen'"),
     "why": ("why tokeniser kitchen", "no asset is called 'tokeniser'; there are"),
