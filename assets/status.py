@@ -132,7 +132,7 @@ class Comparison:
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def to_do(self, until: str | None = None) -> list[Cell]:
-        """The cells that a run has to make or record, inputs first.
+        """Return the cells (partitions of assets) that a run must make, or refer to a made artifact; inputs first.
 
         With `until`, only the cells of that asset and of the assets that it is made from.
         """

@@ -1,7 +1,7 @@
-"""The generated sources, which write their files for the stages: name, hand-written version and module of each.
+"""The table of generated sources: programs that write crawl archives, texts and exams instead of reading real ones.
 
-No stage imports a source; training/data/generated.py finds it by name. So a change in a source's code affects only the
-stages that read its files. Standard library only.
+No stage imports a source's module; training/data/generated.py finds it here by name. A stage's fingerprint therefore
+holds the source's version only if the stage reads its files. Standard library only.
 """
 
 from __future__ import annotations

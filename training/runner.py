@@ -368,8 +368,9 @@ def _missing_in_words(missing: list[int], total: int, phase: str) -> str:
 def _each_rank(
     job: Job, stage: Stage, missing: list[int], phase: str, progress: Progress
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each missing rank and its result: first the ranks that can be taken over from earlier artifacts, then the
-    others.
+    """Yield each missing rank of a stage and its result: first the copied ones, then those made now.
+
+    A rank is one share of the stage's inputs, such as one file of documents.
     """
     done = set[int]()
     for rank, result in _each_taken_over(job, stage, missing):

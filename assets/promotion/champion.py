@@ -21,7 +21,7 @@ from training.artifact import Artifact, Damaged
 
 
 def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
-    """The champion as settings of the job that decides: version, digest and the artifact of its scores.
+    """Return the registry's champion as settings of the promotion job: version, digest and the artifact of its scores.
 
     `{}` if there is no champion. The scores are found by the digest in the version's tags. If they cannot be found
     under this root, the field `problem` says so instead of `scores`.

@@ -270,9 +270,9 @@ class Plan:
         return self._starts[key]
 
     def computed_starts(self, source: int, epoch: int) -> np.ndarray:
-        """Compute the token at which each block of a source's epoch begins, from all of the source's documents.
+        """Compute how many tokens of a source's epoch come before each block of shuffled documents, int64 [blocks].
 
-        The plan's file stores the same numbers for some epochs.
+        This reads the length of every document of the source. For some epochs the plan's file has these numbers stored.
         """
         chosen = self.record.sources[source]
         shuffle = self._shuffle(source, epoch, chosen.all_documents)

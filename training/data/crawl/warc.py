@@ -369,7 +369,11 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A gzip member that is one valid record: plain bytes, the block's start in them, and the next member's offset."""
+    """A gzip member that holds exactly one valid WARC record.
+
+    It has the decompressed bytes, where the record's content block begins in them, and the next member's offset in the
+    file.
+    """
 
     plain: bytes
     headers: dict[str, str]

@@ -274,7 +274,10 @@ def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[t
 
 
 def _wanted_of(corpus: Corpus, group: int, wanted: dict[int, Orders]) -> tuple[Orders, Orders, Orders]:
-    """Return the own groups that want documents of a group, how many each wants, and which."""
+    """Return which groups of the job's snapshot must compare with documents of `group`: int64 arrays of three kinds.
+
+    These are the groups' numbers, how many documents each needs, and the order numbers of these documents.
+    """
     start, end = corpus.groups[group].start, corpus.groups[group].end
     found = [(own, orders[slice(*np.searchsorted(orders, (start, end)))]) for own, orders in wanted.items()]
     found = [(own, orders) for own, orders in found if len(orders)]

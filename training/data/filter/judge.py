@@ -1,7 +1,7 @@
 """Prepare a recipe's rules, once per process, and apply them page by page.
 
 A rule first measures a page and then compares it with the recipe's limits, so measurements stay valid when a limit
-changes. Gopher, C4 and FineWeb decide as datatrove's blocks of the same name.
+changes. The rules called Gopher, C4 and FineWeb drop the pages that datatrove's filters of the same name drop.
 """
 
 from __future__ import annotations

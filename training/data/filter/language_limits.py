@@ -23,5 +23,5 @@ def published_limits() -> Mapping[str, Limits]:
 
 
 def _value(name: str, cell: str) -> float | tuple[float, ...]:
-    """Parse one cell of the table of limits; a field with a limit for each n-gram size has several numbers."""
+    """Return a cell of `lists/fineweb2_limits.tsv` as a number, or as one number for each n-gram size."""
     return tuple(map(float, cell.split())) if name.endswith("_ngrams") else float(cell)

@@ -134,9 +134,9 @@ class Rule(Generic[S]):
     """A filter rule, as declared in its file; its name is the name of the file.
 
     `measure` writes `columns` on a page, may edit its text, and returns a reason to drop the page whatever the limits
-    are. `limits` are compared with the columns afterwards, in order. A rule whose decision is more than limits has
-    `decide` instead. Measurements stay valid when a limit changes, so `measure` gets the settings named in
-    `measured_by`, and defaults for all others.
+    are. `limits` are compared with the columns afterwards, in order. A rule that cannot be written as limits has the
+    function `decide` in their place. A measurement must not depend on limits, so that it stays valid when they change:
+    `measure` sees the recipe's values of the settings in `measured_by` only, and defaults for all others.
     """
 
     settings: type[S]  # its fields belong to the section `filter`
