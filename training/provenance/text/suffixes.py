@@ -23,7 +23,8 @@ def suffix_array(tokens: Tokens, num_symbols: int) -> Suffixes:
     """Return the positions of `tokens` by the sequence that begins there, uint32 [tokens].
 
     Every token is below `num_symbols`. A sequence that is the beginning of another one comes first. The peak of memory
-    is 23 bytes a token, with two for the tokens (benchmarks/text_index.py). Raise ValueError for more than MAX_TOKENS tokens.
+    is 23 bytes a token, with two for the tokens (benchmarks/text_index.py). Raise ValueError for more than MAX_TOKENS
+    tokens.
     """
     if len(tokens) > MAX_TOKENS:
         raise ValueError(f"a suffix array has at most {MAX_TOKENS:,} tokens, not {len(tokens):,}")
