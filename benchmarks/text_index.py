@@ -9,8 +9,8 @@ is the first query of a process after the files have left the page cache. Linux.
 
     python -m benchmarks.text_index --root RUNS
 
-prints instead, for the artifacts of a root, the processor seconds of its text indexes beside those of everything from
-crawl to shards.
+prints instead, for the artifacts of a root, the processor seconds of its text indexes, divided by those of everything
+from crawl to shards.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from training import artifact
+from benchmarks.trace import share_of_corpus_half
 from training.data.tokens.shards import OFFSETS, TOKENS
 from training.job import InputArtifact
 from training.provenance.text.search import IndexedShard, maximal_spans
@@ -40,19 +39,6 @@ DOCUMENT_TOKENS = 500
 COPIES = 0.2
 QUERY_TOKENS = 100
 QUERIES = 200
-CORPUS_HALF = (
-    "crawl_archives",
-    "extracted_documents",
-    "quality_models",
-    "document_scores",
-    "filtered_documents",
-    "document_signatures",
-    "deduplicated_documents",
-    "benchmark_index",
-    "decontaminated_documents",
-    "tokenizer",
-    "token_shards",
-)
 
 
 def main() -> int:
@@ -66,7 +52,8 @@ def main() -> int:
     parser.add_argument("--ask", type=Path, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.root:
-        return print_shares(options.root)
+        print(f"{share_of_corpus_half(options.root, 'text_index'):.3f} of the corpus half's processor seconds")
+        return 0
     if options.build:
         return build(options.build)
     if options.ask:
@@ -206,23 +193,6 @@ def forget(path: Path) -> None:
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-
-
-def print_shares(root: Path) -> int:
-    """Print the processor seconds of the text indexes of a root beside those of the corpus half."""
-    half = sum(seconds for asset in CORPUS_HALF for seconds in processor_seconds(root / asset))
-    own = list(processor_seconds(root / "text_index"))
-    print(f"corpus half {half:.1f} processor seconds; text index {sum(own):.1f} in {len(own)} artifacts", end="")
-    print(f": {sum(own) / half:.3f}" if half else "")
-    return 0
-
-
-def processor_seconds(folder: Path) -> Iterator[float]:
-    """The processor seconds of each artifact in the folder of an asset."""
-    for path in folder.glob("*/artifact.json"):
-        made = artifact.find(path.parent)
-        if made is not None:
-            yield made.record["cost"]["cpu_seconds"]
 
 
 if __name__ == "__main__":

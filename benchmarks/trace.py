@@ -29,20 +29,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-CORPUS_HALF = (
-    "crawl_archives",
-    "extracted_documents",
-    "quality_models",
-    "document_scores",
-    "filtered_documents",
-    "document_signatures",
-    "deduplicated_documents",
-    "benchmark_index",
-    "decontaminated_documents",
-    "tokenizer",
-    "token_shards",
-    "provenance_index",
-)
 PAGES_PER_ARCHIVE = 30_000  # about as many as an archive of Common Crawl has
 HOSTS_PER_PAGE = 0.1
 ROW_TOKENS, MOST_ROWS, EPOCHS = 4_096, 1_024, 3.0
@@ -221,16 +207,23 @@ def ask_root(options: argparse.Namespace) -> dict[str, Any]:
     with known_under(root):
         indexes = list((root / "provenance_index").iterdir())
         told = timed(lambda: Tracer(lineage_of(root, *model.made)), options, indexes, root)
-    return {**told, "share_of_corpus_half": _share(root)}
+    return {**told, "share_of_corpus_half": share_of_corpus_half(root, "provenance_index")}
 
 
-def _share(root: Path) -> float:
-    """Processor seconds of the indexes ÷ those of everything from the crawl to the shards, by their records."""
-    seconds: dict[str, float] = {}
-    for name in CORPUS_HALF:
-        records = [json.loads(file.read_text("utf-8")) for file in root.glob(f"{name}/*/artifact.json")]
-        seconds[name] = sum(record["cost"]["cpu_seconds"] for record in records)
-    return seconds["provenance_index"] / (sum(seconds.values()) - seconds["provenance_index"])
+def share_of_corpus_half(root: Path, index: str) -> float:
+    """Return the processor seconds of an index's artifacts ÷ those of everything from the crawl to the shards.
+
+    Both are read from the records under `root`.
+    """
+    from assets.chain import ancestors
+
+    half = sum(_processor_seconds(root, asset) for asset in ("token_shards", *ancestors("token_shards")))
+    return _processor_seconds(root, index) / half
+
+
+def _processor_seconds(root: Path, asset: str) -> float:
+    records = [json.loads(file.read_text("utf-8")) for file in root.glob(f"{asset}/*/artifact.json")]
+    return sum(record["cost"]["cpu_seconds"] for record in records)
 
 
 def timed(

@@ -1,5 +1,4 @@
-"""Guards: assets that must exist and have passed their gates before a stage starts, although the stage does not read
-them.
+"""Guards: assets that a stage does not read, but that must have passed their gates before it starts.
 
 The job and the artifact's record hold a guard's digest, but no fingerprint does. So a new version of a guard does not
 make existing artifacts outdated.

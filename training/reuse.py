@@ -230,8 +230,9 @@ def _asks_alike(folder: Path, job: Job, stage: Stage, module: ModuleType, common
 
 
 def _opened(folder: Path) -> Earlier | None:
-    """Return a committed artifact from which ranks can be taken; None, with a log line, if its list of ranks is
-    damaged.
+    """Return the committed artifact in `folder`, to take ranks from; None if it has no list of ranks.
+
+    A damaged list counts as none, and is logged.
     """
     try:
         made = artifact.find(folder)

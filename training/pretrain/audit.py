@@ -29,11 +29,10 @@ def leaves(count: int, world: World) -> range:
 def sum_gradients(
     tensors: Sequence[Tensor], backward: Callable[[int], Tensor], *, own: range, count: int, extras: int, world: World
 ) -> Tensor:
-    """Sum the gradients of all `count` micro-batches into `tensors`; return the sum of the numbers that `backward`
-    returned.
+    """Set each tensor's gradient to the sum over all `count` micro-batches; return the sums of their numbers.
 
-    `backward` computes the gradients of the micro-batch with the given number and returns `extras` numbers, such as its
-    loss.
+    `backward` computes the gradients of the micro-batch with the given number and returns its `extras` numbers, such as
+    its loss.
     """
 
     def leaf(number: int) -> Tensor:

@@ -292,7 +292,10 @@ def _wanted_of(corpus: Corpus, group: int, wanted: dict[int, Orders]) -> tuple[O
 
 
 def read_texts(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Write the n-gram sets and ids of the wanted documents of one group, one slice for each group that wants them."""
+    """Write the n-gram sets and ids of one group's documents with which other groups must compare theirs.
+
+    There is one slice for each of those groups.
+    """
     recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
     group = corpus.groups[rank]
     sets: dict[int, list[Orders]] = {own: [] for own in corpus.own}
