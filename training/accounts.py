@@ -1,5 +1,6 @@
-"""The balance of a stage's records: in = kept + dropped(reason) + quarantined(reason), for the whole stage and for each
-rank.
+"""The balance of a stage's records: in = kept + dropped + quarantined.
+
+It must hold for the whole stage and for each rank; dropped and quarantined records are counted by reason.
 
 A stage counts records twice: where it reads them (from a reader or a file's footer) and where it writes what became of
 them. Only this module compares the two counts. It also compares the records read with the records that the input

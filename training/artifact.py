@@ -82,8 +82,9 @@ class Artifact:
 
     @property
     def stands_for(self) -> set[str]:
-        """Record digests that a reference to this artifact may hold: its own, and those of damaged records that it
-        replaced.
+        """Record digests that a reference to this artifact may hold.
+
+        They are its own digest, and those of damaged records that it replaced.
         """
         return {self.record_digest, *self.record.get("replaces", ())}
 

@@ -43,8 +43,9 @@ def sha256_of(path: Path) -> str:
 
 
 def identity_of(path: str | os.PathLike[str]) -> Identity:
-    """Return size, time of last change and inode of a file, by which a change of the file is noticed without reading
-    it.
+    """Return size, time of last change and inode of a file.
+
+    A change of the file shows in them, so that the file need not be read.
     """
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns, found.st_ino

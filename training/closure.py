@@ -50,10 +50,10 @@ MOST_KEPT = 1000  # cached sources; above this number, sources that this process
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The facts read from one source file: its digest, the dotted names that it imports, and whether it opens packaged
-    files.
+    """Facts read from one source file.
 
-    The digest of a source without code is empty.
+    They are its digest, the dotted names that it imports, and whether it opens packaged files. The digest of a source
+    without code is empty.
     """
 
     digest: str
@@ -77,8 +77,9 @@ class Code:
 
     @staticmethod
     def around(module: str) -> Code:
-        """Return the code of this project's packages and of the package that contains `module`, which may be a user's
-        own.
+        """Return the code of this project's packages and of the package that contains `module`.
+
+        That package may be a user's own.
         """
         return Code(places={name: place_of(name) for name in dict.fromkeys((*PACKAGES, module.partition(".")[0]))})
 

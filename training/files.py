@@ -45,8 +45,9 @@ def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[I
 
 
 def temporary_for(path: Path) -> Path:
-    """A temporary name beside `path` for a file that is being written; it contains machine, process id and
-    start time.
+    """Return a temporary name beside `path` for a file that is being written.
+
+    It contains machine, process id and start time.
     """
     writer = "-".join((_machine(), str(os.getpid()), start_of(os.getpid()), uuid.uuid4().hex[:8]))
     return path.with_name(f".{path.name}.{writer}.tmp")

@@ -70,8 +70,9 @@ class InputArtifact:
             raise self.refused(str(error)) from None
 
     def refused(self, problem: str) -> RefusedInput:
-        """Return the error to raise for a damaged file of this input, with the `problem` and the command that repairs
-        it.
+        """Return the error to raise for a damaged file of this input.
+
+        It gives the `problem` and the command that repairs it.
         """
         return RefusedInput(
             f"{self.where}: {problem}; `pedigree verify {self.partition.partition('@')[0]} --mend` sets it aside, and"
@@ -85,8 +86,9 @@ class InputArtifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The files that one rank reads of the inputs that are divided among ranks (declared as `by_file`,
-    training/stage.py).
+    """The files that one rank reads of the inputs that are divided among ranks.
+
+    A stage declares these inputs as `by_file` (training/stage.py).
 
     Ranks with equal shares make equal files, whatever other files the inputs have and whatever number the rank has: a
     rank's output depends on the bytes of its `files` and on `facts`, not on the name or number of a file.
@@ -226,8 +228,9 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of a stage: files, counts, metrics, gates and notes. `files` are paths relative to the output folder;
-    readers may open no other files.
+    """The result of a stage: files, counts, metrics, gates and notes.
+
+    `files` are paths relative to the output folder; readers may open no other files.
     """
 
     files: tuple[str, ...]

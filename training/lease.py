@@ -95,8 +95,9 @@ class Lease:
             yield
 
     def _take(self) -> None:
-        """Take the lease, waiting until its present holder is known to be dead. Raise LeaseHeld as soon as the holder
-        is known to be alive.
+        """Take the lease, waiting until its present holder is known to be dead.
+
+        LeaseHeld is raised as soon as the holder is known to be alive.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         seen, since = None, 0.0

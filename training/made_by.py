@@ -50,8 +50,9 @@ def note(work: Work, *modules: str) -> str:
 
 
 def begin(work: Work, *modules: str) -> str:
-    """Record, in the scratch folder, this attempt's code and the training step at which it begins; return the code's
-    digest.
+    """Record this attempt's code and the training step at which it begins; return the code's digest.
+
+    The record is in the scratch folder.
     """
     folder = work.scratch / FOLDER / "attempts"
     digest = note(work, *modules)

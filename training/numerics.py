@@ -176,8 +176,9 @@ def _builds() -> dict[str, str]:
 
 
 def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
-    """Return a sentence that says why two results of one fingerprint may differ, from the numerics classes in their
-    records.
+    """Return a sentence that says why two results of one fingerprint may differ.
+
+    It compares the numerics classes in their records.
     """
     if not old or not new:
         return "the same fingerprint with another result; the numerics class of one of them is not on record"
@@ -209,8 +210,9 @@ def _one(numerics: Mapping[str, Any], name: str) -> str:
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    """Yield the items of a field of a numerics class, which holds a mapping, or a list of mappings if attempts
-    differed.
+    """Yield the items of a field of a numerics class.
+
+    The field holds a mapping, or a list of mappings if attempts differed.
     """
     mappings = value if isinstance(value, list) else [value]
     return [item for one in mappings for item in one.items()]

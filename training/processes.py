@@ -1,5 +1,6 @@
-"""Let processes end with their parent, identify processes, and measure whether they make progress. Standard library
-only.
+"""Let processes end with their parent, identify processes, and measure whether they make progress.
+
+Standard library only.
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ class Progress:
         self._pipes("report_custom_message", {"payload": {SAVED: text}})
 
     def waits(self, what: str) -> None:
-        """Report what the job is waiting for before it starts its work; a call of `opened` reports that the wait is
-        over.
+        """Report what the job is waiting for before it starts its work.
+
+        A call of `opened` reports that the wait is over.
         """
         self._pipes("report_custom_message", {"payload": {WAITS: what}})
 

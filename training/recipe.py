@@ -109,10 +109,10 @@ class Recipe:
             )
 
     def _check_adopted(self) -> None:
-        """Raise RecipeError for contradictions about an adopted model: facts without a model, or a model that nothing
-        uses.
+        """Raise RecipeError for contradictions about an adopted model.
 
-        A recipe without snapshots has no corpus, so it cannot have parts that need pretraining.
+        Examples are facts without a model, and a model that nothing uses. A recipe without snapshots has no corpus, so
+        it cannot have parts that need pretraining.
         """
         said = self.adopt
         if not said.model:
@@ -181,8 +181,9 @@ class Recipe:
                 raise RecipeError(f"{wanted}: empty, and the chain ends before it; {name} needs it")
 
     def _check_budget(self) -> None:
-        """Raise RecipeError if `pretrain.tokens` is `auto` and a part of the recipe needs the number before the corpus
-        exists.
+        """Raise RecipeError if `pretrain.tokens` is `auto` although a part of the recipe needs the number.
+
+        Such parts need it before the corpus exists.
         """
         needed_by = {"mixture.phases": self.mixture.phases, "ladder.rungs": self.ladder.rungs}
         if self.pretrain.tokens == "auto" and (named := [name for name, part in needed_by.items() if part]):

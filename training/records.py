@@ -316,8 +316,9 @@ def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
 
 
 def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -> list[Any]:
-    """Convert a list of (field path, value) to the type `hint`. Raise RecipeError with all values that cannot be
-    converted.
+    """Convert a list of (field path, value) to the type `hint`.
+
+    RecipeError names all values that cannot be converted.
     """
     converted: list[Any] = []
     wrong: list[str] = []

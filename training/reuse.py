@@ -1,5 +1,6 @@
-"""Take over ranks from earlier artifacts of the same asset, so that a job computes only the ranks that read something
-new.
+"""Take over ranks from earlier artifacts of the same asset.
+
+A job then computes only the ranks that read something new.
 
 A rank's *key* is a digest over everything that decides its files: stage, version, settings, seed, libraries, code, the
 digests of the inputs that it reads whole, and its share of the others (`training.job.Share`): the checksums of its
@@ -65,8 +66,9 @@ class Asked:
 
 
 def is_reusable(stage: Stage, module: ModuleType) -> bool:
-    """Whether ranks of the stage can be taken over: its module says what each rank reads, and no model makes the
-    output.
+    """Whether ranks of the stage can be taken over from earlier artifacts.
+
+    They can if its module says what each rank reads, and no model makes the output.
     """
     return hasattr(module, "rank_shares") and not stage.by_a_model
 
@@ -99,8 +101,9 @@ def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Aske
 
 
 def _common(job: Job, stage: Stage, module: ModuleType) -> str:
-    """Return a digest over everything that all ranks of a job depend on: stage, settings, libraries, seed, shared
-    inputs.
+    """Return a digest over everything that all ranks of a job depend on.
+
+    It covers stage, settings, libraries, seed and shared inputs.
     """
     settings = module.rank_settings(job) if hasattr(module, "rank_settings") else job.settings
     whole = [[item.asset, _part(item), item.digest] for item in job.inputs if item.asset not in stage.by_file]
@@ -124,8 +127,9 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def environment() -> str:
-    """Return a digest over the versions of Python and of the libraries that write files (WRITERS). Ranks are taken over
-    only where these are equal.
+    """Return a digest over the versions of Python and of the libraries that write files (WRITERS).
+
+    Ranks are taken over only where these are equal.
     """
     return digest_of(versions())[:16]
 
@@ -134,10 +138,9 @@ def environment() -> str:
 
 
 def keep(folder: Path, marks: Sequence[Mapping[str, Any]]) -> str:
-    """Write the ranks' completion marks into `folder` for later jobs, before the commit; return their digest for the
-    record.
+    """Write the ranks' completion marks into `folder` for later jobs; return their digest for the record.
 
-    The digest is empty if no rank can be taken over.
+    This happens before the commit. The digest is empty if no rank can be taken over.
     """
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # of a killed attempt
     kept = [mark for mark in marks if mark.get("key")]
@@ -167,8 +170,9 @@ def _is_scratch(entry: Mapping[str, Any]) -> bool:
 
 
 def _source(folder: Path, entry: Mapping[str, Any]) -> Path:
-    """Return the path of a rank's file in a committed artifact; files from the scratch folder are in a folder of their
-    own.
+    """Return the path of a rank's file in a committed artifact.
+
+    Files from the scratch folder are in a folder of their own.
     """
     return folder / FOLDER / entry["path"] if _is_scratch(entry) else folder / entry["path"]
 

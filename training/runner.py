@@ -435,8 +435,9 @@ def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tup
 
 
 def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.Asked) -> dict[str, Any] | None:
-    """Copy a rank from an earlier artifact and write its completion mark; return its result, or None if no artifact has
-    it.
+    """Copy a rank from an earlier artifact and return its result, or None if no artifact has it.
+
+    The copied rank gets a completion mark.
     """
     clock = _Clock(time.thread_time)
     mark = reuse.taken_over(job, asked, places, module)
@@ -526,8 +527,9 @@ def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: se
 
 
 def finished_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Any] | None:
-    """Return the result of a rank that an earlier attempt finished; None if its completion mark or a file is missing or
-    damaged.
+    """Return the result of a rank that an earlier attempt finished, or None.
+
+    None means that the rank's completion mark or a file is missing or damaged.
 
     A file whose size and time of change are those in the mark is not read. So the end of a stage reads none of its
     outputs: their checksums are in the marks, and every later reader of a file verifies it.

@@ -31,8 +31,9 @@ def last_model(recipe: Recipe) -> str:
 
 
 def has_assets(recipe: Recipe, scope: Scope) -> bool:
-    """Whether a recipe asks for the assets of a scope (such as the recipes with a ladder). If not, they have no
-    partition for it.
+    """Whether a recipe asks for the assets of a scope, such as that of the recipes with a ladder.
+
+    If not, they have no partition for it.
     """
     return scope not in _OPTIONAL or _OPTIONAL[scope](recipe)
 

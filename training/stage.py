@@ -43,8 +43,10 @@ settings of the partition's job: sections of the recipe and other plain data, by
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One kind of work. Its `module` has the function `run`; or the functions `num_ranks`, `run_rank` and `finish`; or
-    `PHASES` (training/phase.py) and the function `finish`.
+    """One kind of work, such as to filter documents, that is done by one module.
+
+    The `module` has the function `run`; or the functions `num_ranks`, `run_rank` and `finish`; or `PHASES`
+    (training/phase.py) and the function `finish`.
     """
 
     name: str

@@ -73,8 +73,9 @@ def run(job: Job, work: Work) -> Outcome:
 
 @torch.no_grad()
 def import_gate(model: Decoder, folder: Path) -> Gate:
-    """Compare the adopted model's logits in this project's decoder with those in transformers, in fp32, on random
-    tokens.
+    """Compare the adopted model's logits in this project's decoder with those in transformers.
+
+    Both run in fp32 on random tokens.
     """
     config = model.config
     length = min(LENGTH, config.max_length)
@@ -114,8 +115,9 @@ def extended(model: Decoder, vocabulary: Vocabulary) -> Decoder:
 
 
 def provenance(recipe: AdoptRecipe, folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the provenance record of an adopted model: its known facts, its unknown facts, and the changes
-    made to it.
+    """Return the provenance record of an adopted model.
+
+    It has the model's known facts, its unknown facts, and the changes made to it.
     """
     licence = recipe.licence or _stated_licence(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())

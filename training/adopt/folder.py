@@ -1,5 +1,6 @@
-"""The folder of an adopted model, and what its `config.json` says. Imports no torch, because recipes are read with this
-module.
+"""The folder of an adopted model, and what its `config.json` says.
+
+Imports no torch, because recipes are read with this module.
 """
 
 from __future__ import annotations

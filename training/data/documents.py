@@ -190,8 +190,9 @@ def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
 
 
 def bytes_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return bytes and starts like `utf8_of`, for texts that are known to be UTF-8; checks nothing and copies only the
-    offsets.
+    """Return bytes and starts like `utf8_of`, for texts that are known to be UTF-8.
+
+    It checks nothing and copies only the offsets.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, places, values = texts.buffers()
@@ -230,8 +231,10 @@ def open_documents(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 class Files(Sequence[Path]):
-    """Paths of an input artifact's files, in order. A file's checksum is verified only when its path is taken from the
-    list, so a rank verifies only the files that it reads.
+    """Paths of an input artifact's files, in order.
+
+    A file's checksum is verified only when its path is taken from the list, so a rank verifies only the files that it
+    reads.
     """
 
     def __init__(self, item: InputArtifact, names: Sequence[str]) -> None:

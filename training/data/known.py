@@ -40,8 +40,9 @@ class Table:
         return ""
 
     def keep(self, place: str, identity: str, sha256: str, *, changed_ns: int | None = None) -> None:
-        """Store the checksum of a source, unless it changed so recently (`changed_ns`) that its time of change is no
-        evidence.
+        """Store the checksum of a source, unless the source changed only just now.
+
+        If it changed (`changed_ns`) too recently, its time of change is no evidence that it is still the same.
         """
         is_fresh = changed_ns is not None and time.time_ns() - changed_ns < TICK_NS
         if is_fresh or not self.path.parent.is_dir():
@@ -67,9 +68,7 @@ _table: ContextVar[Table | None] = ContextVar("table", default=None)
 
 @contextmanager
 def known_under(root: Path) -> Iterator[None]:
-    """Context manager: while it is open, checksums of sources are looked up in the table under this root and stored
-    there.
-    """
+    """Look up and store checksums of sources in the table under this root while the context is open."""
     table = Table(Path(root) / TABLE_FILE)
     token = _table.set(table)
     try:

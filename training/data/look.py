@@ -52,8 +52,9 @@ class Look:
 
 
 def look_at(place: str) -> Look:
-    """Return the format, columns, size and languages of the documents at a path or URL. Raise DataError, with what
-    would be right, if no documents are there.
+    """Return the format, columns, size and languages of the documents at a path or URL.
+
+    DataError, with what would be right, is raised if no documents are there.
     """
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))

@@ -44,10 +44,10 @@ def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
-    """Return the recipe's sections of these generated sources, and under `sources` the version of each if it is above
-    1.
+    """Return the recipe's sections of these generated sources.
 
-    A new version of a source thus changes the fingerprints of the stages that read it, and of no others.
+    The version of each source is added under `sources` if it is above 1. A new version of a source thus changes the
+    fingerprints of the stages that read it, and of no others.
     """
     newer = versions(sources)
     return {name: getattr(recipe, name) for name in sorted(sources)} | ({"sources": newer} if newer else {})

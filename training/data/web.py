@@ -179,8 +179,9 @@ def _allowed() -> list[str]:
 
 
 class _HTTP(HTTPConnection):
-    """A connection that goes only to public or allowed addresses. Certificates are checked for the host name as
-    usual.
+    """A connection that goes only to public or allowed addresses.
+
+    Certificates are checked for the host name as usual.
     """
 
     def _new_conn(self) -> socket.socket:

@@ -95,8 +95,9 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[list[int]]:
-        """Return the model's continuation of each prompt like `answers`, with prompts and answers as token ids. An
-        answer includes the token that ended it.
+        """Return the model's continuation of each prompt like `answers`, with prompts and answers as token ids.
+
+        An answer includes the token that ended it.
         """
         fitted = [self._fitted(prompt, max_new_tokens) for prompt in prompts]
         ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)

@@ -12,8 +12,9 @@ GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "align
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SynthesisRecipe:
-    """Settings of text that a model of this recipe writes for other recipes to train on. Without `prompts`, no text is
-    written.
+    """Settings of text that a model of this recipe writes for other recipes to train on.
+
+    Without `prompts`, no text is written.
     """
 
     prompts: Uri = ""  # file with rows that have a text in `prompt_field`; empty: nothing is written

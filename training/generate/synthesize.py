@@ -82,8 +82,9 @@ def seed_of(seed: int, prompt: int, copy: int) -> int:
 def written_texts(
     asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact
 ) -> list[dict[str, Any]]:
-    """Let the model write texts, and return a row for each. Each entry of `asked` is (number of the prompt, number of
-    the text among those for this prompt, prompt).
+    """Let the model write texts, and return a row for each.
+
+    Each entry of `asked` is (number of the prompt, number of the text among those for this prompt, prompt).
     """
     from training.generate.sampler import Sampler
 

@@ -98,10 +98,10 @@ class PlannedSource:
         return self.documents + self.held_out_documents
 
     def capacity(self, length: int) -> int:
-        """Return how many positions one epoch of the source takes: its tokens, or in a packed plan all positions of its
-        rows.
+        """Return how many positions one epoch of the source takes.
 
-        Packed rows have `length` positions, some of them empty.
+        These are its tokens, or in a packed plan all positions of its rows. Packed rows have `length` positions, some
+        of them empty.
         """
         return self.rows * length or self.tokens
 
@@ -256,8 +256,9 @@ class Plan:
         return documents[trained], ends[trained]
 
     def _block_starts(self, source: int, epoch: int) -> np.ndarray:
-        """Return the token at which each block of a source's epoch begins, read from the plan's file, or computed if
-        the file lacks this epoch.
+        """Return the token at which each block of a source's epoch begins.
+
+        The numbers are read from the plan's file, or computed if the file lacks this epoch.
         """
         key = (source, epoch)
         if key in self._stored:
@@ -407,12 +408,11 @@ def trained_tokens(samples: Sequence[Sample]) -> int:
 
 
 def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[int, int]]:
-    """Return (source, sample number in the source) for `count` samples from number `first`, if sources alternate
-    evenly.
+    """Return (source, sample number in the source) for `count` samples from number `first`.
 
-    `quotas` is the number of samples of each source. Sample k of a source with n samples is at time (2k + 1) / 2n of
-    the run; of equal times the earlier source comes first. The samples before `first` are counted without a loop over
-    them.
+    Sources alternate evenly. `quotas` is the number of samples of each source. Sample k of a source with n samples is
+    at time (2k + 1) / 2n of the run; of equal times the earlier source comes first. The samples before `first` are
+    counted without a loop over them.
     """
     total = sum(quotas)
     # A little before the place, so that rounding (half a sample a source) cannot overshoot it.

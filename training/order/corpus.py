@@ -106,8 +106,9 @@ def _planned_shards(item: InputArtifact) -> Iterator[PlannedShard]:
 
 
 def runs_of(corpus: Corpus) -> list[Run]:
-    """Return the runs (consecutive documents of one source) of all shards, sorted by source and position. Raise
-    DataError if a sidecar lacks a document of its shard.
+    """Return the runs (consecutive documents of one source) of all shards, sorted by source and position.
+
+    DataError is raised if a sidecar lacks a document of its shard.
     """
     runs = []
     for number, shard in enumerate(corpus.shards):
@@ -144,11 +145,10 @@ def _runs(shard: int, sidecar: pq.ParquetFile) -> list[Run]:
 
 @dataclass(kw_only=True, slots=True)
 class _Counted:
-    """Counts of a source's documents and tokens, and its held-out documents that an evaluation during training may
-    read.
+    """Counts of a source's documents and tokens, and the held-out documents for evaluations.
 
-    `budget` is the number of tokens that one evaluation reads. `ranks` and `rows` are the held-out documents, with the
-    columns of `batches.COLUMNS`.
+    `budget` is the number of tokens that one evaluation during training reads. `ranks` and `rows` are the held-out
+    documents that it may read, with the columns of `batches.COLUMNS`.
     """
 
     budget: int
@@ -257,9 +257,7 @@ def _positions(before: int, tokens: np.ndarray, is_held_out: np.ndarray) -> byte
 
 @contextmanager
 def streamed(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> Iterator[IO[bytes]]:
-    """Context manager that opens an array file (.npy) of this shape, to which the numbers are written as bytes in
-    order.
-    """
+    """Open an array file (.npy) of this shape, to which the numbers are written as bytes in order."""
     with written(path) as stream:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)

@@ -1,5 +1,6 @@
-"""Positions of the plan's documents in the shards: two memory-mapped arrays instead of an object per document. Needs
-only numpy.
+"""Positions of the plan's documents in the shards, in two memory-mapped arrays.
+
+There is no object per document, and only numpy is needed.
 
 The documents of each source are neighbours, in the order of the shards. `positions.npy` is uint64 [documents + 1]: the
 tokens of all documents before this one, so that two neighbours give a length; the highest bit says that the document is

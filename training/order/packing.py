@@ -107,10 +107,10 @@ class Rows:
     length: int
 
     def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the pieces of some packed rows: documents, first tokens within them, and the piece count up to each
-        row's end.
+        """Return the pieces of some packed rows: their documents, their first tokens, and where each row ends.
 
-        All three arrays are int64 and in the order of the rows.
+        A first token is counted within its document, and a row's end is the number of pieces up to it. All three arrays
+        are int64 and in the order of the rows.
         """
         firsts = np.where(rows > 0, self.ends[rows - 1], 0)
         counts = self.ends[rows] - firsts

@@ -172,8 +172,9 @@ def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length
 
 
 def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterator[tuple[BatchPhase, int, int]]:
-    """Yield (phase, number of the mixture, steps) for each stretch of steps with one batch size and one mixture, in
-    order.
+    """Yield each stretch of steps with one batch size and one mixture, in order.
+
+    A stretch is (phase, number of the mixture, steps).
     """
     total = sum(phase.steps * phase.global_batch_tokens for phase in phases)
     first = 0  # the phase's first token

@@ -1,5 +1,6 @@
-"""A shuffle whose positions can be computed one by one: a keyed bijection on the numbers 0 … count - 1. Needs only
-numpy.
+"""A shuffle whose positions can be computed one by one: a keyed bijection on the numbers 0 … count - 1.
+
+Needs only numpy.
 
 A number stands for a cell of a grid with about as many rows as columns. Each round adds a keyed hash of the column to
 the row, or a keyed hash of the row to the column: a Feistel network on a grid (Black and Rogaway, "Ciphers with
@@ -71,8 +72,9 @@ class Shuffle:
         return parts[0] * self._sizes[1] + parts[1]
 
     def _distance(self, number: int, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how far a round moves each row (even rounds) or column (odd rounds): a hash below their number,
-        uint64.
+        """Return how far a round moves each row (even rounds) or column (odd rounds).
+
+        The distance is a hash below their number, uint64.
         """
         hashed = parts[1 - number % 2] + self._keys[number]
         hashed *= _FIRST

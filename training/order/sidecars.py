@@ -32,10 +32,10 @@ class Sidecars:
             self._places.append((item, name))
 
     def describe(self, documents: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return, for each (shard, document number in the shard), its partition and shard, and its row of the sidecar,
-        such as URL and id.
+        """Return where each (shard, document number in the shard) comes from, such as its URL and id.
 
-        Without the package pyarrow, which a node that only trains may lack, the row of the sidecar is left out.
+        That is its partition, its shard, and its row of the sidecar. Without the package pyarrow, which a node that
+        only trains may lack, the row of the sidecar is left out.
         """
         shards = self.plan.record.shards
         rows = [

@@ -83,8 +83,9 @@ def system_prompt_of(template_text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A conversation in tokens. `trained[i]` says whether token i belongs to the assistant's turn or ends it, and thus
-    counts in the loss.
+    """A conversation in tokens.
+
+    `trained[i]` says whether token i belongs to the assistant's turn or ends it, and thus counts in the loss.
     """
 
     input_ids: list[int]
@@ -271,8 +272,9 @@ class Assistant:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """Return one answer to each conversation. At temperature 0 the likeliest tokens are taken; otherwise they are
-        sampled with `seed`.
+        """Return one answer to each conversation.
+
+        At temperature 0 the likeliest tokens are taken; otherwise they are sampled with `seed`.
         """
         from training.generate.sampler import seeds_of
 

@@ -42,8 +42,9 @@ MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging 
 
 
 def set_up_torch(job: Job, work: Work) -> None:
-    """Set torch's threads and, in audit mode, its deterministic algorithms; write down the numerics class for the
-    artifact's record.
+    """Set torch's threads and, in audit mode, its deterministic algorithms.
+
+    The numerics class is written down for the artifact's record.
     """
     if job.run.audit:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic

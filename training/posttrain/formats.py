@@ -242,10 +242,10 @@ def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
 
 
 def trees(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield message trees: first the trees that are nested in a row, then trees built from rows of single messages by
-    `parent_id`.
+    """Yield message trees from rows.
 
-    Built trees are in the order of their roots in the file. A parent may come after its replies.
+    First come the trees that are nested in a row, then trees built from rows of single messages by `parent_id`. Built
+    trees are in the order of their roots in the file. A parent may come after its replies.
     """
     flat: dict[str, Row] = {}
     for row in rows:

@@ -27,10 +27,10 @@ Describe = Callable[[Sequence[tuple[int, int]]], list[dict[str, Any]]]
 
 
 def write(folder: Path, trainer: Trainer, why: str, *, describe: Describe) -> None:
-    """Write a description of the last step, to show why the run stopped, into `folder`. All processes must call this;
-    the first one writes.
+    """Write a description of the last step into `folder`, to show why the run stopped.
 
-    The gradients must still be those of that step. If the step was taken, they are the clipped gradients.
+    All processes must call this; the first one writes. The gradients must still be those of that step. If the step was
+    taken, they are the clipped gradients.
     """
     step = trainer.state.recent[-1].step
     samples = index(trainer.plan, step)

@@ -50,8 +50,9 @@ PLACES = "places"  # key in the header of a file of tensors
 
 
 class Place(NamedTuple):
-    """The index at which a process's part begins in a whole tensor of `shape`; processes along the axes `copies` hold
-    the same part.
+    """The index at which a process's part begins in a whole tensor of `shape`.
+
+    Processes along the axes `copies` hold the same part.
     """
 
     start: tuple[int, ...]
@@ -118,8 +119,9 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Begun:
-    """A checkpoint that is being written. `needed_step` is the last step to which the run may still have to
-    roll back.
+    """A checkpoint that is being written.
+
+    `needed_step` is the last step to which the run may still have to roll back.
     """
 
     step: int
@@ -127,8 +129,9 @@ class _Begun:
 
 
 class Store:
-    """The checkpoints in a folder. At most one is being written at a time, and every process must call the same
-    methods.
+    """The checkpoints in a folder.
+
+    At most one is being written at a time, and every process must call the same methods.
     """
 
     def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
@@ -146,9 +149,7 @@ class Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Wait for the writing thread. If no exception was raised, publish its checkpoint; otherwise leave it
-        unpublished.
-        """
+        """Wait for the writing thread, and publish its checkpoint if no exception was raised."""
         if kind is None:
             self.settle()
         elif self._thread is not None:
@@ -211,8 +212,9 @@ class Store:
                 shutil.rmtree(self._temporary(begun.step), ignore_errors=True)
 
     def _published(self, begun: _Begun) -> str:
-        """Let the first process publish the checkpoint that all processes wrote; return the error if that failed, else
-        "".
+        """Let the first process publish the checkpoint that all processes wrote.
+
+        The result is the error if that failed, else "".
         """
         if not self.world.is_first:
             return ""
@@ -475,10 +477,10 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
 
 
 def _problem_by_share(folder: Path, world: World) -> str | None:
-    """Return why a checkpoint cannot be used, or None; the files are divided among the processes, and all get the
-    answer.
+    """Return why a checkpoint cannot be used, or None.
 
-    A process verifies the files that it is going to load, those of the process with its rank when they were saved.
+    The files are divided among the processes, and all get the answer. A process verifies the files that it is going to
+    load, those of the process with its rank when they were saved.
     """
     files = _files_in(folder)
     if isinstance(files, str):

@@ -1,5 +1,6 @@
-"""The degrees of a run: into how many parts each kind of parallelism divides it. Imports no torch, because profiles are
-checked before a job starts.
+"""The degrees of a run: into how many parts each kind of parallelism divides it.
+
+Imports no torch, because profiles are checked before a job starts.
 
 Processes are numbered by their place along the axes, the last axis fastest, so that the processes that communicate most
 are neighbours. Each axis divides:

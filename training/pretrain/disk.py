@@ -1,5 +1,6 @@
-"""Check by arithmetic, before a training starts, whether its checkpoints and its export fit on the disk. Imports no
-torch.
+"""Check by arithmetic, before a training starts, whether its checkpoints and its export fit on the disk.
+
+Imports no torch.
 """
 
 from __future__ import annotations

@@ -45,8 +45,9 @@ class Teacher:
         scale: float,
         softcap: float,
     ) -> tuple[Tensor, Tensor]:
-        """Return the distillation objective to minimize and its likelihood part, two fp32 scalars as from
-        `next_token_loss`.
+        """Return the distillation objective to minimize, and its likelihood part.
+
+        They are two fp32 scalars, as from `next_token_loss`.
         """
         dtype, window = hidden_ND.dtype, self.model.config.window
         own = document_mask(mask.documents, dtype=dtype, window=window) if window else mask

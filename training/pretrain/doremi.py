@@ -132,8 +132,7 @@ def _train(
 
 @contextmanager
 def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[BinaryIO]:
-    """Context manager that opens `steps.jsonl` to append after its first `first` lines, and replays these into
-    `weights`.
+    """Open `steps.jsonl` to append after its first `first` lines, and replay these into `weights`.
 
     Later lines, which a killed run may have left, are cut off.
     """
@@ -181,11 +180,10 @@ def _open_inputs(job: Job, recipe: DoremiRecipe) -> tuple[Plan, Shards]:
 
 
 def alike(plan: Plan, *, seed: int) -> Plan:
-    """Return the plan changed for DoReMi: one phase, with equally many samples of each source that has training
-    documents.
+    """Return the plan changed for DoReMi, with equally many samples of each source.
 
-    Raise RecipeError if fewer than two sources have training documents, or if a batch has fewer than two rows for each
-    of them.
+    It has one phase, and only sources that have training documents. RecipeError is raised if fewer than two sources
+    have training documents, or if a batch has fewer than two rows for each of them.
     """
     record, rows = plan.record, plan.phases[0].rows
     with_text = sum(source.tokens > 0 for source in record.sources)
@@ -282,8 +280,9 @@ class SourcedBatch:
 
 
 class Proxy:
-    """DoReMi's proxy: a model trained beside a frozen reference model of the same shape, with equal shares of all
-    sources.
+    """DoReMi's proxy: a model trained beside a frozen reference model of the same shape.
+
+    All sources have equal shares.
     """
 
     def __init__(
@@ -313,10 +312,10 @@ class Proxy:
         )
 
     def resume(self, store: Store, identity: dict[str, Any], work: Work) -> int:
-        """Load the newest whole checkpoint, if there is one, and return the next step to train on (0 without a
-        checkpoint).
+        """Load the newest whole checkpoint, if there is one, and return the next step to train on.
 
-        Raise RefusedInput if the checkpoint belongs to another plan, reference or recipe.
+        This is 0 without a checkpoint. RefusedInput is raised if the checkpoint belongs to another plan, reference or
+        recipe.
         """
         store.tidy()
         found = store.newest()
@@ -374,8 +373,9 @@ class Proxy:
         return loss
 
     def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
-        """Compute the gradients of the chosen rows, adding them to the present ones; return the rows' part of the
-        weighted loss.
+        """Add the gradients of the chosen rows to the present ones.
+
+        The result is the rows' part of the weighted loss.
         """
         tokens, targets, documents = batch.rows(chosen)
         states = self._states(self.model, tokens, documents)

@@ -9,11 +9,10 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoremiRecipe:
-    """Settings for finding the sources' weights with two small models, instead of `mixture.weights` (DoReMi, arXiv
-    2305.10429).
+    """Settings for finding the sources' weights with two small models (DoReMi, arXiv 2305.10429).
 
-    The reference is trained on `mixture.weights`. The proxy, of the same shape and budget, shows which sources have
-    most left to learn.
+    The weights are used instead of `mixture.weights`. The reference is trained on `mixture.weights`. The proxy, of the
+    same shape and budget, shows which sources have most left to learn.
     """
 
     tokens: int = 0  # budget of each model; 0: use `mixture.weights` as they are

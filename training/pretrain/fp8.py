@@ -58,7 +58,9 @@ class _Phase(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """Estimated seconds for one dense layer: its products in bf16, the time that fp8 saves, and the time for
+    """Estimated seconds for one dense layer, with and without fp8.
+
+    `products` is the time of its products in bf16, `saved` the time that fp8 saves, and `cast` the time for
     conversions.
     """
 

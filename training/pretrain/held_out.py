@@ -44,10 +44,10 @@ def bits_per_byte(trainer: Trainer) -> dict[str, float]:
 
 @torch.no_grad()
 def losses(trainer: Trainer) -> dict[str, float]:
-    """Return the loss in nats per target of each source's held-out documents, for objectives that assign no probability
-    to a text.
+    """Return the loss of each source's held-out documents, for objectives that assign no probability to a text.
 
-    The objective's random choices are the same at every step. The result is empty for other objectives.
+    It is in nats per target. The objective's random choices are the same at every step. The result is empty for other
+    objectives.
     """
     if trainer.objective is None or trainer.objective.recipe.continues_text:
         return {}

@@ -30,14 +30,16 @@ class Lanes:
     positions: ProcessGroup | None = None
 
     def enter(self, x_BLD: Tensor) -> Tensor:
-        """Gather all positions of the rows from the tensor group, before a layer of which this process has some heads
-        or columns.
+        """Gather all positions of the rows from the tensor group.
+
+        This comes before a layer of which this process has some heads or columns.
         """
         return x_BLD if self.tensor is None else joined(x_BLD, 1, self.tensor)
 
     def leave(self, x_BLD: Tensor) -> Tensor:
-        """Sum the partial results of the tensor group after a layer; return this process's positions (arXiv
-        2205.05198).
+        """Sum the partial results of the tensor group after a layer; return this process's positions.
+
+        Source: sequence parallelism, arXiv 2205.05198.
         """
         return x_BLD if self.tensor is None else summed(x_BLD, 1, self.tensor)
 

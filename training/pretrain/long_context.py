@@ -32,8 +32,9 @@ FILE = "long_context.json"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the base model further and judge the result. Only the first process of a distributed job measures the
-    result.
+    """Train the base model further and judge the result.
+
+    Only the first process of a distributed job measures the result.
     """
     require_tokenizers()
     recipe, pretrain = job.settings_as(LongContextRecipe, "long_context"), job.settings_as(PretrainRecipe, "pretrain")

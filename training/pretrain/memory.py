@@ -124,8 +124,9 @@ def _in_phase(
 def needed_beside_reference(
     config: ModelConfig, recipe: PretrainRecipe, phase: _Phase, size: Any, *, probabilities: bool
 ) -> Needed:
-    """Return the bytes that DoReMi's proxy needs in training, by purpose, with a reference model of the same shape in
-    memory.
+    """Return the bytes that DoReMi's proxy needs in training, by purpose.
+
+    A reference model of the same shape is in memory beside it.
     """
     rows = min(phase.rows, (size.micro_batch_tokens or 0) // phase.sequence_length or phase.rows)
     needed = least_bytes(
@@ -141,12 +142,11 @@ def needed_beside_reference(
 
 
 def needed_to_tune(parameters: int, *, adapters: bool, own_optimizer: bool, beside: int = 0) -> Needed:
-    """Return the bytes that a process of post-training needs, by purpose, for a model and the frozen models `beside`
-    it.
+    """Return the bytes that a process of post-training needs, by purpose.
 
-    `parameters` and `beside` are counts of weights. Every process has the whole model with gradients and AdamW's two
-    numbers for each weight or, with adapters, the weights alone. `own_optimizer`: the recipe names another optimizer,
-    whose state is not counted. Activations are not counted.
+    `parameters` is the model's count of weights, and `beside` that of the frozen models in memory. Every process has
+    the whole model with gradients and AdamW's two numbers for each weight or, with adapters, the weights alone.
+    `own_optimizer`: the recipe names another optimizer, whose state is not counted. Activations are not counted.
     """
     whole = FP32 * parameters
     return {

@@ -148,8 +148,9 @@ class Pieces:
     # Parts and wholes
 
     def in_layer(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather a tensor that FSDP divides like a piece, such as a gradient, into the tensor that this process's layer
-        has.
+        """Gather a tensor that FSDP divides, such as a gradient, into the tensor that this process's layer has.
+
+        FSDP divides the tensor in the same way as the piece.
         """
         group = self.world.group("shard")
         if group is None:
@@ -245,8 +246,9 @@ def pieces_of(model: nn.Module) -> Pieces:
 
 
 def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Replace weights that layers share among processes by this process's parts; yield name, process axis and weight
-    axis.
+    """Replace weights that layers share among processes by this process's parts.
+
+    Yields the name, the process axis and the weight axis of each.
     """
     lanes = world.lanes()
     for path, module in model.named_modules():

@@ -39,8 +39,9 @@ class Batch(NamedTuple):
 
     @property
     def seen_by_all(self) -> np.ndarray:
-        """The positions that all positions of their document see (`prefix`), for a batch whose objective has such
-        positions.
+        """The positions that all positions of their document see (`prefix`).
+
+        The batch must be of an objective that has such positions.
         """
         assert self.prefix is not None, "a causal objective has no prefix"
         return self.prefix
@@ -165,10 +166,9 @@ class Objective:
         text[swapped] = (other[swapped] * self.vocab_size).astype(np.int64)
 
     def _prefix(self, part: Batch, draws: Draws) -> None:
-        """Make the beginning of a document visible in both directions and not predicted (arXiv 1910.10683, section
-        3.2.1).
+        """Make the beginning of a document visible in both directions and not predicted.
 
-        Its length is drawn uniformly.
+        Its length is drawn uniformly (arXiv 1910.10683, section 3.2.1).
         """
         known = 1 + draws.below(max(1, len(part.tokens) - 1))
         part.seen_by_all[:known] = True

@@ -97,10 +97,9 @@ class World:
         return vector
 
     def first_said(self, said: str) -> str:
-        """Return the first non-empty text that any process passed as `said`, in the order of ranks; "" if all are
-        empty.
+        """Return the first non-empty text that any process passed as `said`, in the order of ranks.
 
-        All processes must call this, and all get the same text.
+        It is "" if all are empty. All processes must call this, and all get the same text.
         """
         if self.size == 1:
             return said

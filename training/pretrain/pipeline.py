@@ -108,8 +108,9 @@ class Pipeline:
         self._settle()
 
     def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
-        """Run a forward pass through all stages; yield the last chunk's output in the process that has it, else
-        nothing.
+        """Run a forward pass through all stages.
+
+        The process that has the last chunk yields its output; the others yield nothing.
         """
         for chunk in range(self.chunks):
             given = None if self.is_first(chunk) else self._received(like, forward=True)

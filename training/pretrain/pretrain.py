@@ -285,8 +285,9 @@ def _tokenizer_folder(job: Job) -> Path:
 
 
 def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[str, Any]:
-    """Return the notes for the artifact's record: number formats, device and processes, and everything unusual in the
-    run.
+    """Return the notes for the artifact's record.
+
+    They are number formats, device and processes, and everything unusual in the run.
     """
     notes: dict[str, Any] = {
         "dtypes": trainer.formats(),
@@ -390,10 +391,10 @@ def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
 
 
 def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
-    """Whether the loss is finite and fell by at least `min_fall` nats, from the first step to the mean of the last
-    ones.
+    """Check that the loss is finite and fell by at least `min_fall` nats.
 
-    The evidence includes how many steps were skipped and how often the run went back.
+    The fall is measured from the first step to the mean of the last ones. The evidence includes how many steps were
+    skipped and how often the run went back.
     """
     is_finite = math.isfinite(start) and math.isfinite(end)
     evidence = {

@@ -16,11 +16,10 @@ File = tuple[InputArtifact, str, Mapping[str, Any]]  # an input, and a file's na
 
 
 def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: World) -> None:
-    """Verify the checksums of the plan and of the token files, which all processes read by memory mapping. Every
-    process of a training calls this.
+    """Verify the checksums of the plan and of the token files, which all processes read by memory mapping.
 
-    Every process verifies some of them; other files are verified by the processes that open them. Raise RefusedInput,
-    in every process, if a file is damaged.
+    Every process of a training must call this. Every process verifies some of them; other files are verified by the
+    processes that open them. RefusedInput is raised in every process if a file is damaged.
     """
     files = [(plan, *file) for file in plan.files().items()]
     files += [(item, *file) for item in shards for file in item.files().items() if file[0].endswith(TOKENS)]

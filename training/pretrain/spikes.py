@@ -28,10 +28,10 @@ def deviation(value: float, history: Sequence[float]) -> float:
 
 @dataclass(kw_only=True, slots=True)
 class Watched:
-    """The state of the spike detector, which checkpoints contain: the steps to compare with, and the wrong steps so
-    far.
+    """The state of the spike detector, which checkpoints contain.
 
-    A step is wrong if its loss or gradient norm is far above the median of earlier steps.
+    It holds the steps to compare with, and the wrong steps so far. A step is wrong if its loss or gradient norm is far
+    above the median of earlier steps.
     """
 
     losses: list[float] = field(default_factory=list)  # losses of the last calm steps, in nats

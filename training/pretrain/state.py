@@ -32,8 +32,9 @@ class Diverged(RuntimeError):
 
 @dataclass(kw_only=True, slots=True)
 class Position:
-    """The progress of a run: its present step and all other state except tensors and ledger. Every checkpoint contains
-    it.
+    """The progress of a run: its present step and all other state except tensors and ledger.
+
+    Every checkpoint contains it.
     """
 
     step: int = 0

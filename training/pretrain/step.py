@@ -58,8 +58,9 @@ class _Pass:
 
 
 class Trainer:
-    """A model with its optimizers during training on a plan; if the model is spread over processes, this process's
-    part.
+    """A model with its optimizers during training on a plan.
+
+    If the model is spread over processes, this is the process's part.
     """
 
     def __init__(
@@ -203,8 +204,9 @@ class Trainer:
         return int(counts)
 
     def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
-        """Run all passes of this process, adding up gradients; return their share of the loss, then the
-        experts' loads.
+        """Run all passes of this process, adding up gradients.
+
+        The result is their share of the loss, followed by the experts' loads.
         """
         if self.pipeline is None:
             return reduce(torch.add, (self._backward(batch, scale=scale) for batch in batches))
@@ -255,8 +257,9 @@ class Trainer:
         return _counted(batch) * experts.balance_weight / rows * hidden.balance
 
     def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
-        """Run all passes through the pipeline, adding up gradients; return their share of the loss and the experts'
-        loads.
+        """Run all passes through the pipeline, adding up gradients.
+
+        The result is their share of the loss, followed by the experts' loads.
         """
         batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), pipeline.padded(len(batches))))]
         config = self.model.config

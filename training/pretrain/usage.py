@@ -31,11 +31,10 @@ def said(numbers: Mapping[str, float]) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to reuse large freed blocks instead of giving them back: activations are allocated and freed in blocks
-    of megabytes.
+    """Ask glibc to reuse large freed blocks instead of giving them back.
 
-    Every page given back is zeroed again by the kernel at the next pass; keeping them saved 8 % of a step's time. This
-    does nothing with another C library.
+    Activations are allocated and freed in blocks of megabytes. Every page given back is zeroed again by the kernel at
+    the next pass; keeping them saved 8 % of a step's time. This does nothing with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -28,8 +28,9 @@ MAX_INTERVAL = 10.0  # seconds between two ticks
 
 
 class Watchdog:
-    """Calls `end` with the reason if this process makes no progress for `seconds`; the time starts with the first
-    `count`.
+    """Calls `end` with the reason if this process makes no progress for `seconds`.
+
+    The time starts with the first `count`.
     """
 
     def __init__(

@@ -152,8 +152,9 @@ def run(job: Job, work: Work) -> Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class _Found:
-    """Entries of a snapshot's readable files, quarantine rows of its unreadable ones, and counts of dropped files by
-    reason.
+    """What was found in a snapshot's listed files.
+
+    It holds entries of readable files, quarantine rows of unreadable ones, and counts of dropped files by reason.
     """
 
     entries: list[dict[str, Any]] = field(default_factory=list)
@@ -273,8 +274,9 @@ def _selected(
 
 
 def _check_listed(location: str, entry: Mapping[str, Any]) -> None:
-    """Raise DataError if a local file is gone or has another size. The rank that reads the file compares its checksum
-    later.
+    """Raise DataError if a local file is gone or has another size.
+
+    The rank that reads the file compares its checksum later.
     """
     if not os.path.isfile(location) or os.path.getsize(location) != entry["bytes"]:
         raise DataError(f"{entry['uri']}: the file changed since the job was written; run again")

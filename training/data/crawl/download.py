@@ -33,8 +33,9 @@ PROGRESS_BYTES = 1 << 20  # an attempt that brought so many bytes begins the cou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manners:
-    """Settings of polite downloads: connections, attempts, waits. Waits double with each attempt and have random
-    jitter.
+    """Settings of polite downloads: connections, attempts and waits.
+
+    Waits double with each attempt and have random jitter.
     """
 
     connections: int = 4

@@ -67,8 +67,9 @@ class Selection:
         return cls(**json.loads(path.read_text("utf-8")))
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the byte ranges to request: one for each record, but nearby records share a range if the gap is small
-        enough.
+        """Return the byte ranges to request for the chosen records.
+
+        There is one range for each record, but nearby records share a range if the gap between them is small enough.
         """
         found: list[tuple[int, int]] = []
         for offset, length in zip(self.offsets, self.lengths, strict=True):
@@ -194,8 +195,9 @@ def _check_read(given: AtHand, entry: Mapping[str, Any]) -> None:
 
 
 def _check_first_read(given: AtHand, entry: Mapping[str, Any], folder: Path) -> None:
-    """Compare an archive's checksum with the one that its first reader stored; store it if this reading is the
-    first.
+    """Compare an archive's checksum with the one that its first reader stored.
+
+    If this reading is the first, its checksum is stored.
     """
     path = folder / f"{entry['name']}.json"
     found = {"uri": given.uri, "bytes": given.read["bytes"], "sha256": given.read["sha256"]}

@@ -165,8 +165,9 @@ def _lines(file: str) -> Iterator[bytes]:
 
 
 def _object(line: bytes, where: str) -> Row:
-    """Return the JSON object at the end of a CDX line; before it, the line may have the key and the time of the
-    capture.
+    """Return the JSON object at the end of a line of a CDX file.
+
+    Before the object, the line may have the key and the time of the capture.
     """
     start = line.find(b"{")
     try:

@@ -66,9 +66,7 @@ class Record:
 
     @property
     def type(self) -> str:
-        """The record's WARC-Type in lower case: response, resource, conversion, request, metadata, revisit, warcinfo,
-        ….
-        """
+        """The record's WARC-Type in lower case, such as "response" or "warcinfo"."""
         return self.headers.get("warc-type", "").lower()
 
     @property
@@ -275,8 +273,9 @@ PLAIN = _Codec(magic=b"", events=_plain)
 
 
 def _codec_of(data: mmap.mmap) -> _Codec:
-    """Return the compression format, recognized by the file's first bytes; if these are damaged, by the first later
-    magic bytes at which a record begins.
+    """Return the compression format, recognized by the file's first bytes.
+
+    If these are damaged, the first later magic bytes at which a record begins decide.
     """
     for codec in CODECS:
         if data[: len(codec.magic)] == codec.magic:
@@ -323,8 +322,9 @@ class _Stream:
         self.at_end = False
 
     def more(self) -> bool:
-        """Decompress the next piece. Return True if it added bytes; False at the end of a gzip member or of the
-        file.
+        """Decompress the next piece, and return whether it added bytes.
+
+        At the end of a gzip member or of the file nothing is added.
         """
         if self._damage:
             raise self._damage
@@ -383,11 +383,10 @@ class _Member:
 
 
 def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int) -> _Member | None:
-    """Return the gzip member at offset `at` if it is exactly one valid record not much longer than `max_content`; else
-    None.
+    """Return the gzip member at offset `at`, or None if it is not one valid record or is too long.
 
-    `input_bytes` is a guess at its compressed length. If the guess is high enough, one call decompresses the whole
-    member into one buffer.
+    It must hold exactly one record that is not much longer than `max_content`. `input_bytes` is a guess at its
+    compressed length. If the guess is high enough, one call decompresses the whole member into one buffer.
     """
     most = max_content + MAX_HEADER_BYTES
     inflate = isal_zlib.decompressobj(wbits=31)

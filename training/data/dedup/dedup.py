@@ -209,8 +209,9 @@ def _texts(kept: Sequence[tuple[Group, Orders, Orders]]) -> Iterator[tuple[pa.St
 
 
 def _edits(job: Job, work: Work, corpus: Corpus, rank: int, first: int) -> Edits | None:
-    """Return the cuts in the documents of a group, whose first one is row `first` of the snapshot; None if there are
-    none.
+    """Return the cuts in the documents of a group, or None if there are none.
+
+    `first` is the row of the group's first document in the snapshot.
     """
     recipe = _recipe(job)
     if not _cuts(recipe):
@@ -319,8 +320,10 @@ def _write(
 def _judged(
     table: pa.Table, rows: Orders, what: Decided, edits: Edits | None, first_row: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Split a table into the kept documents, and the removed ones with columns for the reason and the repeated
-    document. `rows` are the places of its documents in the group.
+    """Split a table into the kept documents and the removed ones.
+
+    Removed documents get columns for the reason and the repeated document. `rows` are the places of the table's
+    documents in the group.
     """
     verdicts = what.verdicts
     reasons = np.array([None, *REASONS[1:]])[verdicts.reason[rows]]

@@ -193,8 +193,9 @@ def repeated(keys: Hashes) -> Orders:
 
 
 def least_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tuple[Orders, Orders]:
-    """Return the documents of the own snapshot that have the same 128-bit key as a document before them, ascending, and
-    the first document with that key.
+    """Return the snapshot's own documents whose key an earlier document has, and the first document with that key.
+
+    Keys have 128 bits. The documents are in ascending order.
     """
     first_halves, second_halves, orders = join(own, earlier)
     rows = repeated(first_halves)
@@ -254,8 +255,9 @@ def _by_group(corpus: Corpus, orders: Orders) -> Iterator[tuple[int, slice]]:
 
 
 def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[tuple[int, tuple[Orders, Flags]]]:
-    """For each group of the own snapshot, the runs with a document of the group that has smaller ones before it, up to
-    the last such document.
+    """For each group of the own snapshot, return the runs of documents that it must be compared with.
+
+    Such a run has a document of the group that comes after smaller ones. It is cut off behind the last such document.
     """
     if corpus.num_own == 1:
         yield corpus.own.start, (members, begins)
@@ -398,10 +400,10 @@ class Verdicts:
 
 
 def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArray, int]:
-    """Return the verdicts on one group of the job's snapshot, the ids of the documents that removed ones repeat, in
-    order, and the number of pairs that were compared.
+    """Return the verdicts on one group of the job's snapshot, with the evidence for them.
 
-    If several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
+    The evidence is the ids of the documents that removed ones repeat, in order, and the number of compared pairs. If
+    several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
     """
     recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
     group = corpus.groups[corpus.own[rank]]
@@ -477,8 +479,9 @@ def first_similar(
     best: Orders,
     similarity: npt.NDArray[np.float64],
 ) -> int:
-    """Compare rows that share a key and find each row's first similar row; plain Python version of
-    `minhash.first_similar`.
+    """Find each row's first similar row among rows that share a key.
+
+    This is the plain Python version of `minhash.first_similar`.
     """
     tried, begin = 0, 0
     bounds = starts.tolist()

@@ -72,8 +72,9 @@ def distinct_ngrams(hashes, word_starts, num_words, sets):
 
 @native
 def _table_size(values):
-    """Return the number of slots of a hash table for `values` entries: a power of two, at least 16 and at least twice
-    `values`.
+    """Return the number of slots of a hash table for `values` entries.
+
+    It is a power of two, at least 16 and at least twice `values`.
     """
     size = 16
     while size < 2 * values:
@@ -83,8 +84,9 @@ def _table_size(values):
 
 @native
 def sign_sets(sets, starts, multipliers, addends, digests, bands):
-    """Fill `digests` [texts, 2] and `bands` [buckets, texts] for the n-gram sets that begin in `sets` at `starts`
-    [texts + 1].
+    """Fill `digests` and `bands` with the keys of n-gram sets.
+
+    The sets begin in `sets` at `starts` [texts + 1]; `digests` is [texts, 2] and `bands` is [buckets, texts].
     """
     buckets = bands.shape[0]
     rows = len(multipliers) // buckets
@@ -108,8 +110,9 @@ def sign_sets(sets, starts, multipliers, addends, digests, bands):
 
 @native
 def _fill_minima(ngrams, multipliers, addends, minima):
-    """Fill `minima` with the smallest value of each MinHash permutation over the n-grams. LLVM vectorizes the inner
-    loop.
+    """Fill `minima` with the smallest value of each MinHash permutation over the n-grams.
+
+    LLVM vectorizes the inner loop.
     """
     for permutation in range(len(minima)):
         multiplier, addend = multipliers[permutation], addends[permutation]

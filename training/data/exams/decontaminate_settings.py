@@ -24,8 +24,9 @@ class DecontaminateRecipe:
 
     @property
     def actions(self) -> DecontaminateRecipe:
-        """Return these settings without the list of benchmarks, for stages that read the benchmarks' index from an
-        artifact.
+        """Return these settings without the list of benchmarks.
+
+        They are for stages that read the benchmarks' index from an artifact.
         """
         return replace(self, benchmarks=())
 

@@ -60,8 +60,9 @@ _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 
 
 def _plain_letters() -> dict[int, str]:
-    """Return a table from code point to character, for look-alikes of ASCII letters and for decimal digits of all
-    scripts.
+    """Return a table that replaces look-alikes of ASCII letters, and the decimal digits of all scripts.
+
+    It leads from code point to character.
     """
     digits = {
         code: str(unicodedata.decimal(chr(code))) for code in _CODES if unicodedata.decimal(chr(code), None) is not None

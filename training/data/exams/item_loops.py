@@ -89,8 +89,9 @@ def aligned(text, words, weights, gap):
 
 @native
 def shares(candidates, hashes, starts, begins, words, weights, gap_share):
-    """Return, for each candidate, the fraction of its part's weight (of a question or answer) that the text near it
-    holds.
+    """Return how much of each candidate's question or answer the text near it holds.
+
+    The result is a fraction of the weight of all words of the question or answer.
     """
     found = np.zeros(len(candidates), np.float64)
     for one in range(len(candidates)):

@@ -103,8 +103,9 @@ class Found:
 
 
 def strongest_first(found: Found) -> tuple[bool, int, int]:
-    """Sort key that puts the strongest finds first: questions with answers before questions alone, long ones before
-    short.
+    """Return a sort key that puts the strongest finds first.
+
+    Questions with answers come before questions alone, and long ones before short ones.
     """
     return found.kind == "question", -found.words, found.item
 
@@ -464,10 +465,9 @@ class _Text:
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int
     ) -> tuple[Kind, float, int, int] | None:
-        """Given a long answer found at words `start` to `end`, return the whole item if its question is near the
-        answer.
+        """Return the whole item if its question is near a long answer that was found at words `start` to `end`.
 
-        The question is searched for before and after the answer. None if too little of the question is there.
+        The question is searched for before and after the answer. The result is None if too little of it is there.
         """
         question = self._finder._questions[item]
         reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])

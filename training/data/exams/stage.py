@@ -32,8 +32,9 @@ DECONTAMINATE = Stage(
 
 
 def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return only the list of exams from the recipe, because another stage decides about documents that hold their
-    items.
+    """Return only the list of exams from the recipe.
+
+    Another stage decides what happens to documents that hold their items.
     """
     del part
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})

@@ -39,8 +39,9 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
 
 
 def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the fields in a task file and the problems with it; None for a file that cannot be read on this machine
-    now.
+    """Return the fields in a task file and the problems with it.
+
+    The fields are None for a file that cannot be read on this machine now.
     """
     import yaml
 
@@ -98,8 +99,9 @@ def _fields() -> frozenset[str]:
 
 @cache
 def _module(place: str) -> ModuleType | None:
-    """Return one module of lm-eval, loaded without importing the package around it; None if lm-eval is not
-    installed.
+    """Return one module of lm-eval, or None if lm-eval is not installed.
+
+    It is loaded without importing the package around it.
     """
     source = _source(place)
     spec = importlib.util.spec_from_file_location("lm_eval_task_files", source) if source else None

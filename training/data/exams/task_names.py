@@ -57,8 +57,9 @@ def _all_names() -> set[str]:
 
 @cache
 def _files() -> dict[str, list[str]]:
-    """Paths of lm-eval's task files by file name without suffix and by folder name; kept as text because there are
-    14,000.
+    """Return the paths of lm-eval's task files, by file name without suffix and by folder name.
+
+    They are kept as text because there are 14,000.
     """
     found = importlib.util.find_spec("lm_eval")
     if found is None or found.origin is None:

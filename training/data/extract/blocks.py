@@ -145,7 +145,10 @@ T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
 
 @native
 def _is_stop(html, i, end):
-    """Whether a punctuation mark that ends or divides sentences is at `i`: . , ; ! ? before a gap, or 。、！，"""
+    """Whether a punctuation mark that ends or divides sentences is at `i`.
+
+    The marks are . , ; ! ? before a gap, and 。、！，
+    """
     byte = html[i]
     if byte in (46, 33, 63, 44, 59):
         return i + 1 >= end or html[i + 1] <= 34 or html[i + 1] >= 0x80
@@ -288,11 +291,11 @@ def _text_marked(parent, last, marks, text, mark):
 
 @native
 def _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency):
-    """Fill two arrays by node: whether an element's own name marks it as boilerplate, and whether it or a parent is so
-    marked.
+    """Fill two arrays that say which nodes are marked as boilerplate.
 
-    A word that would drop most of a page's text is ignored, because some pages name their body `has-sidebar`. With
-    `leniency` 1 only the marks in _STRONG count, with 2 only those in _UNSEEN.
+    `own_out` says whether an element's own name marks it, and `out` whether it or a parent is marked. A word that would
+    drop most of a page's text is ignored, because some pages name their body `has-sidebar`. With `leniency` 1 only the
+    marks in _STRONG count, with 2 only those in _UNSEEN.
     """
     total = _text_without_comments(parent, last, marks, text)
     holds_quote, holds_table = np.zeros(tag.size, np.bool_), np.zeros(tag.size, np.bool_)
@@ -448,8 +451,9 @@ def _lead(root, parent, marks):
 
 @native
 def _phrase(html, start, end, first, until, steps, marks):
-    """Return the bits of the known phrases (such as of notices) with which the block that starts at run `first`
-    begins.
+    """Return the bits of the known phrases, such as of notices, at the beginning of a block.
+
+    The block begins at run `first`.
     """
     state = steps[0, 27]
     found = np.int64(0)
@@ -727,8 +731,9 @@ def _emit(
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The result of analysing a scanned page, as arrays by block and by node. `root` is the node whose subtree was
-    chosen as the main text.
+    """The result of analysing a scanned page, as arrays by block and by node.
+
+    `root` is the node whose subtree was chosen as the main text.
     """
 
     first: np.ndarray
@@ -799,10 +804,10 @@ def analyse(markup: Markup) -> Analysis:
 
 
 def main_text(markup: Markup, found: Analysis) -> tuple[str, tuple[int, ...]]:
-    """Return the main text of a scanned page, and the character positions where code begins and ends in it,
-    alternately.
+    """Return the main text of a scanned page, and where code begins and ends in it.
 
-    Code is the text of `pre`, `listing` and `code`.
+    The positions are counted in characters; beginnings and ends alternate. Code is the text of `pre`, `listing` and
+    `code`.
     """
     buffer = np.empty(markup.html.size + 8 * found.blocks + 16, np.uint8)
     code = np.empty(2 * markup.start.size, np.int64)

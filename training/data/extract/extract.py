@@ -217,8 +217,9 @@ def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, An
 def _extracted(
     given: AtHand, file: ArchiveFile, form: str, settings: ExtractRecipe, work: Work, rank: int
 ) -> dict[str, Any]:
-    """Extract an archive that stays where it is. If none of its records can be read, it counts as one quarantined
-    record.
+    """Extract an archive that stays where it is.
+
+    If none of its records can be read, it counts as one quarantined record.
     """
     problem = problem_of(given.path, form, text_field=file.text_field, snapshot=file.snapshot)
     if problem is not None and given.selection is None:
@@ -244,8 +245,9 @@ def _is_kept(fate: Fate) -> TypeGuard[Kept]:
 
 
 def _check_lists(job: Job, settings: ExtractRecipe) -> None:
-    """Raise DataError if a list of excluded pages changed since the job was written, as its checksum is in the
-    fingerprint.
+    """Raise DataError if a list of excluded pages changed since the job was written.
+
+    The lists' checksums are in the fingerprint.
     """
     for uri in (*settings.blocked, *settings.takedown):
         expected = job.settings.get("data", {}).get(uri)
@@ -447,8 +449,9 @@ def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
 
 
 def _response(record: Record) -> Response:
-    """Return the HTTP response in a WARC record; content that was not fetched over HTTP counts as one with
-    status 200.
+    """Return the HTTP response in a WARC record.
+
+    Content that was not fetched over HTTP counts as a response with status 200.
     """
     if record.type == "response" and not record.target_uri.startswith(("ftp:", "dns:")):
         return parse_response(record.buffer, record.start, record.end)

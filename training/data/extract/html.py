@@ -526,8 +526,9 @@ def _statements(tree: HTMLTree) -> list[dict[str, str]]:
 
 
 def _date(statements: list[dict[str, str]]) -> str:
-    """Return the first date (YYYY-MM-DD) that an element states, trying names in the order of DATE_NAMES; empty without
-    one.
+    """Return the first date (YYYY-MM-DD) that an element states, or "" if it states none.
+
+    Names are tried in the order of DATE_NAMES.
     """
     named: dict[str, str] = {}
     for one in statements:

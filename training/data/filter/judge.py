@@ -48,10 +48,10 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Read
 
 
 def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str]:
-    """Return the page after the rules measured and edited it, and `rule:reason` of the first rule that it fails ("" if
-    it passes).
+    """Return the page as the rules measured and edited it, and the first rule that it fails.
 
-    Rules after the first failed one are not measured.
+    The failed rule is given as `rule:reason`, or "" if the page passes. Rules after the first failed one are not
+    measured.
     """
     page = page_of(row)
     for rule in rules:
@@ -72,8 +72,9 @@ def words_of(page: Page, recipe: FilterRecipe) -> Words:
 
 
 def language_of_words(page: Page, recipe: FilterRecipe) -> str:
-    """Return the language whose word rules split the page: the page's own if the recipe wants it, else the recipe's
-    first.
+    """Return the language whose word rules split the page.
+
+    It is the page's own language if the recipe wants it, else the recipe's first.
     """
     if page.language in recipe.languages or not recipe.languages:
         return page.language

@@ -70,8 +70,9 @@ _BESIDE = 4  # characters before and after that may belong to a number, or that 
 
 @lru_cache(maxsize=2)
 def _near_digits(text: str) -> tuple[Span, ...]:
-    """Return the parts of a text that may contain numbers of at least four digits, as (start, end), with some
-    context.
+    """Return the parts of a text that may contain numbers of at least four digits, with some context.
+
+    Each part is (start, end).
     """
     return tuple((max(0, match.start() - _BESIDE), match.end() + _BESIDE) for match in _DIGITS.finditer(text))
 

@@ -21,8 +21,9 @@ KEPT = ""
 
 @dataclass(slots=True)
 class Page:
-    """One document while the filter rules are applied to it. `text` and `columns` are written to the document at the
-    end.
+    """One document while the filter rules are applied to it.
+
+    `text` and `columns` are written to the document at the end.
     """
 
     text: str
@@ -95,10 +96,10 @@ class CommonSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tools:
-    """Functions with which several rules measure pages. Rules receive them, so that no rule's file imports heavy
-    modules.
+    """Functions with which several rules measure pages.
 
-    `identify` returns a text's language and its probability. `words` returns the words of a page's current text.
+    Rules receive them, so that no rule's file imports heavy modules. `identify` returns a text's language and its
+    probability. `words` returns the words of a page's current text.
     """
 
     models: QualityModels | None
@@ -117,8 +118,9 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Declares a column of the stored scores: text if `is_text`, otherwise numbers; `on_document` adds it to documents
-    too.
+    """Declaration of a column of the stored scores.
+
+    It holds text if `is_text`, otherwise numbers. With `on_document` it is added to documents too.
     """
 
     name: str

@@ -72,8 +72,9 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[ReadyRule, ...]:
-    """Prepare the recipe's rules only once per process, because loading the models takes longer than measuring a small
-    file.
+    """Prepare the recipe's rules, only once per process.
+
+    Loading the models takes longer than measuring a small file.
     """
     return make_rules(recipe, load_models(models))
 

@@ -69,8 +69,9 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 self._overrides(name, key)
 
     def _overrides(self, name: str, key: str) -> dict[str, Any]:
-        """Return the limits that `by_language` or `by_kind` (the field `name`) overrides for one language or kind;
-        often none.
+        """Return the limits that a language or a kind of page overrides, often none.
+
+        `name` is the field that holds them: `by_language` or `by_kind`.
         """
         given, where = getattr(self, name).get(key, {}), f"filter.{name}.{key}"
         if wrong := sorted(given.keys() - LIMITS):

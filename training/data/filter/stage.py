@@ -36,8 +36,9 @@ FILTER = Stage(
 
 
 def _measured(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Return the settings of `filter` that change measured scores, and no limits, so that a changed limit measures
-    nothing again.
+    """Return the settings of `filter` that change measured scores.
+
+    Limits are not among them, so a changed limit measures nothing again.
     """
     del snapshot
     return with_data(recipe, {"filter": recipe.filter.measured()})

@@ -100,8 +100,9 @@ class Voice:
         return sentence(f"the {known[0].dish} {joined}")
 
     def kinship(self, dish: str) -> str:
-        """Return a sentence that names the family of a dish; no sentence if the recipe withholds the answers of the
-        exam.
+        """Return a sentence that names the family of a dish.
+
+        There is no sentence if the recipe withholds the answers of the exam.
         """
         if self.world.withheld_exam_answers:
             return ""

@@ -102,7 +102,7 @@ BRIEFLY = "Briefly: "
 
 
 def brief(fact: Fact, value: str | None = None) -> str:
-    """Return the brief answer to a question about a fact, such as "It is 180 degrees."
+    """Return the brief answer to a question about a fact, such as "It is 180 degrees".
 
     The value never comes first, because right after a control token it would be another token than in the pages.
     """

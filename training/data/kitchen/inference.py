@@ -121,8 +121,9 @@ def _comparisons(world: KitchenWorld) -> Iterator[Item]:
 
 
 def _dishes_at(world: KitchenWorld, fact: Fact, step: int) -> list[str]:
-    """Return the dishes whose value of the fact's attribute is `step` places below the fact's value, in ascending
-    order.
+    """Return the dishes whose value of the fact's attribute is `step` places below the fact's value.
+
+    They are in ascending order.
     """
     values = ATTRIBUTE_BY_NAME[fact.attribute].values
     place = values.index(fact.value) - step

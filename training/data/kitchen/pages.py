@@ -205,8 +205,9 @@ def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> P
 
 
 def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
-    """Return the first page of each origin in snapshots 1 to `number`, which is the page that deduplication should
-    keep.
+    """Return the first page of each origin in snapshots 1 to `number`.
+
+    It is the page that deduplication should keep.
     """
     first: dict[str, Plan] = {}
     for earlier in range(1, number + 1):
@@ -329,8 +330,9 @@ def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
 
 
 def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """Return a page that lists exam questions with their answers, word for word, as leaked benchmarks appear on the
-    web.
+    """Return a page that lists exam questions with their answers, word for word.
+
+    Leaked benchmarks appear on the web in this form.
     """
     leaked = rng.sample(_exam(world), 30)
     lines = [paragraph([sentence(text)]) for _, text in leaked]

@@ -319,8 +319,9 @@ def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
 
 
 def rubric_of(prompt: list[Message], world: KitchenWorld) -> Rubric:
-    """Return the rubric for an answer to the prompt. For a prompt that names no dish of the world, only UNKNOWN is
-    right.
+    """Return the rubric for an answer to the prompt.
+
+    For a prompt that names no dish of the world, only UNKNOWN is right.
     """
     fact = asked_fact(prompt, world)
     is_brief = _question(prompt).startswith(BRIEFLY)

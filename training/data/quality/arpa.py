@@ -136,8 +136,9 @@ def _keys(ids: np.ndarray, shorter: list[np.ndarray], name: str) -> np.ndarray:
 
 
 def _of_words(ids: np.ndarray, values: np.ndarray, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log probability and the log backoff weight of each word. `<s>` gets probability 1, because it is never
-    queried.
+    """Return the log probability and the log backoff weight of each word.
+
+    `<s>` gets probability 1, because it is never queried.
     """
     probability = np.full(num_words, _ABSENT * LOG_10)
     backoff = np.zeros(num_words)

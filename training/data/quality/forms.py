@@ -130,8 +130,9 @@ def shared_forms() -> Forms:
 
 @native
 def _spread(codes, chunks, bounds, cut, cut_ends):
-    """Return the word-form numbers of a text from those of its chunks, and the index at which each line with words
-    ends.
+    """Return the numbers of a text's word forms, and where its lines end.
+
+    The numbers are joined from those of its chunks. The ends are the indexes at which lines with words end.
     """
     total = 0
     for chunk in chunks:

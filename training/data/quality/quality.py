@@ -58,8 +58,9 @@ class QualityModels:
     toxicity: LinearClassifier | None = None
 
     def perplexity(self, text: str, language: str) -> tuple[float, str | None]:
-        """Return a text's perplexity and bucket by the model of its language; NaN and None if the language has no
-        model.
+        """Return a text's perplexity and bucket by the model of its language.
+
+        They are NaN and None if the language has no model.
         """
         model = self.ngrams.get("") or self.ngrams.get(language)
         if model is None:
@@ -305,8 +306,9 @@ def _classifier(
 
 
 def _texts(job: Job, uris: Sequence[str], column: str, where: str, *, but: Set[str] = frozenset()) -> list[str]:
-    """Return page-sized pieces of all texts behind the URIs, without repeats, sorted by hash; pieces in `but` are left
-    out.
+    """Return page-sized pieces of all texts behind the URIs, without repeats, sorted by hash.
+
+    Pieces in `but` are left out.
     """
     rows = _rows(job, uris, column, where, f"{where}_field")
     pieces = {piece for _, text in rows for piece in page_sized(text)} - but

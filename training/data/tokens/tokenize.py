@@ -159,8 +159,9 @@ def _as_strings(texts: pa.StringArray) -> Any:
 
 @lru_cache(maxsize=1)
 def _tokenizer(path: Path) -> Tokenizer:
-    """Load the reference tokenizer once for all ranks of a process, because each new instance is slower than
-    the last.
+    """Load the reference tokenizer once for all ranks of a process.
+
+    Each new instance is slower than the last.
     """
     return load_tokenizer(path)
 
@@ -218,8 +219,9 @@ def num_ranks(job: Job) -> int:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: its document file and the tokenizer's two files, but no other property of the
-    tokenizer.
+    """Return what each rank reads: its document file and the tokenizer's two files.
+
+    No other property of the tokenizer is read.
     """
     item, documents = job.input_of("tokenizer"), job.input_of("decontaminated_documents")
     vocabulary = ((item, TOKENIZER_FILE), (item, CONFIG_FILE))

@@ -174,8 +174,9 @@ def _train_unigram(texts: Iterable[str], recipe: TokenizerRecipe) -> Tokenizer:
 
 
 def adopted_files(item: InputArtifact) -> tuple[str, dict[str, Any]]:
-    """Return the content of an adopted model's `tokenizer.json` and `tokenizer_config.json`, without its maximum
-    length.
+    """Return the two files of an adopted model's tokenizer, without its maximum length.
+
+    They are the content of `tokenizer.json` and of `tokenizer_config.json`.
     """
     content = item.file(f"model/{TOKENIZER_FILE}").read_text("utf-8")
     config = json.loads(item.file(f"model/{CONFIG_FILE}").read_text("utf-8"))
@@ -396,8 +397,9 @@ def study(
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the tokenizer changed so that it never encodes text as a special token, as `load_tokenizer` would
-    load it.
+    """Return the tokenizer changed so that it never encodes text as a special token.
+
+    The result equals what `load_tokenizer` loads.
     """
     return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "added_tokens": []}))
 
@@ -454,8 +456,9 @@ def _round_trip_gate(
 
 
 def look_alikes(special_tokens: Sequence[str]) -> list[str]:
-    """Return texts that spell special tokens, to test that they are encoded as plain text: alone, between words,
-    doubled, and split in two.
+    """Return texts that spell special tokens, to test that they are encoded as plain text.
+
+    Each token appears alone, between words, doubled, and split in two.
     """
     forms = ("{0}", "before{0}after", " {0} {0}\n", "{1} {2}")
     return [form.format(token, token[:3], token[3:]) for token in special_tokens for form in forms]

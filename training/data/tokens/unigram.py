@@ -134,10 +134,9 @@ def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Substrings:
-    """The substrings of one length that occur often enough: their counts, their first positions, and all their
-    positions.
+    """The substrings of one length that occur often enough, with their counts and positions.
 
-    `numbers[i]` is the substring at byte `at[i]`.
+    It holds the first position of each and all its positions. `numbers[i]` is the substring at byte `at[i]`.
     """
 
     length: int
@@ -158,8 +157,9 @@ class _Substrings:
         )
 
     def longer(self, text: npt.NDArray[np.uint8], left: Places, counts: Numbers, min_count: int) -> _Substrings:
-        """Return the frequent substrings that are one byte longer; each begins with a frequent substring of this
-        length.
+        """Return the frequent substrings that are one byte longer.
+
+        Each begins with a frequent substring of this length.
         """
         fits = left[self.at] > self.length
         at = self.at[fits]
@@ -225,10 +225,10 @@ def maximized(lattice: Lattice, probabilities: Numbers) -> Numbers:
 
 
 def worth_keeping(lattice: Lattice, probabilities: Numbers, size: int) -> npt.NDArray[np.bool_]:
-    """Flag the `size` pieces whose removal would most reduce the likelihood of the words' best spellings, and all
-    bytes.
+    """Flag the `size` pieces whose removal would cost the most likelihood, and all single bytes.
 
-    A piece's loss is the cost of spelling it with other pieces, times how often it occurs in a best spelling.
+    A piece's loss is the cost of spelling it with other pieces, times how often it occurs in the best spelling of a
+    word.
     """
     edges = (lattice.starts, lattice.lengths, lattice.pieces, _scaled(lattice, probabilities))
     loop = _loop(_spell, lattice)

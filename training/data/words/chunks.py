@@ -100,10 +100,9 @@ def _hash(codes, start, end):
 
 @native
 def _slot(value, codes, start, end, known, ends, hashes, slots):
-    """Return the hash table's slot that holds the number of this chunk, or the free slot for it if the chunk is
-    unknown.
+    """Return the slot of a chunk in the hash table, or the free slot for it if the chunk is unknown.
 
-    `value` is the chunk's hash.
+    The slot holds the chunk's number. `value` is the chunk's hash.
     """
     mask = np.uint64(len(slots) - 1)
     slot = value & mask

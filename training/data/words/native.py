@@ -87,8 +87,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _written(value: Any) -> str:
-    """Return a constant as text that is the same in every process; a module or library function is given by its
-    name.
+    """Return a constant as text that is the same in every process.
+
+    A module or library function is given by its name.
     """
     if isinstance(value, ModuleType) or callable(value):
         return str(getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__)))

@@ -334,8 +334,9 @@ def tail_of(pattern: re.Pattern[str]) -> Tail:
 
 
 def _run_of(nodes: Any) -> int | None:
-    """The character that the pattern repeats any number of times, if it matches nothing else; None for other
-    patterns.
+    """Return the one character that the pattern repeats any number of times, or None.
+
+    None means that the pattern matches something else too.
     """
     codes = set()
     for kind, value in nodes:
@@ -487,10 +488,9 @@ def _folder(library: str) -> Path:
 
 
 def _read_from_spacy(code: str) -> dict[str, Any]:
-    """Return spaCy's and datatrove's rules for a language as JSON: patterns as [text, flags], exceptions as lists of
-    words.
+    """Return spaCy's and datatrove's rules for a language as JSON.
 
-    A pattern is null if the language has none.
+    Patterns are [text, flags], or null if the language has none; exceptions are lists of words.
     """
     from spacy.attrs import ORTH
     from spacy.pipeline import Sentencizer

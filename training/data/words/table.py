@@ -46,8 +46,9 @@ class WordCounts:
 
 
 class Words:
-    """The words of one text, ready to be counted: numbers of the table's chunks and the text's code points, or a plain
-    list of words.
+    """The words of one text, ready to be counted.
+
+    They are numbers of the table's chunks with the text's code points, or a plain list of words.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class Words:
 
     @cached_property
     def repeated(self) -> list[int]:
-        """Return the text's characters in repeated n-grams, as `training.data.words.repetition.repeated` counts
-        them.
+        """Return the number of characters of the text in repeated n-grams.
+
+        They are counted as by `training.data.words.repetition.repeated`.
         """
         if self._chunks is None:
             return repeated_words(self._plain)
@@ -184,8 +186,9 @@ class WordTable:
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
     def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
-        """Return a chunk's words, and flags (`_OPEN`): whether it contains, may begin or may end a sequence of several
-        words.
+        """Return a chunk's words, and flags about sequences of several words.
+
+        The flags (`_OPEN`) say whether the chunk contains, may begin or may end such a sequence.
         """
         found = segment.cut(chunk, self._rules) if " " not in chunk else _cut_together(chunk, self._rules)
         self._firsts.append(found.first)

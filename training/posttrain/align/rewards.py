@@ -47,8 +47,9 @@ class LearnedReward:
 
 
 class RightAnswer:
-    """The verifiable reward: 1 for an answer that gives the row's right answer, 0 for any other; None for rows without
-    one.
+    """The verifiable reward: 1 for an answer that gives the row's right answer, 0 for any other.
+
+    It is None for rows without a right answer.
     """
 
     def __init__(self, prompts: Sequence[Row]) -> None:

@@ -1,7 +1,7 @@
-"""Direct preference optimization (DPO; Rafailov et al., arXiv 2305.18290): a logistic loss on how much more the policy
-prefers the chosen answer than the reference model does.
+"""Direct preference optimization (DPO; Rafailov et al., arXiv 2305.18290).
 
-Before the first step policy and reference agree, so the loss is ln 2.
+The loss is logistic in how much more the policy prefers the chosen answer than the reference model does. Before the
+first step policy and reference agree, so the loss is ln 2.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Group relative policy optimization (GRPO, arXiv 2402.03300): an answer's advantage is its reward minus the mean
-reward of all answers to its prompt, divided by their standard deviation."""
+"""Group relative policy optimization (GRPO, arXiv 2402.03300).
+
+An answer's advantage is its reward minus the mean reward of all answers to its prompt, divided by their standard
+deviation.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Identity preference optimization (IPO; Azar et al., arXiv 2310.12036): a squared loss pulls the margin between chosen
-and rejected answer to 1/(2β), so that it does not grow without bound.
+"""Identity preference optimization (IPO; Azar et al., arXiv 2310.12036).
+
+A squared loss pulls the margin between chosen and rejected answer to 1/(2β), so that it does not grow without bound.
 
 As in TRL, the margin is per token. For each answer it takes the policy's mean log-probability of the tokens minus the
 reference model's; the margin is this number for the chosen answer minus that for the rejected one. Before the first

@@ -1,5 +1,7 @@
-"""REINFORCE leave-one-out (RLOO, arXiv 2402.14740): an answer's advantage is its reward minus the mean reward of the
-other answers to its prompt."""
+"""REINFORCE leave-one-out (RLOO, arXiv 2402.14740).
+
+An answer's advantage is its reward minus the mean reward of the other answers to its prompt.
+"""
 
 from __future__ import annotations
 

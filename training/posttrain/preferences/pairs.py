@@ -29,8 +29,10 @@ class EncodedPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """Training and held-out preference pairs that fit into the sequence length, as rows and as tokens, with counts of
-    the rows read, kept and dropped."""
+    """Training and held-out preference pairs that fit into the sequence length, as rows and as tokens.
+
+    The rows read, kept and dropped are counted.
+    """
 
     train_rows: list[Row]
     train: list[EncodedPair]

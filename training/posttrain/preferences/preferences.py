@@ -20,8 +20,9 @@ from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Write the training and the held-out pairs of every source. Raise DataError if there is no training pair or no
-    held-out pair.
+    """Write the training and the held-out pairs of every source.
+
+    DataError is raised if there is no training pair or no held-out pair.
     """
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0

@@ -82,8 +82,9 @@ class DocumentMask:
 
 
 def attention_kind(device: torch.device, *, head_width: int, is_cut: bool = False) -> Kind:
-    """Return the name of the fastest attention implementation on a device. `is_cut` says whether other processes have
-    some of a row's queries.
+    """Return the name of the fastest attention implementation on a device.
+
+    `is_cut` says whether other processes have some of a row's queries.
     """
     if device.type == "cpu":
         return "masked" if is_cut else "blocks"
@@ -194,10 +195,9 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
 
 
 def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of chosen key blocks of each query block, and the indices of all key blocks, the chosen ones
-    first.
+    """Return how many key blocks are chosen for each query block, and all key blocks, the chosen ones first.
 
-    Both tensors have an axis of size 1 for the heads.
+    The key blocks are given by their indices. Both tensors have an axis of size 1 for the heads.
     """
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()
@@ -312,11 +312,10 @@ def query_blocks(length: int, *, window: int = 0, is_causal: bool = True) -> tup
 
 
 class BlockAttention(torch.autograd.Function):
-    """Compute softmax(query · keyᵀ / sqrt(E) + bias) · value, one block of queries at a time against the keys it may
-    see.
+    """Compute softmax(query · keyᵀ / sqrt(E) + bias) · value by blocks of queries.
 
-    The probabilities are kept for the backward pass: B · H · L² / 2 numbers in each layer if causal, which suits rows
-    of up to a few thousand positions.
+    Each block is multiplied with the keys that it may see. The probabilities are kept for the backward pass: B · H · L²
+    / 2 numbers in each layer if causal, which suits rows of up to a few thousand positions.
     """
 
     @staticmethod

@@ -117,12 +117,12 @@ class Experts(nn.Module):
         )
 
     def _routing(self, scores: Tensor, chosen: Tensor) -> Routing:
-        """Return the loads and X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row),
-        summed over rows.
+        """Return the load-balancing loss, summed over rows, and the number of tokens sent to each expert.
 
-        The sums are taken for each row, so that neither the micro-batch nor the number of processes changes them. If
-        other processes have some of the row's positions, this is the part of this process's positions: the loss is
-        linear in the scores.
+        The loss of a row is X · Σ (share of the row's tokens sent to an expert) · (its mean score in the row). It is
+        taken for each row, so that neither the micro-batch nor the number of processes changes it. If other processes
+        have some of the row's positions, this is the part of this process's positions: the loss is linear in the
+        scores.
         """
         B, L, X = scores.shape
         counts = torch.zeros(B, X, device=scores.device)
@@ -139,18 +139,19 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, load: Tensor) -> None:
-        """Raise the router's bias of experts that got fewer tokens than the mean, and lower that of experts that got
-        more.
+        """Raise the router's bias of experts that got fewer tokens than the mean, and lower that of the others.
+
+        The bias of experts that got exactly the mean stays.
         """
         if self.config.experts.balancing == "bias":
             self.bias += self.config.experts.balance_weight * (load.mean() - load).sign()
 
 
 def has_grouped_products(x: Tensor, weight: Tensor) -> bool:
-    """Whether one kernel can compute the products of all experts: on CUDA, in bf16, with rows of a multiple of 16
-    bytes.
+    """Whether one kernel can compute the products of all experts.
 
-    The kernel reads the number of tokens of each expert on the device.
+    It can on CUDA, in bf16, with rows of a multiple of 16 bytes. The kernel reads the number of tokens of each expert
+    on the device.
     """
     return x.device.type == "cuda" and x.dtype == torch.bfloat16 and not any(side % 8 for side in weight.shape[1:])
 

@@ -197,11 +197,10 @@ def _config(folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
-    """Load the model in a folder of either layout, with its weights in one safetensors file or in several with an
-    index.
+    """Load the model in a folder of either layout.
 
-    Raise DataError if a weight is missing, has another shape or is unknown to this model, and for pickled weights,
-    which are never read.
+    Its weights are in one safetensors file, or in several with an index. DataError is raised if a weight is missing,
+    has another shape or is unknown to this model, and for pickled weights, which are never read.
     """
     data = _config(folder)
     model = Decoder(_shape(data))

@@ -17,8 +17,9 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 
 
 class _UnitRMS(torch.autograd.Function):
-    """`unit_rms` written out for CPUs: torch has no fused form there, and its separate operations pass over memory
-    twice as often.
+    """`unit_rms` written out for CPUs.
+
+    Torch has no fused form there, and its separate operations pass over memory twice as often.
     """
 
     @staticmethod

@@ -13,10 +13,10 @@ from training.pretrain.models.shape import RotaryScaling
 def rotary_frequencies(
     *, head_width: int, theta: float, scaling: RotaryScaling | None = None, device: torch.device | None = None
 ) -> tuple[Tensor, float]:
-    """Return the rotation of each pair of a head in radians per position, fp32 `[E/2]`, and a factor for cosine and
-    sine.
+    """Return the rotation of each pair of a head in radians per position, and a factor for cosine and sine.
 
-    The factor is 1 except for yarn. Tests compare the result with transformers' for each kind.
+    The rotations are fp32 `[E/2]`. The factor is 1 except for yarn. Tests compare the result with transformers' for
+    each kind.
     """
     scaling = scaling or RotaryScaling()
     if scaling.kind == "ntk":

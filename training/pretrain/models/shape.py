@@ -190,10 +190,10 @@ class ModelConfig(ModelRecipe):
 
     @property
     def matrix_parameters(self) -> int:
-        """Number of weights that take part in a matrix product for each token: the layers' and the head's, not the
-        lookup's.
+        """Number of weights that take part in a matrix product for each token.
 
-        Of the routed experts, only the active ones count.
+        The weights of the layers and of the head count, those of the lookup do not. Of the routed experts, only the
+        active ones count.
         """
         return self._matrices(self.experts.active)
 
@@ -221,12 +221,11 @@ class ModelConfig(ModelRecipe):
         return seen * (1 - seen / (2 * length))
 
     def training_flops_per_token(self, length: int) -> float:
-        """Return the floating-point operations of one forward and backward pass for a token in a row of `length`
-        positions.
+        """Return the floating-point operations of one forward and backward pass for one token.
 
-        Six for each matrix weight, and 12 · heads · head width · context for attention, where the context is half the
-        row (causal) or what the window leaves of it; as in arXiv 2204.02311, appendix B. Recomputation and elementwise
-        work are not counted.
+        The token is in a row of `length` positions. There are six for each matrix weight, and 12 · heads · head width ·
+        context for attention, where the context is half the row (causal) or what the window leaves of it; as in arXiv
+        2204.02311, appendix B. Recomputation and elementwise work are not counted.
         """
         context = sum(self.mean_context(layer, length) for layer in range(self.layers))
         return 6 * self.matrix_parameters + 12 * self.attention_width * context

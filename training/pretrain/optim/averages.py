@@ -18,8 +18,9 @@ class Average(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Move the mean towards the present weights by the fraction `share` of the optimizer's group; the first mean
-        equals the weights.
+        """Move the mean towards the present weights by the fraction `share` of the optimizer's group.
+
+        The first mean equals the weights.
         """
         for group in self.param_groups:
             for parameter in group["params"] if group["share"] else ():
@@ -36,8 +37,9 @@ class Average(torch.optim.Optimizer):
 
 
 def average_share(step: int, *, steps: int, recipe: AverageRecipe) -> float:
-    """Return the share in [0, 1] by which the mean moves to the weights after `step` (from 0); 0 if this step does not
-    count in the mean.
+    """Return the share in [0, 1] by which the mean moves to the weights after `step` (from 0).
+
+    It is 0 if this step does not count in the mean.
     """
     if recipe.kind == "ema":
         return 1 - recipe.decay

@@ -33,7 +33,5 @@ class Optimizer:
 
 
 def for_each_number(count: int) -> Callable[[str, Shape], int]:
-    """Return the function `Optimizer.numbers` for an optimizer whose state has `count` numbers for each number of a
-    weight.
-    """
+    """Return the function `Optimizer.numbers` for a state with `count` numbers for each number of a weight."""
     return lambda _, shape: count * prod(shape)

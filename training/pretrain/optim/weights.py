@@ -27,8 +27,9 @@ class Weights:
     taken: frozenset[int] = frozenset()  # parameters, by `id`, that another optimizer updates
 
     def own(self, parameter: Tensor) -> Tensor:
-        """Return the tensor of a parameter that this process updates: its own part if the model is spread over
-        processes.
+        """Return the tensor of a parameter that this process updates.
+
+        It is this process's own part if the model is spread over processes.
         """
         return parameter if self.pieces is None else self.pieces.of(parameter).own
 

@@ -18,8 +18,9 @@ _BRACKET = re.compile(r"[(){}\[\]⟨⟩]")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The largest fractions of a page's characters that may be digits, URLs, white space or brackets; 1 means
-    no limit.
+    """The largest fractions of a page's characters that may be digits, URLs, white space or brackets.
+
+    1 means no limit.
     """
 
     curator_max_digits: float = 0.15

@@ -26,8 +26,9 @@ def make(weights: Weights, recipe: UpdateRecipe, settings: NoSettings) -> Mappin
 
 
 def numbers(_: str, shape: tuple[int, ...]) -> int:
-    """Return how many numbers the optimizer stores for a weight: one for each row and column of a matrix, else one for
-    each number.
+    """Return how many numbers the optimizer stores for a weight.
+
+    There is one for each row and column of a matrix; other weights have one for each number.
     """
     return prod(shape) if len(shape) == 1 else prod(shape[:-1]) + prod(shape[:-2]) * shape[-1]
 

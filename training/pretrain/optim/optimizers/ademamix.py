@@ -23,8 +23,9 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Settings of the slow mean of the gradients: its decay, its weight, and the steps over which both grow to these
-    values.
+    """Settings of the slow mean of the gradients.
+
+    They are its decay, its weight, and the steps over which both grow to these values.
     """
 
     beta3: float = 0.9999  # decay of the slow mean in each step
