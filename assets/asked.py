@@ -23,8 +23,9 @@ def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _remove(value: Any, place: tuple[str, ...]) -> None:
-    """Remove the field at the path `place` of keys from nested plain data, in place; a list on the path means all its
-    elements.
+    """Remove the field at the path `place` of keys from nested plain data, in place.
+
+    A list on the path means all its elements.
     """
     if isinstance(value, list):
         for item in value:
@@ -40,8 +41,9 @@ def _is_local(uri: str) -> bool:
 
 
 def replaced(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a copy of nested plain data in which strings and keys that `names` has as keys are replaced by its
-    values.
+    """Return a copy of nested plain data with strings and keys replaced as `names` says.
+
+    Those that are keys of `names` become its values.
     """
     if isinstance(value, dict):
         return {names.get(key, key): replaced(item, names) for key, item in value.items()}

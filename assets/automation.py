@@ -45,8 +45,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What automation would do for one recipe now: the cells (assets in partitions) of a backfill, or the reason for
-    none.
+    """What automation would do for one recipe now.
+
+    It has the cells (assets in partitions) of a backfill, or the reason for none.
     """
 
     comparison: Comparison
@@ -66,8 +67,9 @@ def was_run(recipe: Recipe, root: Path) -> bool:
 
 
 def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Plan]:
-    """Return a plan of the next automatic backfill for each recipe with automation that a person has run under this
-    root.
+    """Return a plan of the next automatic backfill for each recipe with automation.
+
+    Only recipes that a person has run under this root get one.
     """
     asking = [one for one in run_before(root) if one.recipe.automation.rebuild != "none"]
     return [_plan(instance, comparison, profile) for comparison in asking]
@@ -263,8 +265,9 @@ def automation(
 
     @dg.sensor(minimum_interval_seconds=OBSERVE_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
     def asked_settings(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Reports to Dagster the settings of the recipes run under this root, so that edits show as unsynced. Launches
-        no run.
+        """Reports to Dagster the settings of the recipes run under this root, so that edits show as unsynced.
+
+        Launches no run.
         """
         cells = [cell for comparison in run_before(root) for cell in comparison.cells.values()]
         found = list(unobserved(context.instance, cells))

@@ -97,8 +97,9 @@ def _shape(recipe: Recipe) -> ModelConfig:
 
 
 def _phases(recipe: Recipe) -> tuple[BatchPhase, ...]:
-    """The phases of a training (steps with equal row length and batch). For `tokens: auto` they are one batch, which is
-    enough because memory depends only on the batch size.
+    """Return the phases of a training (steps with equal row length and batch).
+
+    For `tokens: auto` they are one batch, which is enough because memory depends only on the batch size.
     """
     batches = recipe.pretrain.batches
     return (batches.of_tokens(batches.global_batch_tokens) if batches.tokens == "auto" else batches).phases

@@ -340,8 +340,10 @@ def verify(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Read every file and record of a recipe's artifacts, the references to them and the recipe's own sources, and
-    check that they are as written. Exit code 1 if one differs, 2 if nothing is made."""
+    """Check that a recipe's artifacts, the references to them and its own sources are as they were written.
+
+    Every file and record is read. Exit code 1 if one differs, 2 if nothing is made.
+    """
     from assets.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
@@ -416,8 +418,10 @@ def promote(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Make a recipe's model champion by hand, even if a gate refused it or it is an older version. A damaged model
-    cannot be promoted."""
+    """Make a recipe's model champion by hand, even if a gate refused it or it is an older version.
+
+    A damaged model cannot be promoted.
+    """
     from assets.promotion.by_hand import promote_by_hand
 
     _by_hand(lambda tracking: promote_by_hand(read(recipe, root), tracking, reason), root, profile, json_)
@@ -473,8 +477,10 @@ def inspect(
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
-    """Show records that a stage kept, dropped, quarantined or redacted, by reason; also clusters of near-duplicates,
-    documents that just passed, and cuts."""
+    """Show records that a stage kept, dropped, quarantined or redacted, by reason.
+
+    Also shows clusters of near-duplicates, documents that just passed, and cuts.
+    """
     from assets.terminal import show_samples
     from evaluation.closer import look_at
     from evaluation.samples import has_records
@@ -519,9 +525,12 @@ def trace(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Say which pages a step was trained on, what became of a page or domain and which models saw it, which parts of a
-    text stand in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
-    domain."""
+    """Trace a model, a training step, a text, a page or a domain through the training data.
+
+    Says which pages a step was trained on, what became of a page or domain and which models saw it, which parts of a
+    text occur in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
+    domain.
+    """
     from assets.trace import answer
     from assets.trace_lines import lines_of
     from assets.trace_page import page_of

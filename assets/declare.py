@@ -1,5 +1,6 @@
-"""Dagster's assets, built from the chain of declared assets. All call the same function, except `promoted_model`, which
-has its own.
+"""Dagster's assets, built from the chain of declared assets.
+
+All call the same function, except `promoted_model`, which has its own.
 """
 
 from collections.abc import Callable

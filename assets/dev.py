@@ -96,8 +96,9 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
 
 
 def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
-    """Start a service. Its output passes through this process and is masked, because database drivers may print a
-    password.
+    """Start a service.
+
+    Its output passes through this process and is masked, because database drivers may print a password.
     """
     process = subprocess.Popen(
         argv,

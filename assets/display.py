@@ -131,8 +131,9 @@ class Display:
         return f"{self._name}: comparing recipe and artifacts"
 
     def _times(self) -> str:
-        """Return the time that the current asset and the whole recipe still need, as text; empty while nothing
-        is made.
+        """Return the time that the current asset and the whole recipe still need, as text.
+
+        It is empty while nothing is made.
         """
         now = self._now
         if now is None:
@@ -142,8 +143,9 @@ class Display:
         return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
 
     def _bar(self) -> Group:
-        """Return the lines at the bottom of the terminal: what is made now, with a progress bar, and below it the time
-        left.
+        """Return the lines at the bottom of the terminal.
+
+        They show what is made now, with a progress bar, and below it the time left.
         """
         row = Table.grid(expand=True, padding=(0, 1))
         row.add_column(no_wrap=True, overflow="ellipsis")
@@ -171,8 +173,9 @@ class _Terminal(Console):
 
 
 def _duplicate_of_stderr() -> Masked | IO[str]:
-    """Return a new stream that writes to where standard error now goes; standard error itself if that has no
-    descriptor.
+    """Return a new stream that writes to where standard error now goes.
+
+    It is standard error itself if that has no descriptor.
     """
     try:
         descriptor = os.dup(sys.stderr.fileno())

@@ -1,5 +1,6 @@
-"""Which artifacts `pedigree run --exact` makes again: artifacts that were made by different code under the same stage
-version.
+"""Which artifacts `pedigree run --exact` makes again.
+
+They are artifacts that were made by different code under the same stage version.
 
 A registered model version records the digests of everything it was made from. An artifact in such a list is never made
 again. When an artifact is made again, the old one is kept under another name.
@@ -20,10 +21,10 @@ from training.recipe import Recipe
 
 
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:
-    """Compare a recipe with its artifacts; an artifact made by different code counts as outdated, unless a registered
-    model version was made from it.
+    """Compare a recipe with its artifacts; artifacts made by different code count as outdated.
 
-    Raises DataError if the registry does not answer, because it is then unknown what may be made again.
+    An artifact from which a registered model version was made does not. Raises DataError if the registry does not
+    answer, because it is then unknown what may be made again.
     """
     comparison = compare(recipe, root)
     if not any(map(_is_by_other_code, comparison.cells.values())):

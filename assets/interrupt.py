@@ -12,8 +12,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def signals_noted() -> Iterator[Callable[[], int]]:
-    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does; yield a function that returns the number of the first
-    signal, or 0 if none came.
+    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does.
+
+    Yields a function that returns the number of the first signal, or 0 if none came.
 
     Dagster replaces the handlers of both signals while it runs. So the numbers come from the pipe into which Python
     writes every signal that any handler of its gets.

@@ -1,5 +1,6 @@
-"""Score any model and check any data for contamination, without writing a recipe: `pedigree evaluate` and
-`contamination`.
+"""Score any model and check any data for contamination, without writing a recipe.
+
+The commands are `pedigree evaluate` and `pedigree contamination`.
 """
 
 from __future__ import annotations

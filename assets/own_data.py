@@ -64,8 +64,9 @@ def _quoted(text: str) -> str:
 
 
 def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], said: str) -> list[str]:
-    """Return the lines of the recipe. Sizes of tokenizer, model and batch depend on whether there is little text or
-    much.
+    """Return the lines of the recipe.
+
+    Sizes of tokenizer, model and batch depend on whether there is little text or much.
     """
     languages = ", ".join(found.languages or ("en",))
     seen = f"the languages of {found.samples} texts" if found.languages else "no text was looked at; is it English?"

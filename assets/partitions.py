@@ -70,8 +70,9 @@ class Partitions:
         return self._definitions[declared.scope]
 
     def asked_of(self, declared: Asset) -> dg.AssetDep:
-        """Return the dependency of asset `declared` on the asset `recipes`, partition by partition, so that edits mark
-        it unsynced.
+        """Return the dependency of asset `declared` on the asset `recipes`, partition by partition.
+
+        Because of it, an edit of a recipe marks the asset unsynced.
         """
         mapping = {asked_partition(declared.name, key): key for key in self.of(declared).get_partition_keys()}
         return dg.AssetDep(RECIPES, partition_mapping=dg.StaticPartitionMapping(mapping))

@@ -1,5 +1,6 @@
-"""`pedigree run`: materialize the missing cells (assets in partitions) of a recipe in order, through Dagster, in this
-process.
+"""`pedigree run`: materialize the missing cells of a recipe in order.
+
+A cell is an asset in a partition. The work is done through Dagster, in this process.
 """
 
 from __future__ import annotations
@@ -149,8 +150,9 @@ def keep_recipe(recipe: Recipe, root: Path) -> None:
 
 
 def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...]) -> list[Cell]:
-    """Return the cells that the run still has to make; with `snapshots`, only cells of these snapshots and their
-    inputs.
+    """Return the cells that the run still has to make.
+
+    With `snapshots`, these are only cells of these snapshots and their inputs.
     """
     cells = comparison.to_do(until)
     if not snapshots:

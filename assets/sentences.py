@@ -1,5 +1,6 @@
-"""One-sentence messages in place of tracebacks, for errors of the root, its databases and MLflow, and for
-interruptions.
+"""One-sentence messages in place of tracebacks.
+
+They stand for errors of the root, its databases and MLflow, and for interruptions.
 """
 
 from __future__ import annotations

@@ -80,10 +80,10 @@ def serve(folder: Path, name: str, port: int) -> int:
 
 
 def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int, stopped_by: list[int]) -> int:
-    """Print when the server listens (it then writes a byte into `ready`), end it when a signal comes, and return the
-    exit code.
+    """Print when the server listens, end it when a signal comes, and return the exit code.
 
-    A connection to the port would prove nothing, because another process may have taken the port since it was checked.
+    The server writes a byte into `ready` when it listens. A connection to the port would prove nothing, because another
+    process may have taken the port since it was checked.
     """
     while not stopped_by and server.poll() is None and not select.select([ready], [], [], LOOK_SECONDS)[0]:
         pass

@@ -47,8 +47,9 @@ def observe(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> None:
 
 
 def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[dg.AssetObservation]:
-    """Yield the observations of what recipes ask for that the Dagster instance lacks, one for each cell. Unavailable
-    cells have no fingerprint and are left out.
+    """Yield the observations of what recipes ask for that the Dagster instance lacks, one for each cell.
+
+    Unavailable cells have no fingerprint and are left out.
     """
     by_asset: dict[str, list[Cell]] = {}
     for cell in cells:

@@ -189,8 +189,9 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The path that a name `made://…` in a recipe stands for, and an identity of its content that does not depend on
-    the path.
+    """The path that a name `made://…` in a recipe stands for, and an identity of its content.
+
+    The identity does not depend on the path.
     """
 
     uri: str
@@ -199,8 +200,9 @@ class Place:
 
 
 def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
-    """Return the path and identity behind every `made://asset/partition/path` in `recipe` whose artifact exists under
-    `root`.
+    """Return the path and identity behind every `made://asset/partition/path` in `recipe`.
+
+    Names whose artifact does not exist under `root` are left out.
     """
     return tuple(place for uri in sorted(_made_names(write_record(recipe))) if (place := _place(uri, root)))
 

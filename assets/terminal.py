@@ -102,8 +102,9 @@ def _alike(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 
 def _attention(alike: Sequence[Cell]) -> list[Text]:
-    """Return the text about cells of one asset with the same state and reasons: one line if it fits, else one per
-    reason.
+    """Return the text about cells of one asset with the same state and reasons.
+
+    It is one line if that fits, else one line for each reason.
     """
     cell, state = alike[0], _state(alike[0])
     partitions = cell.partition if len(alike) == 1 else f"{len(alike)} partitions"

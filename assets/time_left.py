@@ -54,8 +54,9 @@ class Running:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds left, from the pace of the steps so far, or else from an earlier artifact; None without
-        either.
+        """Return the seconds left, from the pace of the steps so far, or else from an earlier artifact.
+
+        The result is None without either.
         """
         pace = self.per_second("step")
         if self.steps is not None and pace is not None and self.steps[0] < self.steps[1]:

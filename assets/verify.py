@@ -87,10 +87,10 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
 
 
 def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: bool) -> tuple[list[Said], list[Said]]:
-    """Contradictions between records on disk and Dagster or MLflow's runs, and those with the registered version's
-    files.
+    """Return contradictions between records on disk and other stores.
 
-    Why a store could not be asked is added to `found.not_asked`.
+    The first list is about Dagster and MLflow's runs, the second about the files of the registered version. Why a store
+    could not be asked is added to `found.not_asked`.
     """
     cells = [cell for cell in comparison.cells.values() if cell.artifact is not None]
     if not cells:

@@ -69,8 +69,9 @@ def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
 
 
 def told_otherwise(cell: Cell, instance: Any) -> str:
-    """Return the record digest that Dagster stored at the cell's last materialization if it differs from the record's,
-    else "".
+    """Return the record digest that Dagster stored at the cell's last materialization, if the record has another.
+
+    If they are equal, or Dagster stored none, the result is "".
     """
     if cell.artifact is None:
         return ""
@@ -79,11 +80,10 @@ def told_otherwise(cell: Cell, instance: Any) -> str:
 
 
 def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
-    """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint; "" without
-    one.
+    """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint.
 
-    Recipes share artifacts, so with `partitions=None` materializations of all partitions are searched. Because only the
-    newest RECENT ones are searched, the caller then searches the cell's own partition.
+    The result is "" without one. Recipes share artifacts, so with `partitions=None` materializations of all partitions
+    are searched. Because only the newest RECENT ones are searched, the caller then searches the cell's own partition.
     """
     import dagster as dg
 
@@ -100,8 +100,9 @@ def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
 
 
 def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Return the cells whose artifact MLflow knows only with a record digest other than the one on disk, each with a
-    sentence.
+    """Return the cells whose artifact MLflow knows only with another record digest than the one on disk.
+
+    Each comes with a sentence.
     """
     cells = list(cells)
     with explained(tracking):

@@ -71,8 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(rounds: list[dict[str, Any]], sent_share: float, archives: int) -> int:
-    """Print seconds and ratios of all pairs; return 1 if the documents differ or an archive was sent more than once,
-    else 0.
+    """Print seconds and ratios of all pairs, and return the exit code.
+
+    It is 1 if the documents differ or an archive was sent more than once, else 0.
     """
     for one in rounds:
         print("  ".join(f"{name} {run['seconds']:.2f} s" for name, run in one.items()))
@@ -86,8 +87,9 @@ def report(rounds: list[dict[str, Any]], sent_share: float, archives: int) -> in
 
 
 def cut(archives: int) -> Iterator[bytes]:
-    """Yield `archives` archives of at least LEAST_BYTES bytes, cut at record boundaries from the real ones, which are
-    reused.
+    """Yield `archives` archives of at least LEAST_BYTES bytes, cut at record boundaries.
+
+    They are cut from the real ones, which are reused.
     """
     number = 0
     while True:
@@ -109,8 +111,9 @@ def write(folder: Path, number: int, content: bytes) -> int:
 
 
 class SlowServer(Server):
-    """A web server with ETags that waits before each answer, and limits the bytes per second of each connection (0: no
-    limit).
+    """A web server with ETags that waits before each answer.
+
+    It limits the bytes per second of each connection (0: no limit).
     """
 
     def __init__(self, files: dict[str, bytes], *, latency_seconds: float, bytes_per_second: float) -> None:

@@ -41,8 +41,9 @@ def recipe_of(steps: int) -> PretrainRecipe:
 
 
 def measured(data: Data, rounds: int, rows: int, rank: int, size: int) -> dict[str, list[tuple[float, float]] | str]:
-    """Return wall and processor seconds of each step, with and without audit mode, and a digest of the audited
-    weights.
+    """Return wall and processor seconds of each step, with and without audit mode.
+
+    A digest of the audited weights is returned too.
     """
     torch.set_num_threads(1)
     plan, shards = data.open()

@@ -1,5 +1,6 @@
-"""Check that a change of code changes no result: digests of three recipes' artifacts, and the bits of twenty training
-steps.
+"""Check that a change of code changes no result.
+
+Compared are digests of three recipes' artifacts, and the bits of twenty training steps.
 
     python -m benchmarks.baseline record FILE [--parts kitchen-small,steps] [--root FOLDER]
     python -m benchmarks.baseline compare FILE [--parts kitchen-small,steps] [--root FOLDER]

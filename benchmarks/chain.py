@@ -38,8 +38,9 @@ def main() -> int:
 
 
 def run(recipe: str, root: Path) -> tuple[dict[str, Any], float]:
-    """Run `pedigree run` for the recipe; return its JSON answer and the wall seconds, the start of the process
-    included.
+    """Run `pedigree run` for the recipe; return its JSON answer and the wall seconds.
+
+    The seconds include the start of the process.
     """
     started = time.monotonic()
     done = subprocess.run(

@@ -1,5 +1,6 @@
-"""Compare the speed of the search for exam items with other tools, on the same texts: the figures of
-docs/decontamination.md.
+"""Compare the speed of the search for exam items with other tools, on the same texts.
+
+The figures are in docs/decontamination.md.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination speed [--peers FOLDER]
     PEDIGREE_DATA=… python -m benchmarks.contamination stage
@@ -252,8 +253,9 @@ def _share(found: set[int], of: set[int]) -> float:
 
 
 def stage(options: argparse.Namespace) -> None:
-    """Print megabytes per processor second of the whole stage `decontaminate` over one file, reading and writing
-    included.
+    """Print megabytes per processor second of the whole stage `decontaminate` over one file.
+
+    Reading and writing are included.
     """
     items = [read_items(exam) for exam in EXAMS]
     plants = [f"{item.question} {item.answer}" for some in items for item in some]

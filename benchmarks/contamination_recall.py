@@ -230,8 +230,9 @@ def _filler() -> list[str]:
 
 
 def _found(finder: Finder, planted: dict[int, str]) -> dict[int, str]:
-    """Plant each item into its own text; return, by number, how each found item was found (as an item or as a
-    question).
+    """Plant each item into its own text; return, by number, how each found item was found.
+
+    An item is found as an item or as a question.
     """
     filler = _filler()
     numbers = list(planted)
@@ -291,8 +292,9 @@ def _show(source: tuple[str, str], found: Found, item: ItemText) -> None:
 
 
 def copies(options: argparse.Namespace) -> bool:
-    """Print, by benchmark and number of copies, the percentage of items of which every copy is marked; return whether
-    all values reach their aims.
+    """Print the percentage of items of which every copy is marked; return whether all values reach their aims.
+
+    The percentages are given by benchmark and number of copies.
     """
     exams = _half(options)
     cells: dict[int, list[str]] = {times: [] for times in options.copies}

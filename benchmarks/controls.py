@@ -69,17 +69,18 @@ def percent(score: dict[str, Any]) -> str:
 
 
 def interval(alignment: dict[str, Any], who: str) -> str:
-    """Return the mean true reward of a model with its 95 % interval; for `gain`, of pairs of answers to the same
-    prompt.
+    """Return the mean true reward of a model with its 95 % interval.
+
+    For `gain`, the interval is that of pairs of answers to the same prompt.
     """
     return f"{alignment[who]['true_reward']:.2f} ± {alignment[who]['true_reward_interval']:.2f}"
 
 
 def run(seed: int, root: Path, *, until: str, withheld: bool) -> dict[str, list[str]]:
-    """Run a kitchen with this seed up to the asset `until`; return the folders of its artifacts by asset, one per
-    partition.
+    """Run a kitchen with this seed up to the asset `until`; return the folders of its artifacts.
 
-    Each kitchen has a root of its own: two kitchens share little work, and so two chains never wait for each other.
+    They are given by asset, one per partition. Each kitchen has a root of its own: two kitchens share little work, and
+    so two chains never wait for each other.
     """
     name = f"control-{seed}{'-withheld' if withheld else ''}"
     changes = {
@@ -115,8 +116,9 @@ def cloze(base_model: str, seed: int) -> dict[str, Any]:
 
 
 def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
-    """Return the accuracy of an n-gram model and of the longest overlap on the cloze items, from every snapshot's clean
-    pages.
+    """Return the accuracy of an n-gram model and of the longest overlap on the cloze items.
+
+    Both use every snapshot's clean pages.
     """
     from assets.recipe_folders import load_recipe
     from evaluation.exams import read_exam

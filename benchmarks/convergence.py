@@ -1,5 +1,6 @@
-"""Check that training converges as it should: to the same losses as transformers, and to a published loss on a known
-text.
+"""Check that training converges as it should.
+
+The losses are compared with those of transformers, and with a published loss on a known text.
 
 `python -m benchmarks.convergence equal` trains a small Llama on the bytes of WikiText-2's validation articles with this
 trainer, and again with Hugging Face's Trainer from the same weights, on the same rows, with the same settings; the exit
@@ -72,8 +73,9 @@ def articles() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """The results of a training: nats per target of each step and of the held-out rows, and processor seconds of all
-    steps.
+    """The results of a training.
+
+    They are the nats per target of each step and of the held-out rows, and the processor seconds of all steps.
     """
 
     losses: list[float]
@@ -221,8 +223,10 @@ def _held_out(plan: Plan, shards: Shards, nats: Any, *, rows: int = 16) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """Differences between this trainer and Hugging Face's in nats: of the first step, the largest of the means over
-    windows of steps, and of the held-out loss.
+    """Differences between this trainer and Hugging Face's, in nats.
+
+    They are the difference of the first step, the largest of the means over windows of steps, and that of the held-out
+    loss.
     """
 
     first: float
@@ -285,8 +289,9 @@ def equal(options: argparse.Namespace) -> int:
 
 
 def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards) -> tuple[Run, Run, list[float]]:
-    """Train with this trainer and with Hugging Face's, with the same learning rate at every step; return both and the
-    rates.
+    """Train with this trainer and with Hugging Face's, with the same learning rate at every step.
+
+    Returns both runs and the rates.
     """
     steps = plan.record.steps
     rates = [recipe.learning_rate * scheduled_factor(step, steps=steps, recipe=recipe) for step in range(steps)]
@@ -299,8 +304,9 @@ def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """The shape of a model and of its training, and the best validation loss in nanoGPT's README for a model of that
-    size.
+    """The shape of a model and of its training, with a loss to compare with.
+
+    That is the best validation loss in nanoGPT's README for a model of that size.
     """
 
     width: int
@@ -360,8 +366,9 @@ def windows(tokens: np.ndarray, setting: Setting, *, seed: int) -> tuple[Plan, S
 
 @torch.no_grad()
 def validation_loss(trainer: Trainer, tokens: np.ndarray, *, length: int, rows: int = 32) -> float:
-    """Return the loss in nats per character over all `tokens`, in rows of `length` characters that begin without
-    context.
+    """Return the loss in nats per character over all `tokens`.
+
+    The rows have `length` characters and begin without context.
     """
     count = (len(tokens) - 1) // length
     whole = torch.from_numpy(tokens[: count * length + 1].astype(np.int64))

@@ -70,8 +70,9 @@ def articles() -> list[str]:
 
 
 def node_pages(extractor: str) -> list[str]:
-    """Return the pages of a host that the first snapshot lacks, as the named extractor reads them, in the archive's
-    order.
+    """Return the pages of a host that the first snapshot lacks, as the named extractor reads them.
+
+    They are in the archive's order.
     """
     texts, settings = [], ExtractRecipe(extractor=extractor)
     with open(resolve(SECOND), "rb") as stream:
@@ -92,10 +93,10 @@ def bits_of(model: LocalModel, texts: list[str]) -> list[float]:
 
 
 def added(first: list[float], last: list[float], sizes: list[int], resamples: int) -> tuple[float, float, float]:
-    """Return the last model's bits per byte minus the first's: lower end of the 95 % interval, over all texts, upper
-    end.
+    """Return the last model's bits per byte minus the first's, with a 95 % interval.
 
-    The interval is over `resamples` resampled sets of texts.
+    The order is lower end, difference over all texts, upper end. The interval is over `resamples` resampled sets of
+    texts.
     """
     rows = list(zip(first, last, sizes, strict=True))
     draw = random.Random(0)

@@ -66,8 +66,9 @@ class _Languages(LanguageFilter):
 
 
 class _Told(Trafilatura):
-    """datatrove's trafilatura block, changed to write which pages gave no text and whether the time limit was the
-    cause.
+    """datatrove's trafilatura block, changed to write which pages gave no text.
+
+    It also writes whether the time limit was the cause.
     """
 
     def __init__(self, dropped: Path, **options: Any) -> None:

@@ -153,8 +153,9 @@ def ours_in_memory(texts: list[str], column: pa.StringArray) -> set[int]:
 
 
 def ours_verified(texts: list[str], _: pa.StringArray) -> set[int]:
-    """Run the stages `sign` and `dedup` over files, as in a real run: read, sign, verify, write kept and dropped
-    documents.
+    """Run the stages `sign` and `dedup` over files, as in a real run.
+
+    They read, sign, verify, and write kept and dropped documents.
     """
     with scratch() as root:
         with untimed():
@@ -376,8 +377,9 @@ def _child(root: Path, part: str) -> dict[str, float]:
 
 
 def child(options: argparse.Namespace) -> None:
-    """Run one stage, as a process that `growth` starts. Compiled loops are used at every size, so that sizes are
-    comparable.
+    """Run one stage, as a process that `growth` starts.
+
+    Compiled loops are used at every size, so that sizes are comparable.
     """
     load_compiled_loops(["some words of a text that is long enough"] * 2)
     source = _committed(options.root / "filtered_documents" / "one", "filtered_documents")
@@ -406,8 +408,9 @@ def _committed(folder: Path, asset: str) -> InputArtifact:
 
 
 def increment(options: argparse.Namespace) -> None:
-    """Print the processor seconds for a snapshot with a tenth more documents, divided by those of making everything
-    again.
+    """Print how much a snapshot with a tenth more documents costs, relative to making everything again.
+
+    The costs are processor seconds.
     """
     texts, _ = made_texts(options.documents // 16)
     cut = len(texts) * 10 // 11
@@ -432,8 +435,9 @@ def increment(options: argparse.Namespace) -> None:
 
 
 def substrings(options: argparse.Namespace) -> None:
-    """Print megabytes per processor second of exact substring search, this project's and by suffix array, and whether
-    both mark the same bytes.
+    """Print the speed of exact substring search, this project's and by suffix array, in megabytes per processor second.
+
+    Also prints whether both mark the same bytes.
     """
     sys.path.append(options.peers)
     from pydivsufsort import divsufsort, kasai

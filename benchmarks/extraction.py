@@ -64,8 +64,9 @@ class Page:
 
     @property
     def part(self) -> str:
-        """Return the part of its set that the page belongs to: `development`, used to write rules, or `held-out`, never
-        looked at.
+        """Return the part of its set that the page belongs to.
+
+        Pages of `development` were used to write rules, and pages of `held-out` were never looked at.
         """
         digest = hashlib.sha256(f"{self.group}/{self.id}".encode()).digest()
         return "held-out" if digest[0] % 2 and digest[1] % 3 else "development"

@@ -1,5 +1,6 @@
-"""`make faults`: kill single processes of every kind while real runs make an artifact, and check that the result is
-right.
+"""`make faults`: kill processes while real runs make an artifact, and check that the result is right.
+
+Processes of every kind are killed, one at a time.
 
 Each cycle removes the artifact of one stage (a data stage, a training, a post-training, the promotion) from a copy of a
 finished root, starts `pedigree run` again, and sends SIGKILL to one process of one kind at a random moment. When that
@@ -155,8 +156,9 @@ def read_ledger(ledger: Path) -> list[dict[str, Any]]:
 
 
 def table(cycles: list[dict[str, Any]]) -> str:
-    """Return a table by target and kind of process: the kills, and the cycles with such a kill in which something
-    failed.
+    """Return a table by target and kind of process.
+
+    It has the kills, and the cycles with such a kill in which something failed.
     """
     lines = ["| stage | process | kills | result differs | processes left | files left |", "|---|---|---|---|---|---|"]
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -187,8 +189,9 @@ def finished(folder: Path) -> Path:
 
 
 class Prepared:
-    """A copy of a finished root in which one asset is made again and again, with a folder for temporary files of its
-    own.
+    """A copy of a finished root in which one asset is made again and again.
+
+    It has a folder for temporary files of its own.
     """
 
     def __init__(self, folder: Path, target: str, source: Path, chance: random.Random) -> None:
@@ -205,8 +208,9 @@ class Prepared:
         self._temporary.mkdir()
 
     def prepare(self) -> Prepared:
-        """Make the target once without kills, and record the result, the files, and how long each kind of process
-        lives.
+        """Make the target once without kills, and record what came of it.
+
+        Recorded are the result, the files, and how long each kind of process lives.
         """
         for _ in range(MOST_FAILURES):
             before, mark = self._made, str(uuid.uuid4())
@@ -286,8 +290,9 @@ class Prepared:
             )
 
     def _result(self, output: bytes) -> dict[str, Any]:
-        """Return what a command made, from its JSON output: the digests of the target's artifacts and the state of the
-        promotion.
+        """Return what a command made, from its JSON output.
+
+        This is the digests of the target's artifacts and the state of the promotion.
         """
         answer = json.loads(output.splitlines()[-1]) if output.strip() else {}
         cells = answer.get("assets", {}).get(self._target, {})
@@ -342,8 +347,9 @@ class Command:
 
 
 def lives(mark: str, run: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Return for how many seconds processes of each kind lived, from the moment when the stage's own process
-    was there.
+    """Return for how many seconds processes of each kind lived.
+
+    The time begins when the stage's own process is there.
     """
     first: dict[str, float] = {}
     last: dict[str, float] = {}
@@ -387,8 +393,9 @@ def living(mark: str) -> dict[str, list[int]]:
 
 
 def _look_at(pid: int, mark: str) -> tuple[int, str] | None:
-    """Return parent and command line of a process if it is alive and has the mark in its environment; otherwise
-    None.
+    """Return parent and command line of a process if it is alive and has the mark in its environment.
+
+    Otherwise the result is None.
     """
     place = Path(f"/proc/{pid}")
     try:
@@ -402,8 +409,9 @@ def _look_at(pid: int, mark: str) -> tuple[int, str] | None:
 
 
 def left_processes(mark: str) -> list[str]:
-    """Return the kinds of processes that still live after the last command ended and MLflow's writer had time to
-    finish.
+    """Return the kinds of processes that still live after the last command ended.
+
+    MLflow's writer is given time to finish.
     """
     deadline = time.monotonic() + END_SECONDS
     while (there := living(mark)) and time.monotonic() < deadline:

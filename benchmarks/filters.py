@@ -128,8 +128,9 @@ def _turns(dialogue: str, speaker: str) -> list[str]:
 
 
 def _ranked(name: str, toxic_texts: list[str], others: list[str]) -> None:
-    """Print the AUC of the classifier and of the word list, by cross-validation; texts that are in both sets are left
-    out.
+    """Print the AUC of the classifier and of the word list, by cross-validation.
+
+    Texts that are in both sets are left out.
     """
     common = set(toxic_texts) & set(others)
     sides = [sorted(set(texts) - common) for texts in (toxic_texts, others)]
@@ -167,6 +168,7 @@ def rules(files: list[Path]) -> None:
 
 def personal(files: list[Path]) -> None:
     """Print the number of redactions of personal data by type, and the redaction's speed in characters per CPU second.
+
     The redacted strings are not shown.
     """
     counts: Counter[str] = Counter()
@@ -179,8 +181,9 @@ def personal(files: list[Path]) -> None:
 
 
 def peers(files: list[Path], *, pages: int, pairs: int) -> None:
-    """Print CPU seconds of the heuristic rules: datatrove's blocks, and this project's with an empty and a filled word
-    table.
+    """Print CPU seconds of the heuristic rules, of datatrove's blocks and of this project.
+
+    This project is measured with an empty and with a filled word table.
     """
     from benchmarks.datatrove_filters import RULES, judged
 
@@ -215,8 +218,9 @@ def peers(files: list[Path], *, pages: int, pairs: int) -> None:
 
 
 def kenlm(*, peers: str, queried: Path | None) -> None:
-    """Compare the base-10 log probabilities of KenLM and of this project for every word and line end of unseen
-    texts.
+    """Compare the base-10 log probabilities of KenLM and of this project.
+
+    Every word and line end of unseen texts is compared.
     """
     sys.path.append(peers)
     import kenlm as query  # type: ignore[import-not-found]
@@ -244,8 +248,9 @@ def kenlm(*, peers: str, queried: Path | None) -> None:
 
 
 def _query_tiny(query: Any, out: Path) -> None:
-    """Write KenLM's results for the texts in the file `out`, the reference of
-    tests/training/data/quality/test_arpa.py.
+    """Write KenLM's results for the texts into the file `out`.
+
+    It is the reference of tests/training/data/quality/test_arpa.py.
     """
     texts = list(json.loads(out.read_text("utf-8")))
     model = query.Model(str(out.with_name("tiny.arpa")))

@@ -54,8 +54,9 @@ PEAK_TERAFLOPS = 989.0  # of the table; another GPU's peak is its own
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The sizes of all measurements. `rows` are the rows of a batch, which are one pass: as many as fit without
-    recomputation.
+    """The sizes of all measurements.
+
+    `rows` are the rows of a batch, which are one pass: as many as fit without recomputation.
     """
 
     shape: ModelConfig
@@ -116,8 +117,9 @@ TINY = Size(
 
 
 class Part:
-    """One part of the measurements while it runs: its device, sizes, output folder, and the time at which it
-    must end.
+    """One part of the measurements while it runs.
+
+    It has its device, sizes, output folder, and the time at which it must end.
     """
 
     def __init__(self, options: argparse.Namespace, *, start: Callable[..., Running] = Running) -> None:
@@ -225,8 +227,9 @@ def against(peer: str) -> Callable[[Part], dict[str, Any]]:
 
 
 def fp8(part: Part) -> dict[str, Any]:
-    """Measure this project's trainer in bf16 and in fp8 on the same batches: the speed, and the loss after the same
-    tokens.
+    """Measure this project's trainer in bf16 and in fp8 on the same batches.
+
+    Measured are the speed, and the loss after the same tokens.
     """
     found: dict[str, Any] = {}
     for precision in ("bf16", "fp8"):
@@ -407,9 +410,7 @@ def write_part(name: str, part: Part) -> None:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Context manager that raises NotMeasured in its block after `seconds`, so that a part that hangs still writes its
-    file.
-    """
+    """Raise NotMeasured in the context's block after `seconds`, so that a part that hangs still writes its file."""
 
     def late(*_: object) -> None:
         raise NotMeasured(f"it took longer than {seconds:g} s")
@@ -443,8 +444,9 @@ def table(out: Path) -> str:
 
 
 def labelled(label: str, text: str) -> str:
-    """Return a cell of the table with the label of a dry run in front, so that it cannot be mistaken for a
-    measurement.
+    """Return a cell of the table with the label of a dry run in front.
+
+    So it cannot be mistaken for a measurement.
     """
     return f"{label}: {text}" if label and not text.startswith("not measured") else text
 
@@ -480,8 +482,9 @@ def mfu_cell(found: dict[str, Any]) -> str:
 
 
 def against_cell(found: dict[str, Any]) -> str:
-    """Return the table's cell for another trainer: ratios at each of its settings, in tokens and, if shapes differ,
-    operations.
+    """Return the table's cell for another trainer, with ratios at each of its settings.
+
+    The ratios are in tokens and, if shapes differ, in operations.
     """
     if text := missing(found) or missing(found["own"]):
         return text
@@ -551,8 +554,9 @@ def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def static_account() -> str:
-    """Return what arithmetic and torch's compiled graphs say of the full size, for machines without a GPU; not
-    measured.
+    """Return what arithmetic and torch's compiled graphs say of the full size, for machines without a GPU.
+
+    None of it is measured.
     """
     from benchmarks.graph import lines_of, step_of
 

@@ -47,8 +47,9 @@ WITHOUT_CONTENT = "a name in a graph: it is traced on tensors without content an
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Counts of kernels by kind, the bytes that they read and write, and the operations of products, without
-    attention's.
+    """Counts of kernels by kind, the bytes that they read and write, and the operations of products.
+
+    Attention's operations are not included.
     """
 
     products: int = 0
@@ -78,8 +79,9 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """The counts of a training step of one pass: all compiled layers, everything around them, and clipping with
-    AdamW.
+    """The counts of a training step of one pass.
+
+    They are those of all compiled layers, of everything around them, and of clipping with AdamW.
     """
 
     layer: Work
@@ -142,8 +144,9 @@ def _attend(query_key: Tensor, value: Tensor, _: Any) -> Tensor:
 
 @torch.library.custom_op("pedigree::attention", mutates_args=())
 def attention(query_key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention as one operation of a graph: returns the mixed values, and the logarithm of each softmax's
-    denominator.
+    """Return the result of attention, as one operation of a graph.
+
+    It is the mixed values, and the logarithm of each softmax's denominator.
     """
     raise TypeError(WITHOUT_CONTENT)
 

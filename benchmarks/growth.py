@@ -97,8 +97,9 @@ def main() -> None:
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the exponent c of the least-squares fit of a + b·n^c through the first size's seconds, with relative
-    errors.
+    """Return the exponent c of the least-squares fit of a + b·n^c, with relative errors.
+
+    The fit goes through the first size's seconds.
     """
     few, first, weights = sizes[0], seconds[0], 1 / np.array(seconds[1:])
     more = (np.array(seconds[1:]) - first) * weights

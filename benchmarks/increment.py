@@ -1,5 +1,6 @@
-"""Measure what one more snapshot costs: the time of its stages from WARC files to shards, divided by that of all
-snapshots.
+"""Measure what one more snapshot costs.
+
+The time of its stages from WARC files to shards is divided by that of all snapshots.
 
     PEDIGREE_DATA=… python -m benchmarks.increment [--documents 10000] [--rounds 5]
 

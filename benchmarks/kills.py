@@ -145,8 +145,9 @@ def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"
 
 
 def start(job: Path) -> subprocess.Popen[bytes]:
-    """Start a process, or torchrun and its processes, that resumes the job's training, in a process group of
-    its own.
+    """Start a process, or torchrun and its processes, that resumes the job's training.
+
+    It has a process group of its own.
     """
     settings = json.loads(job.read_text("utf-8"))["run"]
     processes = settings["processes"]

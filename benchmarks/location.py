@@ -84,8 +84,9 @@ def _written(root: Path, texts: list[str]) -> Path:
 
 
 def loaded(root: Path) -> tuple[float, float]:
-    """Load the definitions of a root in a new process; return the seconds for `import dagster` and for everything after
-    it.
+    """Load the definitions of a root in a new process; return the seconds.
+
+    The seconds are those for `import dagster`, and those for everything after it.
     """
     done = subprocess.run(
         [sys.executable, "-c", LOAD],

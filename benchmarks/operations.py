@@ -58,8 +58,9 @@ class Spent:
 
 @dataclass(slots=True)
 class Rates:
-    """The machine's measured best rates in one thread: operations per second of a product, bytes per second of
-    a copy.
+    """The machine's measured best rates in one thread.
+
+    They are the operations per second of a product, and the bytes per second of a copy.
     """
 
     flops: list[float] = field(default_factory=list)

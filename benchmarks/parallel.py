@@ -56,8 +56,9 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Combination:
-    """One combination of settings: number of processes, parallel degrees, kind of model, recomputation, optimizer,
-    compilation.
+    """One combination of settings.
+
+    The settings are number of processes, parallel degrees, kind of model, recomputation, optimizer and compilation.
     """
 
     processes: int
@@ -164,8 +165,9 @@ def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
 
 
 def recipe_of(one: Combination) -> PretrainRecipe:
-    """Return the settings of a combination's training, without clipping, so that the gradients after a step are its
-    own.
+    """Return the settings of a combination's training, without clipping.
+
+    So the gradients after a step are the step's own.
     """
     return PretrainRecipe(
         tokens=12 * ROWS * LENGTH,
@@ -235,8 +237,9 @@ def _expected(model: str, optimizer: str, data: Data) -> Run:
 def in_processes(
     tasks: Sequence[Task], folder: Path, *, told: Callable[[int, Any], None] = lambda *_: None
 ) -> list[Any]:
-    """Run tasks in one set of worker processes and return their results in order; tasks of the same size follow each
-    other.
+    """Run tasks in one set of worker processes and return their results in order.
+
+    Tasks of the same size follow each other.
     """
     # The server imports torch once for all of them.
     context = get_context("forkserver")

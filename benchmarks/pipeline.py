@@ -70,8 +70,9 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 @dataclass(frozen=True)
 class Took:
-    """Results of one run: processor and wall seconds, the record ids of the kept pages, and the digests of the
-    artifacts.
+    """Results of one run.
+
+    They are processor and wall seconds, the record ids of the kept pages, and the digests of the artifacts.
     """
 
     cpu: float
@@ -146,8 +147,9 @@ def quality(name: str) -> dict[str, list[float]]:
 
 
 def explained(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
-    """Print why each side dropped pages that only the other keeps, and how many texts of pages kept by both are
-    equal.
+    """Print why each side dropped pages that only the other keeps.
+
+    Also prints how many texts of pages kept by both are equal.
     """
     peers = {}
     for mode in ("told", "as-ours"):
@@ -207,8 +209,9 @@ def reasons_of_theirs(folder: Path) -> dict[str, str]:
 
 
 def fates_of_ours(jobs: list[Path], pages: Pages) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what this project's stages did, by record id: the texts of the kept pages, and the reasons of the
-    others.
+    """Return what this project's stages did, by record id.
+
+    The first result is the texts of the kept pages, the second the reasons of the others.
     """
     outputs = [Path(json.loads(path.read_text("utf-8"))["output"]) for path in jobs]
     kept = {pages[row["id"]]: row["text"] for row in rows_of(outputs[-1], "documents", ["id", "text"])}

@@ -151,8 +151,9 @@ def memory(row: Mapping[str, int]) -> str:
 
 
 def generated(folder: Path, tokenizer: InputArtifact, documents: int) -> InputArtifact:
-    """Make a `token_shards` artifact with `documents` documents: the files of one shard, and links to them for the
-    others.
+    """Make a `token_shards` artifact with `documents` documents.
+
+    It has the files of one shard, and links to them for the others.
     """
     (folder / "shards").mkdir(parents=True)
     per_shard = min(documents, SHARD_DOCUMENTS)

@@ -112,8 +112,9 @@ def main() -> None:
 
 
 def compare(path: Path, pairs: int, *, parsed: bool) -> None:
-    """Time the three readers on one file, with HTTP headers parsed or not. Exit with a message if their records
-    differ.
+    """Time the three readers on one file, with HTTP headers parsed or not.
+
+    Exits with a message if their records differ.
     """
     made = {name: found(read, path, parsed=parsed) for name, read in READERS.items()}
     if len(set(made.values())) != 1:

@@ -86,10 +86,10 @@ def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:
 
 
 def made_plan(*, vocabulary: int, steps: int, rows: int, length: int, seed: int = 0) -> tuple[Plan, Shards]:
-    """Return a plan over generated tokens in documents of exactly one row, so that attention sees whole rows, as the
-    formula for FLOPs assumes.
+    """Return a plan over generated tokens in documents of exactly one row.
 
-    At most 64 different batches are generated; longer runs repeat them.
+    So attention sees whole rows, as the formula for FLOPs assumes. At most 64 different batches are generated; longer
+    runs repeat them.
     """
     count = min(steps, 64) * rows
     tokens = made_tokens(count * length, vocabulary=vocabulary, seed=seed)

@@ -32,8 +32,9 @@ Digests = dict[tuple[str, str], str]
 
 @dataclass(kw_only=True)
 class Round:
-    """One run from an empty root to its end: wall seconds, number of commands, what was killed, and the resulting
-    digests.
+    """One run from an empty root to its end.
+
+    It has the wall seconds, the number of commands, what was killed, and the resulting digests.
     """
 
     seconds: float = 0.0

@@ -34,8 +34,9 @@ SHAPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A line of the table: another trainer at a setting and a precision, and the precision of this trainer
-    beside it.
+    """A line of the table: another trainer at a setting and a precision.
+
+    Beside it stands the precision of this trainer.
     """
 
     peer: Literal["hf", "litgpt", "nanochat"]

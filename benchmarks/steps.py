@@ -119,8 +119,9 @@ def seconds_of(trainer: Trainer, steps: int) -> float:
 
 
 def by_steps(folder: Path, *, rounds: int) -> None:
-    """Measure and print how long a stage takes to resume after more and more steps, in a new random order each
-    round.
+    """Measure and print how long a stage takes to resume after more and more steps.
+
+    The order is random and new in each round.
     """
     from tests.training.pretrain import tiny
     from training.job import write_job
@@ -144,8 +145,9 @@ def by_steps(folder: Path, *, rounds: int) -> None:
 
 
 def to_next_step(job: Path, metrics: Path, *, until: int) -> float:
-    """Return the seconds from a process's start to its first finished step; the process is stopped after step
-    `until`.
+    """Return the seconds from a process's start to its first finished step.
+
+    The process is stopped after step `until`.
     """
     before = last_step(metrics)
     began = time.time()
@@ -176,8 +178,10 @@ def last_step(metrics: Path) -> int:
 
 
 def slope_line(what: str, rows: Sequence[Sequence[float]]) -> str:
-    """Return a line with the slope of the measured quantity `what` per doubling of the size that was varied, in
-    percent, with a 95 % interval over resampled rounds. Each row of `rows` is a round, relative to its smallest size.
+    """Return a line with the slope of the measured quantity `what` per doubling of the size that was varied.
+
+    It is in percent, with a 95 % interval over resampled rounds. Each row of `rows` is a round, relative to its
+    smallest size.
     """
     draw = random.Random(0)
     slopes = sorted(slope(draw.choices(rows, k=len(rows))) for _ in range(RESAMPLES))

@@ -36,8 +36,9 @@ LONG = 24  # characters; a cell this long may stand inside a line
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The lines of `pre` and the cells of tables on a page, and the number of all visible characters without white
-    space.
+    """The lines of `pre` and the cells of tables on a page, and the number of all visible characters.
+
+    White space does not count.
     """
 
     lines: list[str]

@@ -1,5 +1,6 @@
-"""Compare the processor time to reach a held-out loss: this trainer and its recipe against Hugging Face's Trainer and
-AdamW.
+"""Compare the processor time to reach a held-out loss, of this trainer and of Hugging Face's.
+
+This trainer runs with its own recipe, Hugging Face's Trainer with AdamW.
 
 `python -m benchmarks.time_to_loss` trains the same shape on the same bytes of WikiText-2's validation articles. First
 Hugging Face's Trainer runs the whole budget of steps with each of several learning rates; its best held-out loss is the
@@ -124,16 +125,18 @@ def plan_of(steps: int, options: argparse.Namespace) -> tuple[Plan, Shards]:
 
 
 def peer_run(rate: float, options: argparse.Namespace) -> Run:
-    """Train with Hugging Face's Trainer: bf16, AdamW (0.9, 0.95), weight decay 0.1, cosine schedule, its own
-    initialisation.
+    """Train with Hugging Face's Trainer.
+
+    Settings: bf16, AdamW (0.9, 0.95), weight decay 0.1, cosine schedule, its own initialisation.
     """
     recipe = replace(recipe_of(options.steps, options), learning_rate=rate)
     return hugging_face_run(SMALL, recipe, *plan_of(options.steps, options))
 
 
 def own_steps(rate: float, steps: int, options: argparse.Namespace) -> Run:
-    """Return this trainer's settings: optimizer and schedule of the shipped recipes, with AdamW's rate in their
-    proportion to Muon's.
+    """Train with this trainer, and the optimizer and schedule of the shipped recipes.
+
+    AdamW's rate is in their proportion to Muon's.
     """
     recipe = replace(
         recipe_of(steps, options),

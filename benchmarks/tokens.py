@@ -62,8 +62,9 @@ Run = Callable[[Path, Path], None]
 
 
 def ours(tokenizer: Path) -> Run:
-    """Return this project's run as in the stage: encode and check against the reference, write shards with offsets and
-    sidecars, decode them again.
+    """Return this project's run as in the stage.
+
+    It encodes and checks against the reference, writes shards with offsets and sidecars, and decodes them again.
     """
     plain = load_tokenizer(tokenizer)
     shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
@@ -148,8 +149,9 @@ def prepared(root: Path, megabytes: float) -> tuple[InputArtifact, InputArtifact
 
 
 def speed(options: argparse.Namespace) -> None:
-    """Print megabytes of text per processor second of each system, cold and warm, ratios within a round, and whether
-    the ids are equal.
+    """Print megabytes of text per processor second of each system, cold and warm.
+
+    Also prints ratios within a round, and whether the ids are equal.
     """
     with scratch() as root:
         source, tokenizer = prepared(root, options.megabytes)
@@ -204,8 +206,9 @@ def child(options: argparse.Namespace) -> None:
 
 
 def large(options: argparse.Namespace) -> None:
-    """Compare this project and gigatoken over a file with --repeat times the documents, and tokenizers over the
-    documents once: MB/s and ratios.
+    """Compare this project with gigatoken and tokenizers, in MB/s and ratios.
+
+    The first two run over a file with --repeat times the documents, tokenizers over the documents once.
     """
     with scratch() as root:
         source, item = prepared(root, options.megabytes)
@@ -271,8 +274,9 @@ def memory(options: argparse.Namespace) -> None:
 
 
 def stage(options: argparse.Namespace) -> None:
-    """Time the whole stage `tokenize` over both files, in this process: verifying the input, writing shards, decoding,
-    manifest.
+    """Time the whole stage `tokenize` over both files, in this process.
+
+    It verifies the input, writes shards, decodes them, and writes the manifest.
     """
     with scratch() as root:
         source, tokenizer = prepared(root, options.megabytes)
@@ -282,8 +286,9 @@ def stage(options: argparse.Namespace) -> None:
 
 
 def vocabularies(_: argparse.Namespace) -> None:
-    """Compare vocabulary sizes on real web text by the fertility on held-out text and on code, with GPT-2's for
-    comparison.
+    """Compare vocabulary sizes on real web text by the fertility on held-out text and on code.
+
+    GPT-2's fertility is printed for comparison.
     """
     texts = [str(row["text"]) for row in read_rows("data://text/c4_demo.jsonl.gz")]
     texts += [text for text in _wiki_articles() if len(text) > 500]

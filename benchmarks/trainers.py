@@ -327,8 +327,9 @@ def own(task: Task, turns: Turns) -> None:
 
 
 def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
-    """Exit with the stage's own message if fp8 is not possible; a dry run on a CPU, which emulates fp8, needs only
-    torchao.
+    """Exit with the stage's own message if fp8 is not possible.
+
+    A dry run on a CPU, which emulates fp8, needs only torchao.
     """
     import torch
 
@@ -443,11 +444,10 @@ def litgpt(task: Task, turns: Turns) -> None:
 
 
 def nanochat(task: Task, turns: Turns) -> None:
-    """Run nanochat's base trainer: compiled model, Muon and AdamW, and full attention, as it advises without its FA3
-    kernel.
+    """Run nanochat's base trainer.
 
-    Its model has another shape: an ungated MLP of four times the width, an untied head, tables of values in every other
-    layer.
+    It uses a compiled model, Muon and AdamW, and full attention, as nanochat advises without its FA3 kernel. Its model
+    has another shape: an ungated MLP of four times the width, an untied head, tables of values in every other layer.
     """
     import torch
     from nanochat.flash_attention import HAS_FA3

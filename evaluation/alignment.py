@@ -180,8 +180,9 @@ def _part(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _part_gain(after: Sequence[float], before: Sequence[float]) -> dict[str, Any]:
-    """Return how much one part of the reward rose on average, by pairs of answers to the same prompt, with a 95 %
-    interval.
+    """Return how much one part of the reward rose on average, with a 95 % interval.
+
+    Answers to the same prompt are paired.
     """
     gains = [one - other for one, other in zip(after, before, strict=True)]
     mean, half = mean_and_interval(gains)

@@ -125,8 +125,10 @@ def _template_digest(records: Sequence[Record]) -> str | None:
 
 
 def one_line(text: Any) -> str:
-    """A text as one line of Markdown with all markup escaped, because text from web pages must not change the card's
-    layout."""
+    """Return a text as one line of Markdown with all markup escaped.
+
+    Text from web pages must not change the card's layout.
+    """
     words = " ".join(str(text).split())
     return "".join("\\" + c if c in "\\`*_{}[]<>#|~$!&" else c for c in words)
 

@@ -119,9 +119,7 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
-    """Follow a chain of duplicates, each a copy of the next, to its end, which is a kept document. Return that
-    document.
-    """
+    """Follow a chain of duplicates, each a copy of the next, to the kept document at its end."""
     while repeats.get(name):
         name = repeats[name]
     return name
@@ -184,10 +182,10 @@ class _Limits:
 def _nearest(
     scored: Record, kept: Mapping[str, _Pages], limits: _Limits, number: int
 ) -> tuple[dict[str, list[_Near]], Mapping[str, int]]:
-    """Return, for each limit, the kept documents whose values are nearest to it, and the number of documents with a
-    value.
+    """Return, for each limit, the kept documents whose values are nearest to it.
 
-    `kept` maps the ids of the kept documents to their languages and kinds.
+    The second result is the number of documents with a value. `kept` maps the ids of the kept documents to their
+    languages and kinds.
     """
     near: dict[str, list[_Near]] = {name: [] for name in limits.of(("", ""))}
     measured: Counter[str] = Counter()
@@ -296,8 +294,9 @@ def _hashed_lowest(folder: Path, record: Mapping[str, Any], seed: int) -> set[Pl
 
 
 def _whole(rule: str) -> Steps:
-    """Return a function that reports the whole difference between two texts as one step of `rule` (see
-    `_filter_steps`).
+    """Return a function that reports the whole difference between two texts as one step of `rule`.
+
+    See `_filter_steps`.
     """
     return lambda old, new: [(rule, old, new)]
 

@@ -368,8 +368,9 @@ def _ids(path: Path) -> list[str]:
 
 
 def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return {name: reason} for training data that were not scanned: an asset without a scan, or a teacher's unknown
-    data.
+    """Return {name: reason} for training data that were not scanned.
+
+    The reason is that an asset has no scan, or that a teacher's training data are unknown.
     """
     trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
     unknown = {name: UNSCANNED.get(name, NO_SCAN).format(name) for name in trained_on.data if name not in scanned}
@@ -379,8 +380,9 @@ def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
-    """Return {"exams": reason} if the recipe names no suite, or if a suite has no item that can be searched for; else
-    {}.
+    """Return {"exams": reason} if items of the recipe's suites could not be searched for, else {}.
+
+    That is so if the recipe names no suite, or if a suite has no item that can be searched for.
     """
     if not suites:
         return {"exams": "evaluation.suites names no exam, so no item could be looked for"}

@@ -72,10 +72,10 @@ class NgramModel:
 
 
 class OverlapModel:
-    """Chooses the choice whose last words, with the question before it, form the longest run of words found in the
-    texts.
+    """A model that prefers choices whose last words occur in the texts together with the words before them.
 
-    Among equally long runs the more frequent one wins. If no run is found, this prefers the most frequent choice.
+    It takes the choice that ends, with the question before it, in the longest run of words found in the texts. Among
+    equally long runs the more frequent one wins. If no run is found, it prefers the most frequent choice.
     """
 
     def __init__(self, texts: Iterable[str], *, longest: int = 16) -> None:
@@ -139,8 +139,9 @@ def _joined(text: str) -> str:
 
 
 def credit(scores: Sequence[Any], gold: int) -> float:
-    """Return the score of a control on an item, from 0 to 1: 1 for the right choice, shared among choices it rates
-    equal.
+    """Return the score of a control on an item, from 0 to 1.
+
+    It is 1 for the right choice, shared among choices that the control rates equal.
     """
     best = max(scores)
     return (scores[gold] == best) / sum(score == best for score in scores)

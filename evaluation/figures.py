@@ -151,8 +151,10 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def line_picture(title: str, points: Sequence[tuple[float, float]], *, horizontal: str) -> Markup:
-    """Return a line through `points` with its least and largest values at the axes; a point without a number is left
-    out."""
+    """Return a line through `points` with its least and largest values at the axes.
+
+    A point without a number is left out.
+    """
     points = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if not points:
         return Markup("")

@@ -163,8 +163,9 @@ def _model_scores(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
-    """Return the digest of the input that artifact `item` read from `asset`; None unless there is exactly one such
-    input.
+    """Return the digest of the input that artifact `item` read from `asset`.
+
+    The result is None unless there is exactly one such input.
     """
     found = [entry["digest"] for entry in item.record()["inputs"] if entry["asset"] == asset]
     return found[0] if len(found) == 1 else None
@@ -192,8 +193,9 @@ def _same_model(evidence: Evidence) -> Check:
 
 
 def _contamination(evidence: Evidence) -> Check:
-    """Check that the verdict on contamination is clean or tolerated. The evidence says which field of the recipe
-    allowed it.
+    """Check that the verdict on contamination is clean or tolerated.
+
+    The evidence says which field of the recipe allowed it.
     """
     verdict = evidence.contamination
     return Check(name="contamination", passed=bool(verdict["passed"]), detail=dict(verdict["evidence"]))

@@ -263,8 +263,9 @@ def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequen
 
 
 def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """Return how a suite's score was made: the generation settings and, for a task of lm-eval, its name and answer
-    filters.
+    """Return how a suite's score was made.
+
+    These are the generation settings and, for a task of lm-eval, its name and answer filters.
     """
     if not benchmark.is_task:
         made = {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}

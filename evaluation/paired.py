@@ -56,8 +56,9 @@ class Drop:
     p_value: float
 
     def is_above(self, most: float) -> bool:
-        """Whether the drop is larger than `most`. Whole numbers of items are compared, so that the result does not
-        depend on rounding.
+        """Whether the drop is larger than `most`.
+
+        Whole numbers of items are compared, so that the result does not depend on rounding.
         """
         return self.lost - self.gained > most * self.items + 1e-9
 
@@ -148,8 +149,9 @@ def _gain(drop: Drop) -> dict[str, Any]:
 
 
 def _standard_error(items: int, lost: int, gained: int) -> float | None:
-    """Return the standard error of the mean difference over `items` pairs of answers: `lost` are 1, `gained` -1, others
-    0.
+    """Return the standard error of the mean difference over `items` pairs of answers.
+
+    Of these, `lost` are 1, `gained` -1, others 0.
     """
     if items < 2:
         return None

@@ -99,8 +99,9 @@ def render_report(
 
 
 def _file(records: Sequence[Record], asset: str, name: str) -> Any:
-    """Return the content of the JSON file `name` of the asset's last artifact; None if the artifact or the file is
-    missing.
+    """Return the content of the JSON file `name` of the asset's last artifact.
+
+    The result is None if the artifact or the file is missing.
     """
     for folder, record in reversed(of_asset(records, asset)):
         if _has(record, name):
@@ -171,8 +172,9 @@ def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return, by snapshot and benchmark, the fractions of planted items that were found, and the number of marked
-    documents.
+    """Return the fractions of planted items that were found, by snapshot and benchmark.
+
+    The number of marked documents is given too.
     """
     indexed = of_asset(records, "benchmark_index")
     plants = indexed[-1][1]["metrics"] if indexed else {}

@@ -57,8 +57,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Group:
-    """The records of one asset and partition that have the same outcome and reason: their `number`, and a few
-    samples.
+    """The records of one asset and partition that have the same outcome and reason.
+
+    It has their `number`, and a few samples.
     """
 
     asset: str
@@ -268,8 +269,9 @@ def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[Part]:
 
 
 def _near(gap: str, *, is_first: bool) -> str:
-    """Return the text between two marked spans, shortened to its beginning and end; before the first span, only its
-    end.
+    """Return the text between two marked spans, shortened to its beginning and end.
+
+    Before the first span, only its end is kept.
     """
     if len(gap) <= 2 * SURROUNDING_CHARACTERS:
         return gap

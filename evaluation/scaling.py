@@ -284,8 +284,9 @@ def iso_flop(rungs: Sequence[Rung], *, resamplings: int, seed: int) -> dict[str,
 
 
 def _budget(members: Sequence[Rung]) -> dict[str, Any]:
-    """Return the fit of the ladder's models with one compute budget, as plain data. It has `parameters` and `loss` of
-    the minimum if that lies within the sizes tried.
+    """Return the fit of the ladder's models with one compute budget, as plain data.
+
+    It has `parameters` and `loss` of the minimum if that lies within the sizes tried.
     """
     flops = float(np.exp(np.mean(np.log([rung.flops for rung in members]))))
     sizes = [rung.parameters for rung in members]
@@ -322,8 +323,9 @@ def _growth(flops: Sequence[float], parameters: Sequence[float]) -> tuple[float,
 
 
 def _budgets(rungs: Sequence[Rung]) -> list[list[Rung]]:
-    """Return groups of rungs with nearly the same compute budget (within SAME_BUDGET of the group's smallest) and at
-    least three model sizes.
+    """Return groups of at least three model sizes with nearly the same compute budget.
+
+    Their budgets lie within SAME_BUDGET of the group's smallest.
     """
     groups: list[list[Rung]] = []
     for rung in sorted(rungs, key=lambda one: one.flops):

@@ -232,8 +232,9 @@ def _comparison_cell(one: Mapping[str, Any]) -> str:
 
 
 def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
-    """Return the result of a run as one line, such as `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen
-    v3`.
+    """Return the result of a run as one line.
+
+    An example is `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
 
     The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
     `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
@@ -304,10 +305,10 @@ def _between(entry: Mapping[str, Any]) -> str:
 
 
 def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the mean of each part of the reward that is computed from rubrics: {part: {model or `gain`: percent with
-    the 95 % interval}}. Empty if no prompt has a rubric.
+    """Return the mean of each part of the reward that is computed from rubrics.
 
-    The part `right` measures what a model knows, the other parts measure how it writes.
+    The form is {part: {model or `gain`: percent with the 95 % interval}}. It is empty if no prompt has a rubric. The
+    part `right` measures what a model knows, the other parts measure how it writes.
     """
     columns = {name: entry["parts"] for name, entry in alignment.items() if "parts" in entry}
     named = [part for part in WORTH if any(part in parts for parts in columns.values())]
@@ -331,7 +332,8 @@ def total_price(board: Mapping[str, Any]) -> float | None:
 
 
 def money(amount: float | None) -> str:
-    """Return an amount as text, with four decimals below 10, because small runs cost fractions of a cent; empty for
-    None.
+    """Return an amount as text, with four decimals below 10; empty for None.
+
+    Small runs cost fractions of a cent.
     """
     return "" if amount is None else f"{amount:,.4f}" if amount < 10 else f"{amount:,.2f}"

@@ -45,8 +45,9 @@ def _trainings(recipe: Recipe) -> list[str]:
 
 
 def _sources(recipe: Recipe, name: str) -> Iterator[str]:
-    """Yield the assets from which the text of an asset comes. A trained model is not followed further, because its text
-    is counted for that model.
+    """Yield the assets from which the text of an asset comes.
+
+    A trained model is not followed further, because its text is counted for that model.
     """
     if _is_training(name):
         return

@@ -14,10 +14,10 @@ PLACE = ("warc_file", "warc_offset")
 
 
 def truth_scores(records: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Return precision and recall of each corpus stage over all snapshots, compared with the generated truth; empty
-    without it.
+    """Return precision and recall of each corpus stage over all snapshots, compared with the generated truth.
 
-    Only stages with an artifact for every snapshot are scored, because a missing snapshot would count as missed pages.
+    The result is empty without a truth. Only stages with an artifact for every snapshot are scored, because a missing
+    snapshot would count as missed pages.
     """
     truth = [row for folder, record in of_asset(records, "crawl_archives") for row in _truth_rows(folder, record)]
     if not truth:

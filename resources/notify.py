@@ -58,8 +58,9 @@ def _post(address: str, body: bytes) -> None:
 
 
 def _try(address: str, body: bytes) -> tuple[str, bool]:
-    """Post the message once. Returns the problem without the address ("" on success), and whether another try may
-    succeed.
+    """Post the message once.
+
+    Returns the problem without the address ("" on success), and whether another try may succeed.
     """
     try:
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")

@@ -24,8 +24,10 @@ OPPOSITE |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn:
 
 
 def mutants(place: Path, *, number: int | None, seed: int) -> Iterator[tuple[str, str, list[str]]]:
-    """Module, what was changed in it, and what was wrong with the guard's answer, if anything, of `number` modules
-    (None: of all) in a copy at `place`."""
+    """Change one thing in each of `number` modules (None: of all) in a copy at `place`.
+
+    Yields the module, what was changed in it, and what was wrong with the guard's answer, if anything.
+    """
     chance, original = random.Random(seed), Code()
     places = {name: Path(shutil.copytree(folder, place / name)) for name, folder in original.places.items()}
     copy, record, kept = Code(places=places), state(original), Kept()

@@ -33,8 +33,11 @@ def read_record() -> dict[str, Any]:
 
 
 def state(code: Code) -> dict[str, Any]:
-    """Digest of the normalized code of every module, or file, in the closure of a stage or a source; version and
-    libraries of each."""
+    """Return what is recorded of stages and sources: digests, versions and libraries.
+
+    There is a digest of the normalized code of every module, or file, in the closure of a stage or a source; and
+    version and libraries of each.
+    """
     modules = {name: digest for stage in GUARDED.values() for name, digest in code.digests(stage.module).items()}
     stages = {name: {"version": stage.version, "libraries": libraries_of(stage)} for name, stage in GUARDED.items()}
     return {"modules": modules, "stages": stages}
@@ -46,8 +49,10 @@ def libraries_of(stage: Stage | Source) -> dict[str, str]:
 
 
 def moved(stage: Stage | Source, code: Code, record: Mapping[str, Any]) -> list[str]:
-    """What differs between a stage or a source and what was recorded of it: names of modules, `version`, names of
-    libraries."""
+    """Return what differs between a stage or a source and what was recorded of it.
+
+    These are names of modules, `version`, and names of libraries.
+    """
     now, before = code.digests(stage.module), record["modules"]
     own = record["stages"].get(stage.name, {"version": "", "libraries": {}})
     libraries = libraries_of(stage)

@@ -37,8 +37,9 @@ def report_page(
 
 
 def show_decision(comparison: Comparison, standing: Standing, registry: Registry) -> None:
-    """Write the report beside the decision of `comparison`; nothing is written without a decision, or if the model card
-    has no report.
+    """Write the report beside the decision of `comparison`.
+
+    Nothing is written without a decision, or if the model card has no report.
     """
     from evaluation.card import REPORT_PAGE, SHOWN_RECORDS
 

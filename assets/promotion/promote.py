@@ -38,8 +38,9 @@ TRIES = 3  # decisions in a row, if the champion changes each time
 
 
 def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
-    """Do the work of the asset `promoted_model`: decide or reuse the decision, then register and promote
-    accordingly.
+    """Materialize the asset `promoted_model`.
+
+    The decision is made or reused; then the model is registered and promoted as it says.
     """
     watch = Watch.of(context, pipeline)
     cell, comparison = asked_of(context, pipeline)
@@ -182,8 +183,9 @@ def _forget_replaced(made: Made, registry: Registry) -> None:
 
 
 def _why_not(made: Made, registry: Registry, version: Version, champion: Version | None) -> str:
-    """Return why this model version does not become champion; empty if it is champion already or may become
-    champion.
+    """Return why this model version does not become champion.
+
+    The result is empty if it is champion already or may become champion.
     """
     if champion is not None and champion.version == version.version:
         return ""

@@ -18,10 +18,10 @@ BY_HAND = ("override", "rollback")
 
 
 def unfit(comparison: Comparison) -> list[str]:
-    """Return the reasons that forbid registering or promoting this model whatever the decision is; empty if there are
-    none.
+    """Return the reasons that forbid registering or promoting this model whatever the decision is.
 
-    Everything that the model is made from must exist, have passed its gates, and be undamaged.
+    Everything that the model is made from must exist, have passed its gates, and be undamaged. The result is empty if
+    so.
     """
     lines = []
     for cell in lineage_of(comparison):

@@ -182,8 +182,9 @@ class Following:
         return handle
 
     def _running(self) -> Handle | None:
-        """Return the handle of the task's job if it still runs, so that a restarted orchestrator never starts
-        it twice.
+        """Return the handle of the task's job if it still runs.
+
+        So a restarted orchestrator never starts it twice.
         """
         handle = self.backend.find(self.task.key, self.task.folder)
         if handle is None or self.backend.poll(handle).is_over:
@@ -191,8 +192,9 @@ class Following:
         return handle
 
     def _say_waiting(self, status: Status, seconds: float, told: set[str]) -> None:
-        """Log and announce why the job waits. Each reason is posted to the webhook only once; `told` holds the reasons
-        already posted.
+        """Log and announce why the job waits.
+
+        Each reason is posted to the webhook only once; `told` holds the reasons already posted.
         """
         self.watch.say(f"{self.task.key} is {status.state} for {seconds:.0f} s: {status.reason}")
         announce("waiting", self.cell, {"state": status.state, "reason": status.reason, "seconds": seconds})
@@ -222,10 +224,9 @@ class Following:
 
 
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
-    """Return the job's status, but as stopped with its state saved if another run ended the job when that run was
-    cancelled.
+    """Return the job's status, changed if another run ended the job when that run was cancelled.
 
-    This run then submits the job again.
+    The status is then that the job stopped with its state saved, so that this run submits it again.
     """
     if status.state == "cancelled" and watching.has_ended(handle.id):
         return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)

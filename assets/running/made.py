@@ -20,8 +20,9 @@ from training.stage import Asset
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """The result of materializing a cell: its artifact, whether it was made or reused, the seconds taken, and the
-    MLflow URL.
+    """The result of materializing a cell.
+
+    It has the artifact, whether it was made or reused, the seconds taken, and the MLflow URL.
     """
 
     cell: Cell

@@ -33,10 +33,9 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 
 
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
-    """Return the cell (an asset in a partition) that Dagster asks to materialize, and the state of all cells of its
-    recipe.
+    """Return the cell that Dagster asks to materialize, and the state of all cells of its recipe.
 
-    The cell's fingerprint is reported to Dagster.
+    A cell is an asset in a partition. The cell's fingerprint is reported to Dagster.
     """
     comparison = pipeline.compared(pipeline.recipe(context.partition_key))
     cell = comparison.cells[context.asset_key.path[-1], context.partition_key]

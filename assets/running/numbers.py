@@ -11,8 +11,9 @@ SYSTEM = {"cpu_seconds": 1.0, "wall_seconds": 1.0, "peak_memory_bytes": 1e-6}  #
 
 
 def row_of(made: Artifact) -> dict[str, Any]:
-    """Return the metrics of a finished stage as one row: counts, measurements, and the time and memory that the job
-    used.
+    """Return the metrics of a finished stage as one row.
+
+    They are counts, measurements, and the time and memory that the job used.
     """
     record = made.record
     row: dict[str, Any] = {"step": 0, "time": committed_at(made), **record["metrics"]}

@@ -26,8 +26,9 @@ class Patience:
 
     @property
     def seconds(self) -> float:
-        """The time that the job has waited: the longer of the scheduler's figure and the time for which it was
-        watched.
+        """The time that the job has waited.
+
+        It is the longer of the scheduler's figure and the time for which the job was watched.
         """
         return max(time.monotonic() - self._since, self._pending_seconds)
 
@@ -82,10 +83,9 @@ class Retries:
         return self.left >= 0
 
     def _kept(self) -> dict[str, int]:
-        """Return how far the work has got, to measure progress: the number of finished ranks, and the last checkpoint's
-        step.
+        """Return how far the work has got, to measure progress.
 
-        The step is -1 without a checkpoint.
+        This is the number of finished ranks, and the last checkpoint's step, which is -1 without a checkpoint.
         """
         step = checkpoint_step(self._folder)
         return {

@@ -168,8 +168,10 @@ def bars(
     marked: frozenset[str] | set[str] = frozenset(),
     colour: str = BAR,
 ) -> str:
-    """Horizontal bars with names and numbers; empty if there are no rows. `most` is the value of a full bar;
-    a bar of a negative number has the other colour."""
+    """Return horizontal bars with names and numbers; empty if there are no rows.
+
+    `most` is the value of a full bar; a bar of a negative number has the other colour.
+    """
     if not rows:
         return ""
     rows = rows[:MOST_BARS]

@@ -42,8 +42,9 @@ class Pipeline(dg.ConfigurableResource):
         return load_recipe(name, recipe_folders(self.root_path))
 
     def compared(self, recipe: Recipe) -> Comparison:
-        """The comparison of a recipe with the artifacts; with `exact`, artifacts made by different code count as
-        outdated.
+        """Return the comparison of a recipe with the artifacts.
+
+        With `exact`, artifacts made by different code count as outdated.
         """
         if self.exact:
             return compare_exactly(recipe, self.root_path, self.tracking())

@@ -20,8 +20,10 @@ from training.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """The Dagster run that follows a job: its identity, and how to log, report numbers, and ask whether it was
-    cancelled."""
+    """The Dagster run that follows a job.
+
+    It has the run's identity, and functions to log, to report numbers, and to ask whether the run was cancelled.
+    """
 
     launch: str
     run_id: str

@@ -125,8 +125,9 @@ class Watching:
         return others
 
     def note_end(self, job: str) -> None:
-        """Record that `job` is being ended because no run watches it any more, so that a run that joins now submits a
-        new job.
+        """Record that `job` is being ended because no run watches it any more.
+
+        A run that joins now then submits a new job.
         """
         with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
             stream.write(f"{job}\n")  # OSError is ignored, so that a job can be ended on a full disk too

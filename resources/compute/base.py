@@ -141,10 +141,10 @@ ATTEMPT_MARK = "--- attempt "  # begins the line in a log that precedes the outp
 
 @contextmanager
 def submit_lock(folder: Path) -> Iterator[int]:
-    """Context manager that locks a task's folder against other submissions, also by other processes, and gives the file
-    descriptor of the lock.
+    """Lock a task's folder against other submissions, also by other processes, while the context is open.
 
-    The kernel releases the lock when the last process that holds the descriptor closes it or ends, however it ends.
+    It gives the file descriptor of the lock. The kernel releases the lock when the last process that holds the
+    descriptor closes it or ends, however it ends.
     """
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -91,8 +91,9 @@ class LocalBackend:
         }
 
     def poll(self, handle: Handle) -> Status:
-        """Return the task's status: running while its supervisor lives, then by the exit code that the supervisor
-        wrote. If the supervisor was killed, the processes that it left behind are ended first.
+        """Return the task's status: running while its supervisor lives, then by the exit code that it wrote.
+
+        If the supervisor was killed, the processes that it left behind are ended first.
         """
         folder, pid = Path(handle.folder), int(handle.id)
         child = _CHILDREN.get(pid)
@@ -140,8 +141,9 @@ class LocalBackend:
                 time.sleep(0.05)
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The handle of the task whose process file is in `folder`, if it has this key; waits for a submission in
-        progress.
+        """Return the handle of the task whose process file is in `folder`, if it has this key.
+
+        This waits for a submission in progress.
         """
         if not Path(folder).is_dir():
             return None

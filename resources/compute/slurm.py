@@ -233,8 +233,9 @@ def render(task: Task, settings: SlurmSettings) -> str:
 
 
 def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
-    """Return the sbatch script of a fan-out's job array; the array index of a task selects its ranks (`--ranks
-    i/n`).
+    """Return the sbatch script of a fan-out's job array.
+
+    The array index of a task selects its ranks (`--ranks i/n`).
     """
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
@@ -282,8 +283,9 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 
 
 def _says_attempt(name: str) -> list[str]:
-    """Shell lines that export the attempt's name (for training/attempt.py) and write a line with this name into the
-    log.
+    """Return shell lines that export the attempt's name and write a line with it into the log.
+
+    The variable is for training/attempt.py.
     """
     return [
         f"export PEDIGREE_ATTEMPT={name}",
@@ -429,10 +431,9 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
 
 
 def _look_for(name: str, token: str) -> str | None:
-    """The id of the job that was submitted with this token although sbatch's answer was lost; None if there is no such
-    job.
+    """Return the id of the job that was submitted with this token although sbatch's answer was lost.
 
-    Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
+    The result is None if there is no such job. Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
     """
     started = time.monotonic()
     while True:

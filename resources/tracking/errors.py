@@ -33,8 +33,9 @@ def reason_of(error: Exception) -> str:
 
 
 class Asked:
-    """An MLflow client that raises every error as TrackingError: a sentence that contains no secret, without the
-    original exception as its cause.
+    """An MLflow client that raises every error as TrackingError.
+
+    The error is a sentence that contains no secret, and does not have the original exception as its cause.
     """
 
     def __init__(self, uri: str, make: Callable[[], Any]) -> None:

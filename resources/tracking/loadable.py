@@ -121,10 +121,9 @@ def write_loadable(folder: Path, export: Path, *, run_id: str, model_id: str) ->
 
 
 def own_digest(folder: Path) -> str:
-    """Return the sha256 over names and bytes of `MLmodel` and the other files that are not links to the model's
-    artifact.
+    """Return the sha256 over the files of the folder that are not links to the model's artifact.
 
-    A missing file counts as empty.
+    Names and bytes count; `MLmodel` is one of these files. A missing file counts as empty.
     """
     whole = hashlib.sha256()
     for name in OWN_FILES:
@@ -147,8 +146,9 @@ def _differ(target: Path, source: Path) -> bool:
 
 
 def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each file of the folder with the file of the exported model to which it is a link. The folder with the
-    tokenizer has no weights.
+    """Yield each file of the folder with the file of the exported model to which it is a link.
+
+    The folder with the tokenizer has no weights.
     """
     for source in sorted(path for path in export.rglob("*") if path.is_file()):
         name = source.relative_to(export)
@@ -158,10 +158,10 @@ def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Make `target` a second name of a file: a hard link, or a symbolic link where hard links are not possible or
-    allowed.
+    """Make `target` a second name of a file.
 
-    MLflow loads both, but its server does not show a file behind a symbolic link that leads out of its own folder.
+    It is a hard link, or a symbolic link where hard links are not possible or allowed. MLflow loads both, but its
+    server does not show a file behind a symbolic link that leads out of its own folder.
     """
     with suppress(OSError):
         os.link(source, target)

@@ -316,8 +316,9 @@ class Registry:
         return None
 
     def _finish(self, move: Move) -> None:
-        """Do all steps of a move of `champion`, each of which may be repeated. First `previous` is set, then
-        `champion`, and last the tag of the unfinished move is removed.
+        """Do all steps of a move of `champion`, each of which may be repeated.
+
+        First `previous` is set, then `champion`, and last the tag of the unfinished move is removed.
         """
         if move.before is not None:
             self.set_alias(PREVIOUS, move.before)
@@ -327,8 +328,9 @@ class Registry:
         self._client.delete_registered_model_tag(self.name, UNDER_WAY)
 
     def _mark(self, move: Move) -> None:
-        """Tag the new champion with time, person and reason of the move, and the former champion with the time of its
-        end.
+        """Tag the new champion with time, person and reason of the move.
+
+        The former champion is tagged with the time of its end.
         """
         said = {"how": move.action, "since": move.when, "by": move.who, "why": move.why}
         for name, value in said.items():
@@ -398,8 +400,9 @@ def registered_digests(tracking: Tracking) -> set[str]:
 
 @contextmanager
 def explained(tracking: Tracking) -> Iterator[None]:
-    """Context manager that turns errors of MLflow, its database and its connection into TrackingError with one
-    sentence. Other errors pass unchanged.
+    """Turn errors of MLflow, its database and its connection into TrackingError with one sentence.
+
+    Other errors pass unchanged.
     """
     try:
         yield

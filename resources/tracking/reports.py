@@ -121,8 +121,9 @@ class Tracking:
         return None if path is None else Path(path)
 
     def told_of(self, fingerprint: str) -> list[dict[str, str]]:
-        """The tags of every MLflow run that made an artifact with this fingerprint and reported its digest, newest
-        first.
+        """Return the tags of every MLflow run that reported the digest of an artifact with this fingerprint.
+
+        Each of these runs made the artifact. The newest comes first.
         """
         client = self.client()
         places = experiments(client)

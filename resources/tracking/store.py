@@ -48,8 +48,9 @@ def experiments(client: Any) -> list[str]:
 
 
 def page_address(uri: str, root: Path) -> str:
-    """Return the address of MLflow's pages: the tracking server, or the server that `pedigree dev` last started for
-    this root.
+    """Return the address of MLflow's pages.
+
+    It is the tracking server, or the server that `pedigree dev` last started for this root.
     """
     if uri.startswith("http"):
         return shown(uri).rstrip("/")

@@ -98,8 +98,9 @@ class Writer:
 
     @contextmanager
     def _set_aside(self, line: Any) -> Iterator[None]:
-        """Move a line of the spool to another file if MLflow will never accept it. Other errors pass, because MLflow
-        may recover later.
+        """Move a line of the spool to another file if MLflow will never accept it.
+
+        Other errors pass, because MLflow may recover later.
         """
         from mlflow.exceptions import MlflowException
 

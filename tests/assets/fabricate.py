@@ -18,8 +18,10 @@ from training.stage import modules_of
 
 
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:
-    """Every missing cell made, in order. `failing` maps an asset to the gate that refuses it; what "
-    "follows is left out."""
+    """Make every missing cell, in order.
+
+    `failing` maps an asset to the gate that refuses it; the assets that follow from it are left out.
+    """
     while True:
         comparison = compare(recipe, root)
         ready = [cell for cell in comparison.to_do() if _is_ready(comparison, cell)]
@@ -93,8 +95,10 @@ def _commit(comparison: Comparison, cell: Cell, record: dict[str, Any]) -> None:
 
 
 def point_to_shared(recipe: Recipe, root: Path) -> Comparison:
-    """Let the partitions of `recipe` point to all that it shares with recipes that were run, as reuse does: a run would
-    take a step of Dagster for each."""
+    """Let the partitions of `recipe` point to all artifacts that it shares with recipes that were run.
+
+    Reuse does the same, but a run would take a step of Dagster for each.
+    """
     comparison = compare(recipe, root)
     for cell in comparison.cells.values():
         if cell.artifact is not None:
@@ -103,8 +107,10 @@ def point_to_shared(recipe: Recipe, root: Path) -> Comparison:
 
 
 def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
-    """Commit copies of the models and scores of `like` as those of `recipe`, whose data is made: real files and
-    numbers, and nothing trained. Each copy has a file of its own, so that it is another artifact."""
+    """Commit copies of the models and scores of `like` as those of `recipe`, whose data is made.
+
+    Files and numbers are real, and nothing is trained. Each copy has a file of its own, so that it is another artifact.
+    """
     tracking = Tracking("", root, in_background=False)  # the next command sends it
     for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores", "alignment_rewards"):
         comparison = compare(recipe, root)

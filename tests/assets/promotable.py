@@ -27,8 +27,10 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 class WithoutWriter(Tracking):
-    """The MLflow side of a root, whose reports this process sends when it waits for them. A root's own writer is a
-    process that imports MLflow, which costs more than all that a test of promotions does."""
+    """The MLflow side of a root, whose reports this process sends when it waits for them.
+
+    A root's own writer is a process that imports MLflow, which costs more than all that a test of promotions does.
+    """
 
     def flush(self, timeout_seconds: float) -> None:
         """Send what is pending, beside other processes that may do the same."""

@@ -88,8 +88,11 @@ DATA = [
 
 @pytest.mark.parametrize("asset", DATA)
 def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, first, untouched, tmp_path, times):
-    """Short: the last partition in this process with another number of workers. Long: every partition in processes of
-    its own, workers × threads, and as two tasks of an array."""
+    """Data stages write the same bytes whatever the number of workers and threads.
+
+    Short: the last partition in this process with another number of workers. Long: every partition in processes of its
+    own, workers × threads, and as two tasks of an array.
+    """
     jobs = list(jobs_of(untouched, asset))
     assert jobs, f"the small kitchen has no {asset}"
     for job in jobs[-times(short=1, long=len(jobs)) :]:
@@ -105,8 +108,10 @@ def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, 
 
 
 def other_runs(run: RunSettings, declared: Asset) -> list[RunSettings]:
-    """Every other number of workers and threads, of a few; first one in the same process. What is not made in ranks is
-    made by one process, whatever the number of workers."""
+    """Return every other number of workers and threads, of a few.
+
+    The first one runs in the same process. A stage without ranks runs in one process, whatever the number of workers.
+    """
     numbers = (1, 2, 3) if declared.stage.in_ranks else (run.workers,)
     several = [replace(run, workers=workers, threads=threads) for workers in numbers for threads in (1, 2)]
     return [one for one in several if (one.workers, one.threads) != (run.workers, run.threads)]

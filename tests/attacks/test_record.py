@@ -177,8 +177,11 @@ def test_every_flipped_bit_is_found_before_use(recipe, kept, times, tmp_path):
 
 
 def turned_round(cell, *, seals: bool, refers: bool, root: Path, strips: bool = False) -> None:
-    """Say the opposite of a gate's verdict in a record; with `seals` its own digests fit, with `refers` its reference
-    does. With `strips` the record, its copy and the reference look as if an earlier edition had written them."""
+    """Write the opposite of a gate's verdict into a record.
+
+    With `seals` its own digests fit, with `refers` its reference does. With `strips` the record, its copy and the
+    reference look as if an earlier edition had written them.
+    """
     path = cell.artifact.path
     text = (path / artifact.ARTIFACT_FILE).read_text("utf-8")
     record = json.loads(text)

@@ -1,5 +1,7 @@
-"""The comparison with transformers: that the two agree, that it notices when they do not, and that a stopped run goes
-on along the same curve."""
+"""The comparison with transformers agrees, notices when the two do not agree, and can be resumed.
+
+A stopped run goes on along the same curve.
+"""
 
 from __future__ import annotations
 

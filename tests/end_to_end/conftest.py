@@ -99,8 +99,11 @@ def leaking_early(first, root) -> Ran:
 
 @pytest.fixture(scope="session")
 def leaking(leaking_early, root) -> Ran:
-    """The same with the verdict after the training. The data are those that were made for the early verdict; the clean
-    models stand in for those that would be trained on them, for neither the scan nor the gate looks into a model."""
+    """Return the same run with the verdict after the training.
+
+    The data are those that were made for the early verdict. The clean models stand in for those that would be trained
+    on them, because neither the scan nor the gate looks into a model.
+    """
     recipe, clean = (load_recipe(name, folders=(RECIPES, SHIPPED)) for name in ("kitchen-small-leak", "kitchen-small"))
     point_to_shared(recipe, root)
     stand_in_models(recipe, clean, root)

@@ -115,8 +115,10 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def folder(base_folder, tmp_path_factory) -> Path:
-    """The tiny model, for prompts of up to 2,048 tokens. It writes no special token: each ends an answer here, and of
-    them lm-eval's model class knows one."""
+    """Return the folder of the tiny model, for prompts of up to 2,048 tokens.
+
+    It writes no special token: each ends an answer here, and of them lm-eval's model class knows one.
+    """
     copy = tmp_path_factory.mktemp("long") / "model"
     shutil.copytree(base_folder, copy)
     config = json.loads((copy / "config.json").read_text())

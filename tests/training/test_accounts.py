@@ -88,8 +88,10 @@ def warc(texts: list[str]) -> bytes:
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory) -> dict[str, Made]:
-    """The corpus side of the chain over two files of pages, by stage. One page repeats another, one holds an exam's
-    item."""
+    """Return the artifacts of the corpus side of the chain over two files of pages, by stage.
+
+    One page repeats another, one holds an exam's item.
+    """
     root = tmp_path_factory.mktemp("healthy")
     (root / "in").mkdir()
     (root / "in" / "a.warc").write_bytes(warc([*PAGES, PAGES[0]]))
