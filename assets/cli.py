@@ -507,17 +507,17 @@ def inspect(
 def trace(
     model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
     step: Annotated[int | None, typer.Option(help="the documents of this step of a training")] = None,
-    url: Annotated[str, typer.Option(help="what became of the pages of this address")] = "",
+    url: Annotated[str, typer.Option(help="what became of the pages with this URL")] = "",
     domain: Annotated[str, typer.Option(help="what became of all pages of this domain")] = "",
     document: Annotated[str, typer.Option(help="what became of the page with this id")] = "",
     lineage: Annotated[
-        bool, typer.Option("--lineage", help="what it was made from, and what was made from it")
+        bool, typer.Option("--lineage", help="what the model was made from, and what was made from it")
     ] = False,
-    training: Annotated[str, typer.Option(help="of --step: another training than base_model")] = "",
-    text: Annotated[str, typer.Option(help="which parts of this text it was trained on, word for word")] = "",
-    least: Annotated[int, typer.Option(help="of --text: the fewest tokens of a part", min=1)] = 8,
-    html: Annotated[Path | None, typer.Option(help="of --text: write a page that shows the parts")] = None,
-    texts: Annotated[bool, typer.Option("--texts", help="of --step: the text of the tokens")] = False,
+    training: Annotated[str, typer.Option(help="with --step: a training other than base_model")] = "",
+    text: Annotated[str, typer.Option(help="which parts of this text the model was trained on, word for word")] = "",
+    least: Annotated[int, typer.Option(help="with --text: the fewest tokens of a part", min=1)] = 8,
+    html: Annotated[Path | None, typer.Option(help="with --text: write an HTML page that shows the parts")] = None,
+    texts: Annotated[bool, typer.Option("--texts", help="with --step: also print the text of the tokens")] = False,
     shown: Annotated[
         int | None, typer.Option(help="hosts and pages that are named; 10 of --domain, 3 of each part of --text", min=0)
     ] = None,

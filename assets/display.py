@@ -122,7 +122,6 @@ class Display:
         self._console.print(line, highlight=False, soft_wrap=self._live is None)
 
     def _what(self) -> str:
-        """Return what the run does now, as one line."""
         waiting, now = self._waiting, self._now  # the main thread may change both meanwhile
         if waiting is not None:
             return f"{waiting[0]}, for {in_words(self._clock() - waiting[1])}"

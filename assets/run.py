@@ -314,7 +314,7 @@ def _root_cause(error: Any) -> str:
 
 
 def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:
-    """Add an entry for every made asset and partition to the report."""
+    """Add to the report an entry for every asset and partition that is made."""
     for cell in comparison.cells.values():
         if cell.artifact is not None and cell.is_recorded:
             report.assets.setdefault(cell.asset, {})[cell.partition] = entry_of(cell, reused=cell.key not in made_here)

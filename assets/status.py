@@ -393,7 +393,7 @@ def seed_of(settings: Mapping[str, Any]) -> int:
 def _is_usable(
     found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
 ) -> bool:
-    """Whether the artifact exists and the inputs it was made from are the ones that exist now."""
+    """Whether the artifact exists, and its inputs are those that exist now."""
     if found is None:
         return False
     recorded = [(item["asset"], item["digest"]) for item in found.record["inputs"]]

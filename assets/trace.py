@@ -1,4 +1,4 @@
-"""`pedigree trace`: which model is meant, the answer of `training.provenance`, and the versions that it touches."""
+"""`pedigree trace`: find the model that is meant, let `training.provenance` answer, and name the versions concerned."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ Ask = Callable[[Tracer], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """What MODEL means: a sentence that says it, and the artifacts, the last of a chain first."""
+    """The meaning of the argument MODEL.
+
+    It is a sentence about it, and the artifacts, the last of a chain first.
+    """
 
     title: str
     made: tuple[Artifact, ...]
@@ -85,7 +88,7 @@ def answer(
 
 
 def traced_answers(command: Sequence[str], model: str, *, root: Path, tracking: Tracking, json_: bool) -> int:
-    """Run a chat, and print after each of its answers which parts of it stand in the training data of `model`.
+    """Run a chat, and print after each answer which parts of it occur in the training data of `model`.
 
     `command` is that of `training.posttrain.chat`. Return its exit code.
     """
@@ -121,7 +124,10 @@ def versions_of(tracking: Tracking) -> list[Registered]:
 
 
 def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
-    """Return the model that a person names: an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name."""
+    """Return the model that a person names.
+
+    The name is an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name.
+    """
     if (found := ARTIFACT.fullmatch(model)) and found["asset"] in CHAIN:
         return _artifact(found["asset"], found["fingerprint"], root)
     if found := VERSION.fullmatch(model):
@@ -170,7 +176,7 @@ def _registered(version: Registered, root: Path) -> Model:
 
 
 def _of_recipe(comparison: Comparison, asked: str, versions: Sequence[Registered]) -> Model:
-    """Return the last model that a recipe has made; without one, its plans and shards."""
+    """Return the last model that a recipe has made or, without one, its plans and shards."""
     recipe = comparison.recipe
     for name in (last_model(recipe), *MODELS):
         cell = comparison.cells.get((name, recipe.name))
@@ -195,10 +201,15 @@ def _named(made: Artifact) -> str:
 
 
 def _check_domain(domain: str, tracer: Tracer) -> None:
-    """Raise DataError for a public suffix, under which names belong to many people, and for what is no domain."""
+    """Raise DataError for a text that is not a domain, and for a public suffix.
+
+    Names under a public suffix belong to many people.
+    """
     asked = domain_of(domain)
     if not asked:
-        raise DataError(f"{domain!r}: is no domain; write example.org, and hosts below it are meant too")
+        raise DataError(
+            f"{domain!r}: is no domain; write a domain such as example.org, which includes the hosts below it"
+        )
     if not _is_public_suffix(asked):
         return
     try:
@@ -210,7 +221,10 @@ def _check_domain(domain: str, tracer: Tracer) -> None:
 
 
 def _is_public_suffix(domain: str) -> bool:
-    """Whether names below a domain are registered by anybody, by the list in the package and never the network's."""
+    """Whether anybody can register names below a domain.
+
+    The list is the one in the package; nothing is fetched.
+    """
     import tldextract
 
     extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
@@ -225,7 +239,7 @@ def _is_public_suffix(domain: str) -> bool:
 def _seen_by(
     versions: Sequence[Registered], root: Path, lineage: Lineage, told: dict[str, Any], ask: Ask
 ) -> list[dict[str, Any]]:
-    """Return, for every registered version, how many pages of an answer it saw and how often.
+    """Return, for every registered version, how many pages of an answer its trainings saw and how often.
 
     A version of the same trainings has the answer's own counts; for others the question is asked again.
     """
@@ -255,7 +269,7 @@ def _asked_again(version: Registered, root: Path, ask: Ask) -> dict[str, Any]:
 
 
 def _counts(told: dict[str, Any]) -> dict[str, Any]:
-    """Return how many pages of an answer were trained on, how often, and with how many tokens."""
+    """Return how many pages of an answer were trained on, how often, and how many tokens that is."""
     if "num_pages" in told:
         documents = max((one["trained"] for one in told["seen"]), default=0)
         seen = told["seen"]

@@ -18,7 +18,7 @@ def lines_of(told: Mapping[str, Any]) -> list[str]:
 
 
 def _folded(line: str) -> list[str]:
-    """Return a line in pieces of at most WIDTH columns; what follows the first is indented further."""
+    """Break a line into pieces of at most WIDTH columns; all pieces but the first are indented further."""
     indent = len(line) - len(line.lstrip())
     return textwrap.wrap(
         line,
@@ -39,7 +39,7 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
     )
     if not told["trained"]:
         yield (
-            f"This step was skipped ({', '.join(told['skipped'])}): the ledger has it, and nothing of it went into the"
+            f"This step was skipped ({', '.join(told['skipped'])}): it is in the ledger and did not change the"
             " weights. Its documents would have been:"
         )
     for one in documents:
@@ -66,12 +66,12 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
     spans = told["spans"]
     yield (
         f"{_count(len(spans), 'span')} of at least {told['least_tokens']} tokens of this text"
-        f" {'stands' if len(spans) == 1 else 'stand'} word for word in the {told['tokens_searched']:,} tokens of the"
+        f" {'occurs' if len(spans) == 1 else 'occur'} word for word in the {told['tokens_searched']:,} tokens of the"
         f" pages: {told['covered']:.0%} of the text. Instructions, preferences and prompts are not searched."
     )
     repeated = Counter(span["text"] for span in spans)
     for text, span in {span["text"]: span for span in spans}.items():
-        again = f" (stands {repeated[text]} times in the text)" if repeated[text] > 1 else ""
+        again = f" ({repeated[text]} times in the text)" if repeated[text] > 1 else ""
         yield ""
         yield f"{span['tokens']} tokens, {_count(span['count'], 'place')}: {' '.join(text.split())}{again}"
         for page in span["pages"]:
@@ -173,7 +173,7 @@ def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
     price = told["price"]
-    spent = [f"{price['cpu_seconds']:,.0f} s of processors"] if "cpu_seconds" in price else []
+    spent = [f"{price['cpu_seconds']:,.0f} processor seconds"] if "cpu_seconds" in price else []
     spent += [f"{price['node_hours']:,.3f} node-hours"] if "node_hours" in price else []
     spent += [f"price {price['price']:,.2f}"] if "price" in price else []
     yield f"Made from {_count(len(told['nodes']) - 1, 'artifact')}; {', '.join(spent) or 'costs unknown'}"
@@ -181,7 +181,7 @@ def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
     yield from _tree(told["nodes"], told["artifact"], 0, set())
     libraries = {f"{name} {version}" for node in told["nodes"].values() for name, version in node["libraries"].items()}
     yield ""
-    yield f"Libraries that decided: {', '.join(sorted(libraries)) or 'none'}"
+    yield f"Libraries that decide the output: {', '.join(sorted(libraries)) or 'none'}"
     revisions = Counter(node["code_revision"] for node in told["nodes"].values() if node["code_revision"])
     yield f"Code revisions: {', '.join(f'{name[:12]} ({number})' for name, number in revisions.most_common())}"
     if told["made_from_it"]:
@@ -205,7 +205,7 @@ def _tree(nodes: Mapping[str, Any], name: str, depth: int, told: set[str], guard
     told.add(name)
     sections = f", sections {', '.join(node['sections'])}" if node["sections"] else ""
     cost = f", {node['cost']['cpu_seconds']:,.1f} s" if "cpu_seconds" in node["cost"] else ""
-    yield f"{title}{', GONE' if node['problem'] else ''}{sections}{cost}"
+    yield f"{title}{', MISSING' if node['problem'] else ''}{sections}{cost}"
     if node["problem"]:
         yield f"{'  ' * depth}  {node['problem']}"
     for kind in ("inputs", "guards"):
@@ -218,7 +218,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers in ascending order, neighbours as ranges: 2 to 4, 9. After SHOWN_STEPS of them: how many more."""
+    """Return numbers in ascending order, with neighbours as ranges such as 2 to 4.
+
+    After SHOWN_STEPS of them the text says how many more there are.
+    """
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][-1] == number - 1:

@@ -1,4 +1,7 @@
-"""The answer to `pedigree trace --text` as a page: the text, its spans coloured by length, and the pages of each."""
+"""The answer to `pedigree trace --text` as an HTML page.
+
+It shows the text, its spans coloured by length, and the pages of each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ LEVELS = (0, 16, 32, 64)  # tokens from which on a span has each of the four col
 
 
 def page_of(told: Mapping[str, Any]) -> str:
-    """Return the page, which loads nothing and runs no script. `told` is the answer of `training.provenance`."""
+    """Return the HTML page, which loads nothing and runs no script.
+
+    `told` is the answer of `training.provenance`.
+    """
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("assets"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -30,7 +36,10 @@ def _steps(seen: Mapping[str, Any]) -> list[int]:
 
 
 def _pieces(text: str, spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the text in pieces that lie in the same spans; each has the longest of its spans, or None."""
+    """Divide the text into pieces that lie in the same spans.
+
+    Each piece has the longest of its spans, or None.
+    """
     cuts = sorted({0, len(text), *(at for span in spans for at in (span["start"], span["stop"]))})
     pieces = []
     for start, stop in pairwise(cuts):

@@ -106,7 +106,6 @@ def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
 
 
 def _write(folder: Path, judgement: Judgement) -> list[str]:
-    """Write the stage's files, and return their names."""
     write_json(folder / "rewards.json", judgement.by_suite)
     files = ["rewards.json"]
     if judgement.alignment:

@@ -1,6 +1,7 @@
-"""Remove what killed attempts left in an artifact's folder. Standard library only.
+"""Remove files that killed attempts left in an artifact's folder.
 
 After the commit the folder holds the files in the manifest, and beside them job, recipe, logs, metrics and attempts.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ def _is_temporary(path: Path) -> bool:
 
 
 def _is_watched(path: Path) -> bool:
-    """Whether a process that waits for the job may be writing this temporary JSON file, so that it must not be removed.
+    """Whether a process that waits for the job may be writing this temporary JSON file.
 
-    This is not so for `artifact.json`, which only the job writes.
+    Such a file must not be removed. For `artifact.json` the result is False, because only the job writes it.
     """
     name, kind = [*path.name.split("."), "", ""][1:3]
     return kind == "json" and name != ARTIFACT_FILE.partition(".")[0]
 
 
 def _changed(path: Path, otherwise: float) -> float:
-    """When the file was changed last; `otherwise` if a watcher has meanwhile renamed it."""
+    """Return when the file was changed last, or `otherwise` if a watcher has meanwhile renamed it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""The fan-outs of a stage: one, or several phases of which each reads files that the ranks of earlier phases wrote.
+"""The phases of a stage: fan-outs that run one after the other.
 
-A stage with one fan-out has `num_ranks` and `run_rank`. A stage with several has `PHASES`; files that only later phases
-read are in the job's scratch folder. Standard library only.
+A stage with one fan-out has `num_ranks` and `run_rank`. A stage with several has `PHASES`; the ranks of a phase read
+files that earlier phases wrote. Files that only later phases read are in the job's scratch folder. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ RunRank = Callable[[Job, Work, int], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """One fan-out of a stage. It begins when all ranks of the phases before it are finished."""
+    """One fan-out of a stage.
+
+    It begins when all ranks of the phases before it are finished.
+    """
 
     name: str  # "" for a stage with one fan-out
     num_ranks: Callable[[Job], int]  # fixed by inputs and settings, never by the machine; may be 0
@@ -36,7 +40,10 @@ def phases_of(module: ModuleType) -> tuple[Phase, ...]:
 
 
 def phase_of(module: ModuleType, name: str) -> Phase:
-    """Return the phase with this name. Raise RecipeError if the stage has none."""
+    """Return the phase with this name.
+
+    Raise RecipeError if the stage has none.
+    """
     phases = {phase.name: phase for phase in phases_of(module)}
     if name not in phases:
         said = f"one of {', '.join(phases)}" if "" not in phases else "left out, because the stage has one fan-out"

@@ -98,7 +98,7 @@ class RecipeFiles:
         return recipe
 
     def _record_of(self, name: str, section: Any) -> Any:
-        """Return the record that was made of this very section before; the section itself if there is none."""
+        """Return the record that was already made of this very section; without one, the section itself."""
         return self._sections.get((name, id(section)), (None, section))[1]
 
     def resolved(self, path: Path) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _with_all_snapshots(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names_all(section: Any) -> bool:
-    """Whether a section means all snapshots, which makes its record another one in each recipe."""
+    """Whether a section says `all` snapshots, so that its record depends on the recipe's own snapshots."""
     return isinstance(section, dict) and section.get("snapshots") == ALL
 
 

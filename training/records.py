@@ -217,7 +217,6 @@ def uris_in(value: Any) -> Iterator[str]:
 
 @cache
 def _uri_fields(cls: type) -> frozenset[str]:
-    """Return the names of the fields of type `Uri` or `tuple[Uri, ...]`."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return frozenset(name for name, hint in hints.items() if Uri in (hint, *get_args(hint)))
 

@@ -470,7 +470,6 @@ class _Clock:
 
 
 def _write_mark(job: Job, phase: str, rank: int, mark: Mapping[str, Any], clock: _Clock) -> None:
-    """Write the completion mark of a rank whose files are complete."""
     folder = Path(job.output)
     spent = {"pid": os.getpid(), "peak_memory_bytes": _peak_memory_bytes(), **clock.spent()}
     changed = {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in mark["files"]}
@@ -615,7 +614,6 @@ def _spent(folder: Path) -> list[dict[str, Any]]:
 
 
 def _marks(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the readable marks of the finished ranks."""
     for path in _mark_files(folder):
         with suppress(Unsealed):  # its rank is done again
             yield read_sealed(path)

@@ -1,7 +1,7 @@
-"""Files that the ranks of one phase write for the ranks of a later phase: each reader gets one slice of every file.
+"""Files that the ranks of one phase write for the ranks of a later phase, with one slice for each reader.
 
 A rank writes one file, whatever the number of its readers. The file holds the slices one after the other, each followed
-by a checksum over its bytes and over what the slice is, and ends with a table of their places. So a reader opens and
+by a checksum over its bytes and over which slice it is, and ends with a table of their places. So a reader opens and
 checks its own slices only, and a file that belongs to another job, rank or slice is noticed. Standard library only.
 """
 
@@ -25,11 +25,14 @@ _CHECKSUM_BYTES = 32
 
 
 class SliceDamaged(RuntimeError):
-    """What an earlier phase wrote is not there as it was written. Its rank is made again when the job runs again."""
+    """Raised if a slice that an earlier phase wrote is missing or damaged.
+
+    The rank that wrote it is made again when the job runs again.
+    """
 
 
 class SliceWriter:
-    """Adds slices to a file; the first is number 0."""
+    """Adds slices to a file, numbered from 0."""
 
     def __init__(self, stream: IO[bytes], what: str) -> None:
         self._stream, self._what = stream, what
@@ -58,7 +61,10 @@ class SliceWriter:
 
 @contextmanager
 def writing_slices(job: Job, work: Work, phase: str, rank: int) -> Iterator[SliceWriter]:
-    """Open the file that a rank of a phase writes for later phases. It appears whole or not at all."""
+    """Open the file that a rank of a phase writes for later phases.
+
+    The file appears only when it is complete.
+    """
     # Not durable: readers compare checksums, so a power failure costs the rank and nothing else.
     with written(_path(work, phase, rank), durable=False) as stream:
         writer = SliceWriter(stream, _what(job, phase, rank))
@@ -67,14 +73,17 @@ def writing_slices(job: Job, work: Work, phase: str, rank: int) -> Iterator[Slic
 
 
 def name_of(phase: str, rank: int) -> str:
-    """Return the path of a rank's file of slices below the artifact's folder, for the `files` of the rank's result."""
+    """Return the path of a rank's file of slices, relative to the artifact's folder.
+
+    It is the form for `files` in the rank's result.
+    """
     return f"scratch/{phase}/{rank:05d}.slices"
 
 
 def read_slice(job: Job, work: Work, phase: str, rank: int, number: int) -> bytes:
-    """Return slice `number` of what a rank of an earlier phase wrote, after comparing its checksum.
+    """Return slice `number` of the file of a rank of an earlier phase, after verifying its checksum.
 
-    If it is damaged or missing, remove the mark of that rank, so that it is made again, and raise SliceDamaged.
+    If the slice is damaged or missing, remove the mark of that rank, so that it is made again, and raise SliceDamaged.
     """
     path = _path(work, phase, rank)
     try:
@@ -94,7 +103,7 @@ def read_slice(job: Job, work: Work, phase: str, rank: int, number: int) -> byte
 
 
 def _slice(stream: IO[bytes], number: int) -> bytes:
-    """Return a slice and its checksum; nothing if the file has no such slice."""
+    """Return a slice followed by its checksum, or nothing if the file has no such slice."""
     end = stream.seek(-_NUMBER.size, os.SEEK_END)
     (total,) = _NUMBER.unpack(stream.read())
     if number >= total or total * _PLACE.size > end:

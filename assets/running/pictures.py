@@ -68,7 +68,6 @@ def _lengths(made: Artifact) -> str:
 
 
 def _clusters(made: Artifact) -> str:
-    """A histogram of the clusters of duplicates, by their number of documents."""
     import pyarrow.parquet as pq
 
     sizes: Counter[str] = Counter()
@@ -84,7 +83,6 @@ def _mixture(made: Artifact) -> str:
 
 
 def _scores(made: Artifact) -> str:
-    """A bar chart of each model's scores, with their intervals."""
     metrics = made.record["metrics"]
     rows = [name for name in metrics if f"{name}_low" in metrics and not name.endswith(("_low", "_high"))]
     whole = [name for name in rows if not any(name.startswith(f"{other}_") for other in rows)]

@@ -216,7 +216,7 @@ def _lives(pid: int, start: str) -> bool:
 
 
 def _supervises(pid: int, start: str) -> bool:
-    """Whether the supervisor itself lives."""
+    """Whether this process is the supervisor itself, still alive."""
     fields = stat_of(pid)
     return fields is not None and fields[0] != "Z" and start_of(pid) == start
 

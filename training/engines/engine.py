@@ -1,4 +1,4 @@
-"""The interface of engines: a function that makes ranks and yields their results, in the order in which they end."""
+"""The interface of engines: a function that runs ranks and yields their results in the order in which they end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MODULES = {"local": "training.engines.local", "ray": "training.engines.on_ray"} 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Maker:
-    """What makes ranks in a worker process. Another process of this machine gets it as it is.
+    """The functions that run ranks in a worker process.
 
-    Another machine gets `order`, plain data, of which the function `made_by` (`package.module:name`) makes an equal
-    one.
+    A worker on the same machine gets this object itself. Another machine gets `order`, plain data, from which the
+    function `made_by` (`package.module:name`) makes an equal one.
     """
 
     made_by: str
@@ -44,10 +44,10 @@ class Here:
 
 
 class Engine(Protocol):
-    """Makes each of `ranks`, and yields the rank and its result.
+    """Runs each of `ranks`, and yields the rank and its result.
 
     An error of a rank is raised as it is, with the worker's traceback as a note, when the running ranks have ended; no
-    further rank begins. A rank is never made again because of an error.
+    further rank begins. A rank is never run again because of an error.
     """
 
     def __call__(self, maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]: ...

@@ -1,4 +1,7 @@
-"""The engine `local`: ranks run in worker processes of the job's own node, or, with one worker, in the job itself."""
+"""The engine `local`: ranks run in worker processes of the job's own node.
+
+With one worker they run in the job's own process.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from training.engines.engine import Here, Maker
 
 
 def each_result(maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Make the ranks in at most `workers` processes of this machine (see `training.engines.engine.Engine`)."""
+    """Run the ranks in at most `workers` processes of this machine (see `training.engines.engine.Engine`)."""
     number = min(here.run.workers, len(ranks))
     if number <= 1:
         for rank in ranks:

@@ -1,9 +1,9 @@
-"""The engine `ray`: each rank is a task of Ray Core, on a cluster by its address or on a Ray of the job's own.
+"""The engine `ray`: each rank is a task of Ray Core.
 
-A task writes its files and its mark into the job's folder, which every node must see, and returns only a small result.
-So Ray's object store stays empty, and the loss of a worker or a node loses no finished rank. Ray itself repeats
-nothing: this module submits a lost rank again, at most `rank_retries` times. Tasks end with the job, and the next job
-goes on from the marks.
+The tasks run on the cluster whose address is given, or on a Ray that the job starts. A task writes its files and its
+mark into the job's folder, which every node must see, and returns only a small result. So Ray's object store stays
+empty, and the loss of a worker or a node loses no finished rank. Ray itself repeats nothing: this module submits a lost
+rank again, at most `rank_retries` times. Tasks end with the job, and the next job continues from the marks.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ OWN_FLAGS = {
 
 
 def each_result(maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Make the ranks as tasks of Ray (see `training.engines.engine.Engine`).
+    """Run the ranks as tasks of Ray (see `training.engines.engine.Engine`).
 
-    Raise RecipeError if Ray is not installed, its cluster does not answer, or a node cannot make ranks of this job;
+    Raise RecipeError if Ray is not installed, its cluster does not answer, or a node cannot run ranks of this job;
     WorkerDied if a rank was lost more often than `rank_retries` allows.
     """
     with _Tasks(_connection(here), maker, here) as tasks:
@@ -128,7 +128,10 @@ def _start(ray: ModuleType, folder: Path, here: Here) -> None:
 
 
 def _join(ray: ModuleType, address: str, here: Here) -> None:
-    """Connect to a cluster, which may be starting. Raise RecipeError with the reason if that is impossible."""
+    """Connect to a cluster, which may still be starting.
+
+    Raise RecipeError with the reason if that is impossible.
+    """
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     where = f"the Ray cluster at {address}"
     deadline = time.monotonic() + START_SECONDS
@@ -145,7 +148,7 @@ def _join(ray: ModuleType, address: str, here: Here) -> None:
         except (ConnectionError, ValueError) as error:
             if time.monotonic() > deadline:
                 raise _refused(f"{where} gave no answer in {START_SECONDS:.0f} s", error) from None
-        here.progress.waits(f"an answer of {where}")
+        here.progress.waits(f"an answer from {where}")
         time.sleep(LOOK_SECONDS)
 
 
@@ -157,7 +160,10 @@ def _refused(what: str, error: Exception) -> RecipeError:
 
 
 class _Tasks:
-    """The tasks of a job: submits them by a window, and submits those again that were lost with a worker or a node."""
+    """The Ray tasks of a job.
+
+    A limited number is submitted at once, and tasks that were lost with a worker or a node are submitted again.
+    """
 
     def __init__(self, ray: ModuleType, maker: Maker, here: Here) -> None:
         self._ray, self._here = ray, here
@@ -223,7 +229,10 @@ class _Tasks:
         return max(2, 2 * int(self._ray.cluster_resources().get("CPU", 0) / self._here.run.rank_cpus))
 
     def _result_of(self, reference: Any, rank: int) -> dict[str, Any]:
-        """Return a rank's result. Raise _Lost, the rank's own error, or RecipeError if its node was refused."""
+        """Return a rank's result.
+
+        Raise _Lost if the rank was lost, its own error if it failed, and RecipeError if its node was refused.
+        """
         from ray import exceptions
 
         try:
@@ -246,7 +255,10 @@ class _Tasks:
         return answer["result"]
 
     def _again(self, rank: int, lost: _Lost, left: list[int]) -> Exception | None:
-        """Put a lost rank back, with more memory if that was the reason; return an error after too many losses."""
+        """Queue a lost rank again, with more memory if it ran out of memory.
+
+        After too many losses the result is the error to raise.
+        """
         where = self._where(rank)
         self._lost[rank] += 1
         tries, allowed = self._lost[rank], 1 + self._here.run.rank_retries
@@ -263,7 +275,7 @@ class _Tasks:
         return None
 
     def _where(self, rank: int) -> str:
-        """The node of a rank that was lost, from the sign that it left."""
+        """Return the node of a lost rank, from the rank's file of signs of life; "" if there is none."""
         sign = self._signs / str(rank)
         try:
             node = sign.read_text("utf-8").partition(" ")[0]
@@ -273,14 +285,14 @@ class _Tasks:
         return f"node {node}"
 
     def _call_off(self) -> None:
-        """Let no rank begin that has not begun."""
+        """Cancel the tasks whose ranks have not begun."""
         begun = {path.name for path in self._signs.iterdir()}
         for reference in [one for one, rank in self._flying.items() if str(rank) not in begun]:
             del self._flying[reference]
             self._ray.cancel(reference)
 
     def _look(self) -> None:
-        """Report a sign of life if a rank gave one, or what the job waits for if none runs."""
+        """Report progress if a rank gave a sign of life, or what the job waits for if no rank runs."""
         signs = {path.name: path.stat().st_mtime_ns for path in _entries(self._signs) if path.name != "token"}
         runs, now = bool(signs), time.monotonic()
         if signs != self._signs_seen or not runs:
@@ -296,7 +308,7 @@ class _Tasks:
                 log.info("waits for %s", waits)
 
     def _reason(self) -> str:
-        """What the cluster lacks to begin a rank."""
+        """Return the cores and memory that the cluster must have free before a rank can begin."""
         run = self._here.run
         memory_gb = max([run.rank_memory_gb or 0.0, *self._memory_gb.values()])
         asked = _cores(run.rank_cpus) + (f" and {memory_gb:g} GiB" if memory_gb else "")
@@ -312,7 +324,7 @@ class _Tasks:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def _largest(self) -> tuple[float, float]:
-        """The most cores and the most memory in GiB that a node of the cluster has."""
+        """Return the most cores and the most memory in GiB of any node of the cluster."""
         nodes = self._alive()
         return (
             max((node.get("CPU", 0.0) for node in nodes), default=0.0),
@@ -331,7 +343,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 class _Lost(Exception):
-    """The worker or the node of a rank died."""
+    """Raised when the worker or the node of a rank died."""
 
     def __init__(self, reason: str, *, for_memory: bool = False) -> None:
         super().__init__(reason)

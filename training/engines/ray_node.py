@@ -1,6 +1,6 @@
-"""What the engine `ray` does in a worker of a Ray cluster: check that the node has the job's versions, and make ranks.
+"""The part of the engine `ray` that runs in a worker: check that the node has the job's versions, and run ranks.
 
-A worker serves one job and makes many of its ranks. Its parent is the node's raylet.
+A worker serves one job and runs many of its ranks. Its parent is the node's raylet.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _makers: dict[str, Maker] = {}  # by token: the job of this worker, after the ch
 
 
 def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Make a rank and return one of `result`, `error` (with `told`), and `refused` (a sentence).
+    """Run a rank and return one of `result`, `error` (with `told`), and `refused` (a sentence).
 
-    The file `signs/RANK` names this node while the rank is made; its time of change is the last sign of life.
+    The file `signs/RANK` names this node while the rank runs; its time of change is the last sign of life.
     """
     with masked_output():
         sign = Path(order["signs"], str(order["rank"]))
@@ -49,7 +49,10 @@ def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
 
 
 def _begin(order: Mapping[str, Any], node: str) -> str:
-    """Prepare this worker for the job; return a sentence if the node has other versions than the job."""
+    """Prepare this worker for the job.
+
+    The result is a sentence if the node has other versions than the job, else "".
+    """
     die_with_parent()
     for name in order["unset"]:  # Ray sets them for each worker
         os.environ.pop(name, None)
@@ -77,7 +80,7 @@ def _short(version: str | None) -> str:
 
 
 class _SignsOfLife:
-    """While the block runs, touches a file as long as this worker and its children use the processor."""
+    """Context manager that touches a file as long as this worker and its children use the processor."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._ended = path, threading.Event()

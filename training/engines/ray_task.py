@@ -1,6 +1,7 @@
-"""The function that Ray runs on a node. Ray gets it by value, because the node may lack the project.
+"""The function that Ray runs on a node.
 
-Therefore it imports nothing of the project before it has found the job's folder.
+Ray gets it by value, because the node may lack the project. Therefore it imports nothing of the project before it has
+found the job's folder.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""Spread calls over worker processes that end with their parent, and notice a worker's death at once.
+"""Spread calls over worker processes, and notice a worker's death at once.
 
-A pool of the standard library notices the death of its newest worker only at the next result, which may be an hour
-away. Here each worker has its own pipe, which the kernel closes when the worker ends. Standard library only.
+The workers end with their parent. A pool of the standard library notices the death of its newest worker only at the
+next result, which may be an hour away. Here each worker has its own pipe, which the kernel closes when the worker ends.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class _Worker:
 
 
 def _serve(pipe: connection.Connection, work: Callable[[Any], Any], begin: Callable[[], object]) -> None:
-    """Run in a worker: make calls until the parent closes the pipe."""
+    """Make calls, in a worker, until the parent closes the pipe."""
     die_with_parent()
     gc.freeze()  # what the fork server imported stays, and stays in memory that the workers share
     gc.enable()

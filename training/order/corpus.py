@@ -90,7 +90,6 @@ def corpus_of(inputs: Sequence[InputArtifact]) -> Corpus:
 
 
 def _planned_shards(item: InputArtifact) -> Iterator[PlannedShard]:
-    """Yield the token files in an input's manifest."""
     for path, entry in item.files().items():
         if path.endswith(".bin"):
             offsets = item.file(path.removesuffix(".bin") + ".offsets.npy")

@@ -119,7 +119,7 @@ def token_budget(
 
 
 def _found_weights(job: Job, mixture: MixtureRecipe) -> MixtureRecipe:
-    """Return the mixture, with DoReMi's weights in place of its own if the recipe asks for them."""
+    """Return the mixture, with the weights that DoReMi found in place of its own if the recipe asks for them."""
     found = job.inputs_of("mixture_weights")
     if not found:
         return mixture

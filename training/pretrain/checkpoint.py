@@ -441,7 +441,10 @@ def _name(step: int) -> str:
 
 
 def _aside(path: Path) -> Path:
-    """Rename a damaged file or folder to `damaged-…`, which nothing reads, and return its new path."""
+    """Rename a damaged file or folder to `damaged-…`, and return its new path.
+
+    Nothing reads files with such names.
+    """
     return path.rename(path.with_name(f"damaged-{path.name}-{time.time_ns() // 1_000_000}"))
 
 

@@ -146,7 +146,6 @@ def _kept_steps(path: Path, first: int, weights: SourceWeights) -> Iterator[Bina
 
 
 def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainRecipe) -> dict[str, Any]:
-    """Return the data and settings that a checkpoint belongs to."""
     settings = {
         "doremi": differing_from_defaults(recipe),
         "pretrain": differing_from_defaults(pretrain),

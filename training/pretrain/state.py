@@ -186,7 +186,6 @@ class State:
         return self.store
 
     def _identity(self) -> dict[str, Any]:
-        """Return the data and settings that a checkpoint belongs to."""
         settings = {
             "model": differing_from_defaults(self.model.config),
             "pretrain": differing_from_defaults(self.recipe),

@@ -1,4 +1,4 @@
-"""Stage `provenance`: one entry for every page of a snapshot, found by id, by URL or host, and by what it repeats.
+"""Stage `provenance`: an index of every page of a snapshot, by id, by URL and host, and by the page that it repeats.
 
 A rank reads ids, URLs and reasons of one archive's pages in all places in which they ended (`training.provenance.
 layout`), and sorts them. `finish` merges the ranks in pieces of about AT_ONCE pages, so memory grows neither with the
@@ -47,7 +47,7 @@ def num_ranks(job: Job) -> int:
 
 @dataclass(slots=True)
 class _Pages:
-    """The pages of a rank, in the order of their places."""
+    """Columns about the pages of one rank, in the order of the files in which they ended."""
 
     places: list[list[int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -71,7 +71,10 @@ class _Pages:
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Sort the pages of one archive by id and by URL, and list where they ended; everything in scratch files."""
+    """Sort the pages of one archive by id and by URL, and list the files in which they ended.
+
+    Everything is written to scratch files.
+    """
     pages = _Pages()
     went_on = 0
     for kind, part, item in _places(job, rank):
@@ -100,7 +103,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: every place of one archive's pages, and the file of its documents."""
+    """Return what each rank reads: every file in which pages of one archive ended, and its document file."""
     documents = document_files(job.input_of("extracted_documents"))
     shares = []
     for rank, name in enumerate(documents.names):
@@ -121,12 +124,13 @@ def _places(job: Job, rank: int) -> Iterator[tuple[int, int, InputArtifact]]:
                 break
         if not part and number != KEPT_KIND:
             raise DataError(
-                f"{item.where}: no {layout.file_of(number, rank, 0)}; it is of other documents. Run again from there"
+                f"{item.where}: no {layout.file_of(number, rank, 0)}; it was made from other documents."
+                " Run again from this asset on"
             )
 
 
 def _rows(item: InputArtifact, kind: int, rank: int, part: int, snapshot: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a place with id, URL, and for pages that were dropped the reason."""
+    """Yield the rows of one file with id and URL, and for dropped pages the reason."""
     path = item.file(layout.file_of(kind, rank, part))
     if KINDS[kind].outcome == QUARANTINED:
         yield [{**row, "id": document_id(snapshot, row["warc_file"], row["warc_offset"])} for row in read_lines(path)]
@@ -139,7 +143,10 @@ def _rows(item: InputArtifact, kind: int, rank: int, part: int, snapshot: str) -
 
 
 def _sorted(hashes: Sequence[int], pages: Sequence[int]) -> Ints:
-    """Return hashes in order and their pages, uint32 [2, number]; equal hashes by page."""
+    """Return the hashes in ascending order with their pages, uint32 [2, number].
+
+    Equal hashes are sorted by page.
+    """
     pair = np.array([hashes, pages], dtype="<u4").reshape(2, -1)
     return pair[:, np.argsort(pair[0], kind="stable")]
 
@@ -163,7 +170,7 @@ def _save_urls(path: Path, pages: _Pages) -> None:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Return pages by host, hash of the URL and number."""
+    """Return the pages sorted by host, hash of the URL, and number."""
     keys = [(name, "ascending") for name in ("host", "url", "page")]
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
 
@@ -200,7 +207,10 @@ def _write_places(folder: Path, ranks: Sequence[dict[str, Any]], bases: Ints) ->
 
 
 def _write_reasons(work: Work, ranks: Sequence[dict[str, Any]], pages: int) -> int:
-    """Write the reason of every page, and return how many there are. The number 0 stands for none."""
+    """Write the number of every page's reason, and return how many reasons there are.
+
+    The number 0 means that the page has no reason.
+    """
     known = ["", *sorted({reason for rank in ranks for reason in rank["reasons"]} - {""})]
     if len(known) > 1 << 16:
         raise DataError(
@@ -217,7 +227,10 @@ def _write_reasons(work: Work, ranks: Sequence[dict[str, Any]], pages: int) -> i
 
 
 class _array:
-    """A file of one array, to which its parts are written one after the other; the `with` block gets the function."""
+    """Open a file of one array, to which its parts are written one after the other.
+
+    The `with` block gets the function that writes a part.
+    """
 
     def __init__(self, path: Path, dtype: np.dtype, count: int) -> None:
         self.path, self.dtype, self.count = path, dtype, count
@@ -236,7 +249,10 @@ class _array:
 def _write_pairs(
     work: Work, name: str, bases: Ints, pieces: int, files: tuple[str, str], count: int, number: np.dtype
 ) -> None:
-    """Write hashes in order, and their pages, from the sorted pairs of all ranks; a range of hashes at a time."""
+    """Merge the sorted (hash, page) pairs of all ranks, and write hashes and pages in order.
+
+    One range of hashes is merged at a time.
+    """
     bounds = [(piece << 32) // max(pieces, 1) for piece in range(pieces + 1)]
     with (
         _array(work.path / files[0], np.dtype("<u4"), count) as hashes,
@@ -280,7 +296,10 @@ def _write_urls(work: Work, bases: Ints, pieces: int, number: np.dtype) -> int:
 
 
 def _cuts(work: Work, ranks: int, pieces: int) -> Iterator[tuple[str, str | None]]:
-    """Yield the first host of each piece, and that of the next one, so that the pieces have about as many pages."""
+    """Yield the first host of each piece and of the next one.
+
+    The pieces have about equally many pages.
+    """
     sampled: list[str] = []
     for rank in range(ranks if pieces > 1 else 0):
         with pa.memory_map(str(work.scratch / f"urls-{rank:05d}")) as source:
@@ -309,7 +328,10 @@ def _of_hosts(work: Work, bases: Ints, low: str, high: str | None) -> Iterator[p
 
 
 class _Hosts:
-    """Writes the hosts, which come in order: their names as they come, and at the end what belongs to each."""
+    """Writes the list of hosts, which are given in ascending order.
+
+    The names are written as they are given, and the columns about them at the end.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -354,7 +376,7 @@ class _Hosts:
         self._pages += len(hosts)
 
     def write(self) -> None:
-        """Write what was collected of each host."""
+        """Write the columns about the hosts."""
         for name, parts, empty in (
             (layout.HOST_SIZES_FILE, self._sizes, np.empty((2, 0), np.uint8)),
             (layout.HOST_PAGES_FILE, self._counts, np.empty(0, "<u4")),
@@ -364,7 +386,10 @@ class _Hosts:
 
 
 def _shared(data: npt.NDArray[np.uint8], offsets: Ints) -> Ints:
-    """Return how many bytes each text shares with the beginning of the one before it, int64; 0 for the first."""
+    """Return how many leading bytes each text shares with the text before it, int64.
+
+    The first text shares 0.
+    """
     shared = np.zeros(len(offsets) - 1, dtype=np.int64)
     lengths = np.diff(offsets)
     left = np.arange(1, len(lengths))

@@ -41,7 +41,7 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is: the kind of its place (layout.KINDS), the rank, the rank's shard, and the row in the file."""
+    """Where a page is: the kind of file, the rank, the rank's shard, and the row in the file."""
 
     kind: int
     rank: int
@@ -68,7 +68,7 @@ class Index:
         self._check()
 
     def _check(self) -> None:
-        """Raise RefusedInput if the arrays cannot be of one index."""
+        """Raise RefusedInput if the arrays do not fit together."""
         lengths = {len(self._arrays[name]) for name in (layout.REASONS_FILE, layout.IDS_FILE, layout.URL_PAGES_FILE)}
         lengths |= {int(self._arrays[layout.HOST_PAGES_FILE].sum())}
         if len(lengths) > 1:
@@ -94,7 +94,7 @@ class Index:
         return np.array(self._arrays[pages][start + low : start + high], dtype=np.int64)
 
     def pages_of_key(self, key: Key) -> np.ndarray:
-        """Return the pages that may have the key of a URL: those of its host with its hash."""
+        """Return the pages that may have the key of a URL: those of its host with the same hash."""
         host = self._first_host(key.host)
         if host >= len(self._arrays[layout.HOST_PAGES_FILE]) or self._host(host) != key.host:
             return np.empty(0, np.int64)
@@ -104,7 +104,10 @@ class Index:
         )
 
     def hosts_of_domain(self, turned: str) -> list[tuple[int, int]]:
-        """Return ranges of hosts: the host itself, and all hosts below it. `turned` is the reversed domain."""
+        """Return the ranges of hosts that belong to a domain: the domain itself, and all hosts below it.
+
+        `turned` is the reversed domain.
+        """
         own = self._first_host(turned)
         itself = [(own, own + 1)] if own < self.num_hosts and self._host(own) == turned else []
         below = self._first_host(turned + ","), self._first_host(turned + "-")  # "-" follows "," in ASCII
@@ -126,7 +129,10 @@ class Index:
         return [(self._host(first + number), count) for number, count in enumerate(counts)]
 
     def _first_page(self, host: int) -> int:
-        """Return the first page, in the order of URLs, of a host; of the number of hosts: how many pages there are."""
+        """Return the first page of a host, in the order of URLs.
+
+        For the number after the last host, the result is the number of all pages.
+        """
         if host >= self.num_hosts:
             return len(self)
         block = host // HOSTS_IN_BLOCK
@@ -134,7 +140,7 @@ class Index:
         return int(self._arrays[layout.HOST_BLOCKS_FILE][1, block]) + int(counts.sum(dtype=np.int64))
 
     def _first_host(self, turned: str) -> int:
-        """Return the number of the first host that is not before `turned`."""
+        """Return the number of the first host that does not sort before `turned`."""
         wanted, low, high = turned.encode(), 0, self._arrays[layout.HOST_BLOCKS_FILE].shape[1]
         while low < high:  # the first block that begins after `wanted`
             middle = (low + high) // 2
@@ -178,7 +184,7 @@ class Index:
         return self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
 
     def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:
-        """Return how many of these pages ended in each kind of place, for each reason."""
+        """Count these pages by kind of place and reason."""
         kinds = self.kinds_of(pages)
         pairs, counts = np.unique(
             np.stack([kinds, self._arrays[layout.REASONS_FILE][pages].astype(np.int64)]), axis=1, return_counts=True
@@ -189,7 +195,10 @@ class Index:
         }
 
     def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[Found]:
-        """Read these pages from their places, in the order given. `wanted` leaves out those with another id or URL."""
+        """Read these pages from their places, in the order given.
+
+        Pages whose row is not `wanted` are left out, because a hash also finds pages with another id or URL.
+        """
         places = self.places_of(pages)
         files: dict[tuple[int, int, int], list[int]] = {}
         for number, place in enumerate(places):
@@ -202,7 +211,6 @@ class Index:
         return [found[number] for number in sorted(found)]
 
     def _read(self, places: Sequence[Place]) -> list[dict[str, Any]]:
-        """Read rows of one file."""
         kind, item = KINDS[places[0].kind], self.inputs[KINDS[places[0].kind].asset]
         path = item.file(places[0].file)
         if kind.outcome == QUARANTINED:
@@ -216,7 +224,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page that was found: its index, its number there, its place, and the row that was read from it."""
+    """A page that was found: its index, its number in the index, its place, and the row read from there."""
 
     index: Index
     page: int
@@ -225,7 +233,10 @@ class Found:
 
 
 def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Read rows of a parquet file by number; of `columns` those that it has. Only their row groups are read."""
+    """Read rows of a parquet file by number, and those of `columns` that the file has.
+
+    Only the row groups with these rows are read.
+    """
     with pq.ParquetFile(path, memory_map=True) as parquet:
         names = [name for name in columns if name in parquet.schema_arrow.names]
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
@@ -242,12 +253,12 @@ def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[d
 
 
 def find_id(indexes: Sequence[Index], id_: str) -> list[Found]:
-    """Return the page with an id; none if no index has it."""
+    """Return the page with an id, in a list that is empty if no index has it."""
     return [found for index in indexes for found in index.rows(index.pages_of_id(id_), lambda row: row["id"] == id_)]
 
 
 def find_url(indexes: Sequence[Index], url: str) -> list[Found]:
-    """Return the pages with the key of a URL, in all snapshots."""
+    """Return the pages of all snapshots whose URL has the same key."""
     key = key_of(url)
     return [
         found

@@ -1,4 +1,4 @@
-"""What an artifact was made from, followed through the records under a root: up to the crawl, and back to its models.
+"""Follow the records under a root from an artifact to everything that it was made from, up to the crawl.
 
 A record names its inputs by fingerprint and digest. An artifact that was removed or made anew since is part of the
 lineage nevertheless, with a sentence that says so.
@@ -31,7 +31,10 @@ CORPUS = tuple(dict.fromkeys(kind.asset for kind in KINDS))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """An artifact of a lineage. `made` is None if it is not there any more; `problem` says why it cannot be used."""
+    """An artifact of a lineage.
+
+    `made` is None if the artifact does not exist any more; `problem` says why it cannot be used.
+    """
 
     item: InputArtifact
     made: Artifact | None
@@ -41,7 +44,7 @@ class Node:
 
     @property
     def usable(self) -> InputArtifact:
-        """The artifact, if it is there as it was. Raise DataError if not."""
+        """The artifact, if it still exists unchanged; raises DataError otherwise."""
         if self.problem:
             raise DataError(self.problem)
         return self.item
@@ -70,7 +73,7 @@ class Lineage:
 
 
 def item_of(made: Artifact) -> InputArtifact:
-    """Return an artifact as the input of a question."""
+    """Return an artifact in the form in which jobs get their inputs."""
     record = made.record
     return InputArtifact(
         asset=record["asset"],
@@ -157,9 +160,9 @@ class Training:
 
 
 def trainings_of(lineage: Lineage) -> list[Training]:
-    """Return every training on a plan that went into an artifact, the last one first.
+    """Return every training that went into an artifact, the last one first.
 
-    Raise DataError if a plan or a trained model is not there any more.
+    Trainings without a plan are left out. Raise DataError if a plan or a trained model does not exist any more.
     """
     found = []
     for node in lineage.nodes.values():
@@ -174,7 +177,10 @@ def trainings_of(lineage: Lineage) -> list[Training]:
 
 
 def _ledger_of(item: InputArtifact) -> Ledger:
-    """Return the steps that a training skipped. A file that its record does not list is nobody's ledger."""
+    """Return the ledger of a training, which lists the steps that it skipped.
+
+    A ledger file that is not in the artifact's record is ignored.
+    """
     return read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
 
 
@@ -187,9 +193,10 @@ def _is_plan(node: Node) -> bool:
 
 
 def indexes_of(lineage: Lineage) -> list[Index]:
-    """Return the indexes of all snapshots that an artifact was made from.
+    """Return the provenance indexes of all snapshots that an artifact was made from.
 
-    Raise DataError if one is not made or an artifact behind it is gone, and RefusedInput if one is damaged.
+    Raise DataError if one is not made or an artifact behind it does not exist any more, and RefusedInput if one is
+    damaged.
     """
     made = list(artifacts_under(lineage.root, lambda asset: asset == INDEX))
     return [_index(lineage, shards, made) for shards in lineage.of(SHARDS)]
@@ -211,7 +218,7 @@ def _index(lineage: Lineage, shards: Node, made: Sequence[Artifact]) -> Index:
 
 
 def opened(item: InputArtifact, made_of: Mapping[str, InputArtifact]) -> Index:
-    """Open an index after checking that it was made from these artifacts, and every byte of its files."""
+    """Open an index after checking that it was made from these artifacts, and the checksums of its files."""
     check_index(item, made_of)
     for name in FILES:
         sound(item, name)
@@ -237,9 +244,10 @@ CORPUS_BACKWARDS = (
 
 
 def sound(item: InputArtifact, name: str) -> Path:
-    """Return the path of a file of an artifact after checking its bytes, unless a table knows that they are unchanged.
+    """Return the path of an artifact's file after verifying its checksum.
 
-    Raise RefusedInput if the file is damaged.
+    The file is not read if a table says that it has not changed since it was last verified. Raise RefusedInput if the
+    file is damaged.
     """
     path, table = Path(item.path, name), table_in_use()
     expected = item.files()[name]["sha256"]

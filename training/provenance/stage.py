@@ -29,8 +29,8 @@ ASSETS = (
         name="provenance_index",
         stage=PROVENANCE,
         description=(
-            "Which pages of one snapshot there were and what became of each: kept in a shard, dropped or quarantined,"
-            " by which stage and why. `pedigree trace` asks it. No training waits for it."
+            "An index of every page of one snapshot that says what became of it: kept in a shard, dropped or"
+            " quarantined, by which stage and why. `pedigree trace` reads it. No training waits for it."
         ),
         group="training_data",
         scope="snapshot",

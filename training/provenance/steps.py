@@ -1,4 +1,6 @@
-"""Which steps of a plan see a document: the inverse of `training.order.batches.index`, computed and not stored.
+"""Compute which training steps of a plan see a document: the inverse of `training.order.batches.index`.
+
+Nothing is stored for it.
 
 A document's place in an epoch is the inverse of the epoch's shuffle. The tokens before it say which samples of its
 source it lies in, and the quotas of the sources at which place of the batch, and so in which step, each sample comes.
@@ -39,32 +41,41 @@ Piece = tuple[int, int, int]  # token of the row or of the source's epochs; toke
 
 
 class Steps:
-    """The inverse of a plan. `documents` are numbers in the plan."""
+    """The inverse of a plan: from documents to the steps that see them.
+
+    Documents are given by their number in the plan.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
     @cached_property
     def _runs(self) -> tuple[np.ndarray, np.ndarray]:
-        """The runs by shard and document, and these two of each as one number."""
+        """The plan's runs of documents sorted by shard and document, and the sort keys.
+
+        A key is shard and first document as one number.
+        """
         runs = self.plan.documents.runs
         keys = (runs[SHARD] << IN_SHARD) + runs[DOCUMENT]
         order = np.argsort(keys)
         return runs[:, order], keys[order]
 
     def number(self, shard: int, document: int) -> int:
-        """Return the number in the plan of a document of a shard."""
+        """Return the number in the plan of one document of a shard."""
         return int(self.numbers([shard], [document])[0])
 
     def numbers(self, shards: Sequence[int], documents: Sequence[int]) -> np.ndarray:
-        """Return the numbers in the plan of documents, each by its shard and its number there, int64."""
+        """Return the numbers in the plan of documents, int64.
+
+        Each document is given by its shard and its number there.
+        """
         runs, keys = self._runs
         wanted = np.array(documents, dtype=np.int64)
         own = np.searchsorted(keys, (np.array(shards, dtype=np.int64) << IN_SHARD) + wanted, side="right") - 1
         return runs[FIRST, own] + wanted - runs[DOCUMENT, own]
 
     def is_held_out(self, document: int) -> bool:
-        """Whether no step trains on a document, because it is held out."""
+        """Whether the document is held out, so that no step trains on it."""
         return bool(self.plan.documents.are_held_out(document, document + 1)[0])
 
     def seen(self, documents: Sequence[int]) -> dict[int, list[Seen]]:
@@ -80,7 +91,10 @@ class Steps:
         return {document: sorted(some, key=lambda one: (one.step, one.row, one.at)) for document, some in found.items()}
 
     def _epochs(self, number: int, capacity: int) -> int:
-        """Return how many epochs of a source are begun; `capacity` tokens or places are one epoch."""
+        """Return how many epochs of a source the plan begins.
+
+        `capacity` is the length of an epoch, in tokens or, in a packed plan, in positions of rows.
+        """
         read = sum(phase.samples[number] * phase.sequence_length for phase in self.plan.phases)
         return -(-read // capacity) if read else 0
 
@@ -88,7 +102,10 @@ class Steps:
         return Shuffle(count, seed=self.plan.record.seed, epoch=epoch, source=self.plan.record.sources[number].name)
 
     def _end_to_end(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:
-        """Yield document, epoch and piece; the piece's first token is counted over all epochs of its source."""
+        """Yield (document, epoch, piece) for the documents of a source in a plan without packing.
+
+        The piece's first token is counted over all epochs of the source.
+        """
         source, plan = self.plan.record.sources[number], self.plan
         for epoch in range(self._epochs(number, source.tokens) if len(documents) else 0):
             shuffle = self._shuffle(number, epoch, source.all_documents)
@@ -101,7 +118,10 @@ class Steps:
                     yield document, epoch, (epoch * source.tokens + at[document] - tokens, 0, tokens)
 
     def _in_rows(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:
-        """Yield the same for a packed plan, whose epochs are counted in the places of their rows."""
+        """Yield (document, epoch, piece) for the documents of a source in a packed plan.
+
+        The piece's first token is counted over all epochs, in positions of the packed rows.
+        """
         source, packing = self.plan.record.sources[number], self.plan.packing
         assert packing is not None
         length, epochs = packing.length, self._epochs(number, source.rows * packing.length)
@@ -123,7 +143,10 @@ class Steps:
         return int(sizes[:own].sum())
 
     def _placed(self, number: int, epoch: int, piece: Piece) -> Iterator[Seen]:
-        """Yield a piece as the steps see it: cut into rows, without what no step reads."""
+        """Cut a piece at the ends of rows, and yield each part with the step that sees it.
+
+        Tokens that no step reads are left out.
+        """
         first, start, tokens = piece
         for phase in self.plan.phases:
             length, begin = phase.sequence_length, phase.starts[number]
@@ -144,9 +167,10 @@ class Steps:
 
 
 def place_of(phase: Phase, source: int, sample: int) -> int:
-    """Return the place among all samples of a phase of a source's sample: the inverse of `batches.interleaved`.
+    """Return the place of a source's sample among all samples of a phase.
 
-    Before it come the samples of other sources with an earlier time, and at the same time those of earlier sources.
+    It is the inverse of `batches.interleaved`: before the sample come the samples of other sources with an earlier
+    time, and at the same time those of earlier sources.
     """
     own, place = phase.samples[source], sample
     for number, quota in enumerate(phase.samples):
@@ -182,7 +206,7 @@ def _first_piece(pieces: np.ndarray, document: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InBatch:
-    """A document of a batch: its shard and number there, and its pieces."""
+    """A document of a batch: its shard, its number in the shard, and its pieces."""
 
     shard: int
     document: int
@@ -190,12 +214,12 @@ class InBatch:
 
     @property
     def tokens(self) -> int:
-        """The number of its tokens in the batch."""
+        """The number of the document's tokens in the batch."""
         return sum(piece.tokens for piece in self.pieces)
 
 
 def batch_of(steps: Steps, step: int) -> list[InBatch]:
-    """Return the documents of a step in the order of the batch, whatever a ledger says of it.
+    """Return the documents of a step in the order of the batch, even if a ledger says that the step was skipped.
 
     Raise IndexError for a step that the plan does not have.
     """

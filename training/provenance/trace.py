@@ -44,7 +44,10 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass
 class Tracer:
-    """Answers questions about one artifact, from its lineage. What it opens it keeps open."""
+    """Answers questions about one artifact, from its lineage.
+
+    Files that it opens stay open.
+    """
 
     lineage: Lineage
     _steps: dict[str, Steps] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class Tracer:
 
     @cached_property
     def trainings(self) -> list[Training]:
-        """The trainings on a plan that went into the artifact."""
+        """The trainings that went into the artifact, except those without a plan."""
         return trainings_of(self.lineage)
 
     @cached_property
@@ -65,7 +68,7 @@ class Tracer:
         return self._steps.setdefault(training.plan_item.fingerprint, Steps(training.plan))
 
     def training(self, name: str = "") -> Training:
-        """Return the training called `name`: `base_model` if none is named, else the last one.
+        """Return the training called `name`; without a name, `base_model` or else the last training.
 
         Raise DataError if there is no such training.
         """
@@ -117,7 +120,7 @@ class Tracer:
             yield {**row, "shard": place, "tokens_in_batch": one.tokens, "pieces": pieces}
 
     def _sidecar_rows(self, plan: Plan, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return the sidecar's row of each (shard, document), files side by side in threads."""
+        """Return the sidecar's row of each (shard, document), reading several files at once in threads."""
         by_shard: dict[int, list[int]] = {}
         for number, (shard, _) in enumerate(places):
             by_shard.setdefault(shard, []).append(number)
@@ -134,7 +137,10 @@ class Tracer:
         return [found[number] for number in range(len(places))]
 
     def _shards(self, plan: Plan, shard: int) -> InputArtifact:
-        """Return the artifact that holds a shard of a plan. Raise DataError if it is not the plan's any more."""
+        """Return the artifact that holds a shard of a plan.
+
+        Raise DataError if the artifact is not the one that the plan was made from.
+        """
         wanted = plan.record.shards[shard]
         node = self.lineage.nodes.get(wanted.artifact)
         if node is None or node.item.digest != wanted.digest:
@@ -145,7 +151,7 @@ class Tracer:
         return node.usable
 
     def _decoder(self, training: Training) -> Callable[[InBatch, Seen], str]:
-        """Return a function that reads the text of a piece from its shard."""
+        """Return a function that decodes the text of a document's piece from its shard."""
         from tokenizers import Tokenizer
 
         plan, steps = training.plan, self.steps_of(training)
@@ -166,7 +172,10 @@ class Tracer:
     # Pages
 
     def url(self, url: str) -> dict[str, Any]:
-        """Return what became of the pages with a URL, in any spelling of it. Raise DataError if there is none."""
+        """Return what became of the pages with a URL, however the URL is spelled.
+
+        Raise DataError if there is none.
+        """
         key, exact = key_of(url), exact_form(url)
         found = find_url(self.indexes, url)
         if not found:
@@ -191,7 +200,7 @@ class Tracer:
         return ", ".join(named) or "no snapshot"
 
     def page(self, found: Found) -> dict[str, Any]:
-        """Return what became of a page at every stage, what was dropped for it, and the steps that saw it."""
+        """Return what each stage did with a page, what was dropped as its copy, and the steps that saw it."""
         kind = KINDS[found.place.kind]
         facts = {name: value for name, value in found.row.items() if value is not None and name not in _APART}
         redactions = self._redactions(found)
@@ -215,7 +224,10 @@ class Tracer:
         return page | {"shard": shard, "seen": [self._seen(one, found) for one in self.trainings]}
 
     def _redactions(self, found: Found) -> dict[str, int]:
-        """Return how often what was redacted in a page; of a kept page the last documents say it."""
+        """Return the number of redactions in a page by type.
+
+        For a kept page they are read from the artifact `decontaminated_documents`.
+        """
         told = found.row.get("redactions")
         if found.place.kind == KEPT_KIND:
             item = found.index.inputs["decontaminated_documents"]
@@ -246,7 +258,10 @@ class Tracer:
         }
 
     def _number(self, training: Training, index: Index, rank: int, part: int, row: int) -> int:
-        """Return the number of a kept page in a plan. Raise DataError if the plan is of other shards."""
+        """Return the number of a kept page in a plan.
+
+        Raise DataError if the plan was made from other shards.
+        """
         item = index.inputs[SHARDS]
         path = _shard_path(rank, part)
         shard = self._plan_shards(training).get((item.fingerprint, path))
@@ -258,7 +273,7 @@ class Tracer:
         return self.steps_of(training).number(shard, row)
 
     def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
-        """Return the numbers of a plan's shards, by artifact and path."""
+        """Return the numbers of a plan's shards by (artifact, path)."""
         name = training.plan_item.fingerprint
         if name not in self._shard_numbers:
             shards = training.plan.record.shards
@@ -268,9 +283,9 @@ class Tracer:
     # A domain
 
     def domain(self, domain: str, *, shown: int = 10) -> dict[str, Any]:
-        """Return what became of all pages of a domain and of the hosts below it; `shown` hosts and pages are named.
+        """Return what became of all pages of a domain and of the hosts below it.
 
-        Raise DataError if there is none.
+        The `shown` largest hosts and as many pages are listed. Raise DataError if there is no page.
         """
         asked = domain_of(domain)
         turned = reversed_host(asked)
@@ -301,7 +316,7 @@ class Tracer:
         }
 
     def _some(self, kept: Iterable[tuple[Index, np.ndarray]], number: int) -> list[Found]:
-        """Return a few pages of a domain, kept ones first."""
+        """Return at most `number` pages of a domain, kept pages first."""
         found: list[Found] = []
         for wanted in (True, False):
             for index, pages in kept:
@@ -311,7 +326,10 @@ class Tracer:
         return found
 
     def _domain_seen(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
-        """Return how often the kept ones of these pages were seen; of more than MOST_DOCUMENTS the first ones."""
+        """Return how many kept documents among these pages a training saw, and how often.
+
+        At most MOST_DOCUMENTS documents, the first ones, are looked up.
+        """
         kept = [(index, pages[index.kinds_of(pages) == KEPT_KIND]) for index, pages in found]
         looked_at: list[int] = []
         for index, pages in kept:

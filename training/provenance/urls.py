@@ -28,14 +28,17 @@ _STAYS = frozenset(range(0x21, 0x7F)) - frozenset(b'"<>`{}')  # bytes that a pat
 
 
 class Key(NamedTuple):
-    """The key of a page: its host reversed (`uk,co,example`), and the rest of its address."""
+    """The key by which a page is found: its host reversed (`uk,co,example`), and the rest of its URL."""
 
     host: str
     rest: str
 
 
 def key_of(url: str | None) -> Key:
-    """Return the key of a URL. What is no address of a host has an empty host, and itself as the rest."""
+    """Return the key of a URL.
+
+    A text that is not a URL with a host has an empty host, and itself as the rest.
+    """
     text = (url or "").strip()
     plain = _PLAIN.match(text)  # most URLs of a crawl: nothing to decode, no query
     if plain and not plain[2].endswith("."):
@@ -50,7 +53,7 @@ def key_of(url: str | None) -> Key:
 
 
 def exact_form(url: str | None) -> str:
-    """Return the one spelling of a URL that names its page, with scheme, `www.`, query and last slash as given."""
+    """Return the normalized spelling of a URL, with scheme, `www.`, query and last slash as given."""
     text = (url or "").strip()
     parts = _parts(text)
     if parts is None:
@@ -60,7 +63,10 @@ def exact_form(url: str | None) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str, str, str] | None:
-    """Return scheme, host, port (with its colon, "" if it is the scheme's), path and query; None without a host."""
+    """Return scheme, host, port, path and query of a URL, or None if it has no host.
+
+    The port includes its colon, and is "" if it is the scheme's default.
+    """
     if text.startswith("//"):
         text = f"http:{text}"
     elif "://" not in text and re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?(/|\Z)", text):
@@ -89,7 +95,10 @@ def _ascii_host(host: str) -> str:
 
 
 def _encoded(part: str) -> str:
-    """Return a path or query with one spelling: unreserved characters plain, escapes in capitals, the rest escaped."""
+    """Return a path or query in one spelling.
+
+    Unreserved characters are plain, escapes are in capitals, and all other characters are escaped.
+    """
     if "%" in part:
         part = _ESCAPE.sub(_unescaped, part)
     if part.isascii() and part.isprintable() and not any(sign in part for sign in ' "<>`{}'):
@@ -119,21 +128,24 @@ def _without_dots(path: str) -> str:
 
 @lru_cache(maxsize=4096)
 def reversed_host(host: str) -> str:
-    """Return a host with its labels in reverse and joined by commas, without `www.`; an IP address as it is."""
+    """Return a host with its labels in reverse order, joined by commas, without `www.`.
+
+    An IP address is returned unchanged.
+    """
     host = host.removeprefix("www.") if host.count(".") > 1 else host
     turned = host if _ADDRESS.fullmatch(host) else ",".join(reversed(host.split(".")))
     return turned[:MOST_HOST_BYTES]
 
 
 def plain_host(turned: str) -> str:
-    """Return the host of which `turned` is the reverse."""
+    """Return the host in its usual order; the inverse of `reversed_host`."""
     return turned if _ADDRESS.fullmatch(turned) else ".".join(reversed(turned.split(",")))
 
 
 def domain_of(text: str) -> str:
-    """Return the host that a person means by a domain: without scheme, path, port, `www.` and dots at its ends.
+    """Return the host in a domain that a person typed, or "" if there is none.
 
-    Empty if there is none.
+    Scheme, path, port, `www.` and dots at the ends are removed.
     """
     text = text.strip().removeprefix("*.").strip(".")
     parts = _parts(text if "://" in text or not text else f"http://{text}")

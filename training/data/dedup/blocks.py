@@ -1,4 +1,4 @@
-"""Arrays and strings in the slices that phases of deduplication hand over."""
+"""Pack arrays and strings into the slices that one phase of deduplication writes for another."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ Array = npt.NDArray[Any]
 
 
 def packed(arrays: Sequence[Array]) -> list[Array]:
-    """Return the parts of a slice that `unpacked` reads: the number of bytes of each array, and the arrays.
+    """Return the parts of a slice from which `unpacked` reads these arrays.
 
-    Each array has items of 8 bytes, or is the last one.
+    The parts are the number of bytes of each array, and the arrays. Each array has items of 8 bytes, or is the last
+    one.
     """
     return [np.array([array.nbytes for array in arrays], np.int64), *map(np.ascontiguousarray, arrays)]
 
 
 def unpacked(data: bytes, dtypes: Sequence[npt.DTypeLike]) -> list[Array]:
-    """Return the arrays in a slice, which have these types. They share its memory and are read-only."""
+    """Return the arrays in a slice, given their data types.
+
+    They share the slice's memory and are read-only.
+    """
     at = 8 * len(dtypes)
     arrays = []
     for dtype, size in zip(dtypes, np.frombuffer(data, np.int64, len(dtypes)).tolist(), strict=True):
@@ -39,7 +43,7 @@ def strings(values: pa.StringArray) -> tuple[Array, Array]:
 
 
 def strings_of(starts: Array, data: Array) -> pa.LargeStringArray:
-    """Return the strings that `strings` took apart."""
+    """Return the strings from their starts and bytes; the inverse of `strings`."""
     return pa.LargeStringArray.from_buffers(len(starts) - 1, pa.py_buffer(np.array(starts)), pa.py_buffer(data))
 
 
@@ -50,6 +54,6 @@ def ranges(starts: Array, ends: Array) -> Array:
 
 
 def joined(parts: Sequence[Array], dtype: npt.DTypeLike) -> Array:
-    """Return the arrays one after the other, without a copy if only one has items."""
+    """Return the arrays concatenated, without a copy if only one has items."""
     filled = [part for part in parts if len(part)]
     return filled[0] if len(filled) == 1 else np.concatenate([np.empty(0, dtype), *filled])

@@ -36,7 +36,10 @@ ROWS = (1 << ROW_BITS) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Group:  # no slots: cached_property keeps its value in the instance
-    """Consecutive files of one snapshot. `snapshot` and `first_file` are the places of the snapshot and the file."""
+    """Consecutive files of one snapshot that a rank processes together.
+
+    `snapshot` and `first_file` are the places of the snapshot and the file.
+    """
 
     snapshot: int
     first_file: int
@@ -134,7 +137,10 @@ class Corpus:
 
     @property
     def own_start(self) -> int:
-        """The least order number of the job's own snapshot; of an empty one, a number after all others."""
+        """The least order number of the job's own snapshot.
+
+        If the snapshot is empty, this is a number after all others.
+        """
         return self.groups[self.own.start].start if self.num_own else np.iinfo(np.int64).max
 
     def groups_of(self, orders: Orders) -> Orders:

@@ -116,7 +116,7 @@ def verify_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def choose_in_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Choose which document stays of the clusters whose first document is in one group of files."""
+    """Choose which document of each cluster stays, for clusters whose first document is in one group of files."""
     corpus = corpus_of(job)
     removed = unpacked(read_slice(job, work, "verify", rank, 0), REMOVED)[0]
     kept = np.ones(len(corpus.groups[corpus.own[rank]]), np.bool_)
@@ -130,14 +130,17 @@ def choose_in_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decided:
-    """What is decided about the documents of a group: verdicts, ids of what removed ones repeat, and survivors."""
+    """The decisions about the documents of a group.
+
+    They are verdicts, the ids of the documents that removed ones repeat, and survivors.
+    """
 
     verdicts: Verdicts
     ids: dict[int, str]  # by row of a removed document
     why: dict[int, str] | None  # by row: why another one was kept instead; None: the first one stays, as always
 
     def ids_of(self, rows: Orders) -> pa.StringArray:
-        """Return the ids of the documents that these rows repeat; null for those that repeat none."""
+        """Return the ids of the documents that these rows repeat; null for rows that repeat none."""
         return pa.array([self.ids.get(row) for row in rows.tolist()], pa.string())
 
 
@@ -191,7 +194,10 @@ def _row_starts(work: Work, corpus: Corpus) -> Orders:
 
 
 def _kept_rows(job: Job, work: Work, corpus: Corpus, first: int, last: int) -> Iterator[tuple[Group, Orders, Orders]]:
-    """Yield each group with the kept documents among these rows of the snapshot: their order numbers, their rows."""
+    """Yield each group with its kept documents among these rows of the snapshot.
+
+    The documents are given by their order numbers and by their rows.
+    """
     for rank, start in enumerate(_row_starts(work, corpus).tolist()):
         group = corpus.groups[corpus.own[rank]]
         if start < last and start + len(group) > first:
@@ -363,7 +369,10 @@ def _groups(table: pa.Table) -> Counter[tuple[str, str]]:
 
 
 def _checked_order(places: list[tuple[str, int, str]], table: pa.Table, path: Path) -> list[tuple[str, int, str]]:
-    """Return the places of the first and the last document so far. Raise DataError unless places ascend."""
+    """Return the places of the first and the last document so far.
+
+    Raise DataError unless the places ascend.
+    """
     files, offsets, ids = (table[name].to_pylist() for name in ("warc_file", "warc_offset", "id"))
     for place in zip(files, offsets, ids, strict=True):
         if places and place[:2] <= places[-1][:2]:
@@ -404,7 +413,7 @@ def _if_enabled(job: Job, number: int) -> int:
 
 
 def finish(job: Job, work: Work, results: Mapping[str, list[dict[str, Any]]]) -> Outcome:
-    """Add up what the ranks have counted."""
+    """Combine the results of all ranks into the stage's outcome."""
     recipe, corpus = _recipe(job), corpus_of(job)
     files = [one for result in results["write"] for one in result["documents"]]
     _check_order_of_files(files)
@@ -462,7 +471,7 @@ def _metrics(job: Job, work: Work, corpus: Corpus, tally: _Tally) -> dict[str, f
 
 
 def _roots(removed: Orders, of: Orders) -> Orders:
-    """Order number of the document at which the chain of `duplicate_of` of each removed document ends.
+    """Return the order number of the document at which each removed document's chain of `duplicate_of` ends.
 
     A chain stops at the first document that was not removed, or is of an earlier snapshot.
     """
@@ -524,7 +533,10 @@ def _notes(recipe: DedupRecipe, files: Sequence[Mapping[str, Any]], work: Work) 
 
 
 def _pairs(path: Path, places: Orders) -> list[dict[str, Any]]:
-    """Return documents in a file of dropped ones: those at these places among the ones that repeat another."""
+    """Return rows of a file of dropped documents, for pairs of a document and the one that it repeats.
+
+    `places` count the documents of the file that repeat another.
+    """
     table = pa.concat_tables(read_tables(path, ["id", "duplicate_of", "similarity", "reason"]))
     table = table.filter(pc.is_valid(table["similarity"])).take(pa.array(places))
     return [{**row, "similarity": round(row["similarity"], 4)} for row in table.to_pylist()]

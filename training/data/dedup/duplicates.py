@@ -1,13 +1,13 @@
-"""Find documents of a snapshot that repeat an earlier one: by URL, by text, by set of n-grams, by verified similarity.
+"""Find documents of a snapshot that repeat an earlier one: by URL, text, set of n-grams, or verified similarity.
 
-Four phases (training/phase.py), each in ranks that hold a group of files or a range of keys:
+There are four phases (training/phase.py), each in ranks that hold a group of files or a range of keys:
 
 - `keys`, for each group: spread the group's signatures over the ranges;
 - `candidates`, for each range: find equal keys, with all documents of the range in one place;
 - `texts`, for each group: make the n-gram sets of the documents that candidates are compared with;
 - `verify`, for each group of the job's snapshot: compare the candidates and decide.
 
-What is handed over are the slices of training/shuffle.py.
+The phases exchange data as slices (training/shuffle.py).
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def _tables(group: Group, recipe: DedupRecipe) -> Iterator[Columns]:
 
 
 def _filled(columns: Columns, filled: Any) -> Columns:
-    """Return the rows that have a key: zeros stand for none."""
+    """Return the rows that have a key; a key of zeros means none."""
     return columns if filled.all() else tuple(column[filled] for column in columns)
 
 
 def _split(columns: Columns, num_ranges: int) -> list[Columns]:
-    """Return the rows of each range; the highest bits of the first column say in which one a row is."""
+    """Divide rows among ranges of keys by the highest bits of the first column."""
     if num_ranges == 1:
         return [columns]
     of = (columns[0] >> np.uint64(65 - num_ranges.bit_length())).astype(np.uint16)
@@ -89,7 +89,7 @@ def _split(columns: Columns, num_ranges: int) -> list[Columns]:
 
 @dataclass
 class _Found:
-    """What a range finds for one group of the job's snapshot."""
+    """The duplicates and candidates that were found in one range of keys for one group of the job's snapshot."""
 
     whole: dict[str, tuple[Orders, Orders]]  # by name: documents, and the first ones with equal keys
     runs: list[tuple[Orders, Flags]]  # by bucket: runs of documents, ascending, and where each run begins
@@ -98,8 +98,8 @@ class _Found:
 def find_candidates(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Find the equal keys in one range.
 
-    The slices have for each group of all snapshots the documents whose sets and ids are wanted and by whom; then for
-    each group of the job's snapshot what was found for it.
+    There is a slice for each group of all snapshots, with the documents whose n-gram sets and ids are needed and which
+    groups need them; then one for each group of the job's snapshot, with its duplicates and candidates.
     """
     recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
     names = list(whole_keys(recipe))
@@ -132,7 +132,10 @@ def _longest(members: Orders, begins: Flags) -> int:
 
 
 class _Tables:
-    """Reads the tables of one range, one after the other: rows of the own snapshot, and those of each earlier group."""
+    """Reads the tables of keys of one range, one after the other.
+
+    A table has the rows of the own snapshot, and those of each earlier group.
+    """
 
     def __init__(self, job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int) -> None:
         self._types = [WHOLE] * len(whole_keys(recipe)) + [BAND] * recipe.buckets
@@ -153,7 +156,7 @@ class _Tables:
 
 
 def join(own: Columns, earlier: Iterator[Columns]) -> Columns:
-    """Return the rows of the own snapshot, and those of earlier documents whose first column is among theirs."""
+    """Return the rows of the own snapshot, and the rows of earlier documents whose first key occurs among them."""
     parts = [own]
     search = None  # made for the first earlier group: a corpus of one snapshot needs none
     for rows in earlier if len(own[0]) else ():
@@ -211,7 +214,7 @@ def least_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tup
 
 
 def _changes(values: npt.NDArray[Any]) -> Flags:
-    """Flags of the values that differ from the one before; the first does."""
+    """Flag the first value, and every value that differs from the one before."""
     flags = np.ones(len(values), np.bool_)
     flags[1:] = values[1:] != values[:-1]
     return flags
@@ -344,14 +347,17 @@ _seen_bytes = 0  # of text whose n-grams this process has made
 
 
 def _is_worth_compiling(num_bytes: int) -> bool:
-    """Whether this process has seen enough text to load the compiled loops, which give the same sets."""
+    """Whether this process has seen enough text that loading the compiled loops saves time.
+
+    Both ways give the same sets.
+    """
     global _seen_bytes
     _seen_bytes += num_bytes
     return _seen_bytes >= signatures.COMPILED_FROM_BYTES
 
 
 def _num_text_bytes(group: Group, orders: Orders) -> int:
-    """Estimated text bytes of documents of a group, from the mean text size in each file."""
+    """Estimate the text bytes of documents of a group from the mean text size in each file."""
     total = 0.0
     wanted = np.diff(np.searchsorted(group.rows_of(orders), group.file_starts))
     for file in np.flatnonzero(wanted).tolist():
@@ -429,7 +435,7 @@ def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArr
 def _asked(
     job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int
 ) -> tuple[dict[str, list[tuple[Orders, Orders]]], list[tuple[Orders, Flags]]]:
-    """Return what the ranges found for a group: pairs by name of the equal key, and runs by bucket."""
+    """Return what the ranges found for a group: pairs by the name of the equal key, and runs by bucket."""
     names = list(whole_keys(recipe))
     whole: dict[str, list[tuple[Orders, Orders]]] = {name: [] for name in names}
     runs: list[list[tuple[Orders, Flags]]] = [[] for _ in range(recipe.buckets)]
@@ -446,7 +452,7 @@ def _asked(
 
 
 class _Sets:
-    """The n-gram sets that a group is compared with, in the order of their documents, and ids of documents."""
+    """The n-gram sets and ids of the documents that a group is compared with, in the order of the documents."""
 
     def __init__(self, job: Job, work: Work, corpus: Corpus, rank: int) -> None:
         parts = [unpacked(read_slice(job, work, "texts", group, rank), TEXTS) for group in range(len(corpus.groups))]
@@ -459,7 +465,6 @@ class _Sets:
         self._ids = pa.chunked_array(ids, pa.large_string()).combine_chunks()
 
     def ids_of(self, orders: Orders) -> pa.LargeStringArray:
-        """Return the ids of documents."""
         return self._ids.take(pa.array(np.searchsorted(self._named, orders)))
 
 
@@ -506,7 +511,7 @@ def first_similar(
 
 
 def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
-    """Return the documents that share a key with another document, and flags that mark where each key's run begins.
+    """Return the documents that share a key with another document, and flags for the first document of each key.
 
     The documents are grouped by key and ascend within each run.
     """

@@ -1,4 +1,4 @@
-"""Cuts that deduplication makes in the documents it keeps: lines that occur too often, substrings that occurred before.
+"""Cut lines that occur too often, and substrings that occurred before, from the documents that deduplication keeps.
 
 Both are counted among the kept documents of one snapshot, in groups of `group_documents` documents of the snapshot
 (kept or not). This bounds memory, and other snapshots change nothing.

@@ -1,10 +1,10 @@
-"""Which document of a cluster of duplicates stays, where the recipe wants another than the first.
+"""Choose which document of a cluster of duplicates stays, if the recipe wants another than the first.
 
-A document can only take the place of the first one if it was itself verified against it, and only within the own
-snapshot. Documents of earlier snapshots stay whatever comes later, so the result is as incremental as without a choice.
+A document can only replace the first one if it was itself verified against it, and only within the own snapshot.
+Documents of earlier snapshots stay whatever comes later, so the result is as incremental as without a choice.
 
-The phase `verify` tells for each removed document its value to the group of the first one; the phase `choose` compares
-the values there and tells the verdicts that it changes to the groups of the documents.
+The phase `verify` sends the value of each removed document to the group of the first one. The phase `choose` compares
+the values there, and sends the verdicts that it changes to the groups of the documents.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ FIRST, OF_EARLIER = "first", "an earlier snapshot"  # why another document was k
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Members:
-    """Removed documents of one group and the documents that they repeat, with what is compared, as columns."""
+    """Removed documents of one group, the documents that they repeat, and the values that the policy compares.
+
+    All are columns.
+    """
 
     heads: Orders
     orders: Orders
@@ -46,13 +49,13 @@ class Members:
     ids: pa.Array
 
     def parts(self) -> list[Array]:
-        """Return the parts of a slice."""
+        """Return these members as the parts of a slice, which `read` reads."""
         plain = [self.heads, self.orders, self.reasons, self.similarities, self.numbers]
         return packed([*plain, *strings(self.dates), *strings(self.ids)])
 
     @staticmethod
     def read(data: bytes) -> Members:
-        """Return the members in a slice."""
+        """Return the members that `parts` wrote into a slice."""
         kinds = [*_PLAIN.values(), np.int64, np.uint8, np.int64, np.uint8]
         *plain, date_starts, dates, id_starts, ids = unpacked(data, kinds)
         return Members(
@@ -62,14 +65,14 @@ class Members:
         )
 
     def of(self, chosen: Any) -> Members:
-        """Return some of the members, by flags or places."""
+        """Return some of the members, chosen by flags or places."""
         places = np.arange(len(self.heads))[chosen]
         plain = {name: getattr(self, name)[places] for name in _PLAIN}
         return Members(**plain, dates=self.dates.take(pa.array(places)), ids=self.ids.take(pa.array(places)))
 
     @staticmethod
     def joined(parts: Sequence[Members]) -> Members:
-        """Return the members one after the other."""
+        """Return all members of several records in one."""
         plain = {name: joined([getattr(part, name) for part in parts], kind) for name, kind in _PLAIN.items()}
         dates, ids = (_texts([getattr(part, name) for part in parts]) for name in ("dates", "ids"))
         return Members(**plain, dates=dates, ids=ids)
@@ -116,7 +119,10 @@ def _check_columns(group: Group, column: str) -> None:
 
 
 def _values(group: Group, orders: Orders, policy: str) -> tuple[Array, pa.Array]:
-    """Return what a policy compares: numbers, and dates as text. A document without a value gets the lowest one."""
+    """Return the values that a policy compares, as numbers, and as text for dates.
+
+    A document without a value gets the lowest one.
+    """
     parts = list(group.column(orders, COLUMNS[policy]))
     if policy == "newest":
         dates = pa.chunked_array([pc.fill_null(part, "") for part in parts], pa.string()).combine_chunks()

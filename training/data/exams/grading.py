@@ -129,7 +129,7 @@ def _without(said: str, texts: Iterable[str]) -> str:
 
 
 def _ends_in(answer: str, worked: str) -> bool:
-    """Whether the answer's last number is the final one of a worked answer."""
+    """Whether the last number in the answer is the result of a worked solution."""
     said, wanted = _numbers(answer), _final_number(worked)
     return bool(said and wanted) and Decimal(said[-1]) == Decimal(wanted)
 

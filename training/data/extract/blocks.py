@@ -621,7 +621,7 @@ def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
 
 @native
 def _up_to(tag, parent, n, wanted_a, wanted_b):
-    """Return the nearest element with one of two tags, from `n` upwards; 0 if there is none."""
+    """Return the nearest element with one of two tags among `n` and its parents; 0 if there is none."""
     while n > 0:
         if tag[n] == wanted_a or tag[n] == wanted_b:
             return n

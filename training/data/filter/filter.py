@@ -83,7 +83,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def _broken(recipe: FilterRecipe, page: Page, reason: str) -> dict[str, float | None]:
-    """Return the measured value of a dropped page and the limit that it broke; empty if no limit decided."""
+    """Return the measured value of a dropped page and the limit that it failed; empty if no limit decided."""
     limit = broken_limit(recipe, page, reason)
     if limit is None:
         return {}

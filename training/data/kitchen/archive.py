@@ -81,7 +81,6 @@ def _too_long(member: bytes) -> bytes:
 
 
 def _member(record: tuple[str, str, bytes, dict[str, str], StatusAndHeaders | None]) -> bytes:
-    """Return one record as one gzip member, written by warcio."""
     kind, url, payload, headers, http = record
     raw = io.BytesIO()
     writer = WARCWriter(raw, gzip=True, warc_version="1.0")

@@ -121,7 +121,7 @@ def snapshot_number(snapshot: str) -> int:
 
 
 class _Deck:
-    """Draws dishes for pages at random, so that every dish is drawn equally often."""
+    """Draws dishes for pages at random, each dish equally often."""
 
     def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
         self._world, self._rng, self._left = world, rng, list[str]()
@@ -264,7 +264,6 @@ def _duplicate(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
 
 
 def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
-    """Return a good page that contains two pieces of personal data."""
     kinds = rng.sample(PERSONAL_TYPES, 2)
     said = [sentence_with(kind, rng) for kind in kinds]
     article = _with_paragraph(write(world, planned), [text for text, _ in said])

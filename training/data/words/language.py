@@ -37,5 +37,4 @@ def model_path() -> Path:
 
 @lru_cache(maxsize=1)
 def _model() -> lid.Model:
-    """Return fastText's language model, loaded once per process."""
     return lid.read_model(model_path())

@@ -332,7 +332,10 @@ def _byte(data, start, length, place):
 
 @native
 def _mixed(value, byte):
-    """One step of 32-bit FNV-1a; bytes from 128 on are sign-extended, as in fastText's C++."""
+    """Return the FNV-1a hash (32 bits) after one more byte.
+
+    Bytes from 128 on are sign-extended, as in fastText's C++.
+    """
     signed = np.uint32(byte) | np.uint32(0xFFFFFF00) if byte & 0x80 else np.uint32(byte)
     return np.uint32((value ^ signed) * np.uint32(16777619))
 

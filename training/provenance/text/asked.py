@@ -1,4 +1,4 @@
-"""Which parts of a text a model was pretrained on, word for word: spans, their pages, and the steps that saw them.
+"""Find the parts of a text that a model was pretrained on word for word, with their pages and training steps.
 
 Instructions, preferences and prompts are in no shard, so they are not searched.
 """
@@ -21,9 +21,10 @@ LEAST_TOKENS = 8  # shorter spans stand in any corpus
 
 
 def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: int = 3) -> dict[str, Any]:
-    """Return the spans of at least `least` tokens of a text that stand in the corpus, with `shown` pages of each.
+    """Return the spans of a text that occur in the corpus, with `shown` pages of each.
 
-    Each page says what the trainings saw of it. Raise DataError if the corpus has no text index, or several tokenizers.
+    Spans have at least `least` tokens. Each page says which steps of the trainings saw it. Raise DataError if the
+    corpus has no text index, or several tokenizers.
     """
     lineage = tracer.lineage
     tokenizers = {node.item.digest: node for node in lineage.of("tokenizer")}
@@ -54,9 +55,9 @@ def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: i
 
 
 def text_indexes(lineage: Lineage) -> list[IndexedShard]:
-    """Return the indexed shards of all snapshots that an artifact was made from.
+    """Return the shards with suffix arrays of all snapshots that an artifact was made from.
 
-    Raise DataError if the index of one is not made, and RefusedInput if it is damaged.
+    Raise DataError if the text index of a snapshot is not made, and RefusedInput if it is damaged.
     """
     made = list(artifacts_under(lineage.root, lambda asset: asset == INDEX))
     return [shard for shards in lineage.of(SHARDS) for shard in _opened(shards, made)]
@@ -82,7 +83,10 @@ def _page(tracer: Tracer, page: Page) -> dict[str, Any]:
 
 
 def _of_span(seen: Mapping[str, Any], first: int, stop: int) -> dict[str, Any]:
-    """Return what a training saw of the tokens `first` to `stop` - 1 of a document, as `Tracer.page` says it."""
+    """Return which steps of a training saw the tokens `first` to `stop` - 1 of a document.
+
+    The form is that of `Tracer.page`.
+    """
     steps = [one for one in seen["steps"] if one["start"] < stop and first < one["start"] + one["tokens"]]
     trained = [one for one in steps if not one["skipped"]]
     tokens = sum(min(one["start"] + one["tokens"], stop) - max(one["start"], first) for one in trained)

@@ -30,7 +30,7 @@ def num_ranks(job: Job) -> int:
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: the tokens of its shard, and how they are written."""
+    """Return what each rank reads: the tokens of its shard, and their data type."""
     shards, listing = job.input_of("token_shards"), _listing(job)
     facts = {name: listing[name] for name in ("dtype", "vocab_size")}
     listings = ((shards, SHARDS_FILE),)
@@ -38,7 +38,7 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Sort the suffixes of one shard, and check the array that was made."""
+    """Sort the suffixes of one shard, and check the suffix array."""
     listing = _listing(job)
     path = job.input_of("token_shards").file(listing["shards"][rank]["path"])
     tokens = np.fromfile(path, listing["dtype"])
@@ -51,7 +51,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """List the arrays with their shards, and judge whether all are in order."""
+    """List the suffix arrays with their shards, and add the gate that says whether all are right."""
     shards, listing = job.input_of("token_shards"), _listing(job)
     manifest = shards.files()
     entries = [
@@ -76,9 +76,9 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 def _wrong(tokens: Tokens, suffixes: Suffixes) -> str:
-    """Return what is wrong with a suffix array: a position that is missing, or two of a sample that are not in order.
+    """Return what is wrong with a suffix array, or "" if nothing is.
 
-    "" if it is right.
+    Wrong are a missing position, and two positions of a sample that are not in order.
     """
     seen = np.zeros(len(tokens), np.bool_)
     seen[suffixes] = True

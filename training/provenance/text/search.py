@@ -1,4 +1,4 @@
-"""Find the longest spans of a text that stand in the shards of a corpus, with their number and their places.
+"""Find the longest spans of a text that occur in the shards of a corpus, with their number and places.
 
 The text is given as tokens, because the index is one over tokens. A span never reaches over the end of a document: each
 document ends with the end-of-text token, which no text contains.
@@ -23,7 +23,7 @@ SORTED_AT_MOST = 100_000  # occurrences of a span of which the first in the shar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occurrence:
-    """Where a span stands: the index's shard by number, the document in the shard, and its first token in there."""
+    """Where a span occurs: the number of the shard in the index, the document in it, and the document's token."""
 
     shard: int
     document: int
@@ -32,7 +32,7 @@ class Occurrence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """The tokens `start` to `stop` - 1 of a text, how often they stand in the corpus, and where, in part."""
+    """The tokens `start` to `stop` - 1 of a text, how often they occur in the corpus, and some of the places."""
 
     start: int
     stop: int
@@ -52,13 +52,16 @@ class IndexedShard:
     first: np.ndarray
 
     def matches(self, query: np.ndarray) -> np.ndarray:
-        """Return int64 [query, 3]: from each token on, the longest match's length and its range in the suffix array."""
+        """Return the longest match from each token of the query on, int64 [query, 3].
+
+        A match is its length and its range in the suffix array.
+        """
         found = np.zeros((len(query), 3), np.int64)
         longest_matches(self.tokens, self.suffixes, self.first, query, found)
         return found
 
     def places(self, low: int, high: int, most: int) -> list[tuple[int, int]]:
-        """Return document and token in it of at most `most` suffixes of a range, the first ones in the shard."""
+        """Return (document, token in it) for at most `most` suffixes of a range, those that come first in the shard."""
         some = self.suffixes[low : min(high, low + SORTED_AT_MOST)].astype(np.int64)
         if len(some) > most:
             some = np.partition(some, most - 1)[:most]
@@ -68,10 +71,11 @@ class IndexedShard:
 
 
 def open_index(index: InputArtifact, shards: InputArtifact) -> Iterator[IndexedShard]:
-    """Yield the shards of the artifact `index`, a text_index, which was made from `shards`, token_shards.
+    """Yield the indexed shards of a text index that was made from these shards.
 
-    Every file is checked before it is used (`training.provenance.lineage.sound`). Raise RefusedInput if the index was
-    made from other shards, or if a file is damaged.
+    `index` is an artifact of `text_index`, and `shards` of `token_shards`. Every file is checked before it is used
+    (`training.provenance.lineage.sound`). Raise RefusedInput if the index was made from other shards, or if a file is
+    damaged.
     """
     listing = json.loads(sound(index, INDEX_FILE).read_text("utf-8"))
     if listing["token_shards"] != shards.digest:
@@ -94,10 +98,10 @@ def open_index(index: InputArtifact, shards: InputArtifact) -> Iterator[IndexedS
 def maximal_spans(
     shards: Sequence[IndexedShard], query: Sequence[int], *, least: int = 1, most_places: int = 10
 ) -> list[Span]:
-    """Return the spans of `query` that occur in the shards and are part of no longer such span, from left to right.
+    """Return the spans of `query` that occur in the shards, from left to right; spans inside longer ones are left out.
 
-    Spans of fewer than `least` tokens are left out. Each has the places of its first `most_places` occurrences, in the
-    order of the shards.
+    Spans of fewer than `least` tokens are left out too. Each has the places of its first `most_places` occurrences, in
+    the order of the shards.
     """
     tokens = np.asarray(query, np.int64)
     if not len(tokens) or not shards:

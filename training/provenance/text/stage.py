@@ -20,8 +20,8 @@ ASSETS = (
         name="text_index",
         stage=INDEX_TEXT,
         description=(
-            "A suffix array for each token shard of a snapshot. `pedigree trace --text` finds with it where a text "
-            "stands in the training data, word for word. No training reads it."
+            "A suffix array for each token shard of a snapshot. `pedigree trace --text` uses it to find where a "
+            "text occurs in the training data, word for word. No training reads it."
         ),
         group="training_data",
         scope="snapshot",

@@ -20,7 +20,7 @@ MAX_TOKENS = 2**31 - 1  # of a shard; positions are int32 while they are sorted
 
 
 def suffix_array(tokens: Tokens, num_symbols: int) -> Suffixes:
-    """Return the positions of `tokens` by the sequence that begins there, uint32 [tokens].
+    """Return the positions of `tokens`, sorted by the sequence of tokens that begins there, uint32 [tokens].
 
     Every token is below `num_symbols`. A sequence that is the beginning of another one comes first. The peak of memory
     is 23 bytes a token, with two for the tokens (benchmarks/text_index.py). Raise ValueError for more than MAX_TOKENS
@@ -32,7 +32,10 @@ def suffix_array(tokens: Tokens, num_symbols: int) -> Suffixes:
 
 
 def _sorted(text: npt.NDArray[np.int32], num_symbols: int) -> npt.NDArray[np.int32]:
-    """Return the suffix array of `text`, int32. Recurses on a text of at most half the length."""
+    """Return the suffix array of `text`, int32.
+
+    It calls itself for a text of at most half the length.
+    """
     result = np.full(len(text), -1, np.int32)
     if len(text) == 0:
         return result
@@ -127,7 +130,7 @@ def _name(text: Ints, is_small: Flags, starts: Ints, result: Ints, names: Ints) 
 
 
 def first_places(tokens: Tokens, num_symbols: int) -> npt.NDArray[np.int64]:
-    """Return where the suffixes that begin with each token begin in the suffix array, int64 [symbols + 1]."""
+    """Return, for each token, where its suffixes begin in the suffix array, int64 [symbols + 1]."""
     return np.concatenate([[0], np.cumsum(np.bincount(tokens, minlength=num_symbols))])
 
 
@@ -155,7 +158,7 @@ def longest_matches(tokens: Ints, suffixes: Ints, first: Ints, query: Ints, matc
 
 @native
 def _lower(tokens: Ints, suffixes: Ints, query: Ints, start: int, stop: int, low: int, high: int) -> int:
-    """Return the first place from `low` on whose suffix is not smaller than `query[start:stop]`."""
+    """Return the first place in the range whose suffix does not sort before `query[start:stop]`."""
     while low < high:
         middle = (low + high) // 2
         if _compared(tokens, suffixes[middle], query, start, stop) < 0:
@@ -167,7 +170,7 @@ def _lower(tokens: Ints, suffixes: Ints, query: Ints, start: int, stop: int, low
 
 @native
 def _upper(tokens: Ints, suffixes: Ints, query: Ints, start: int, stop: int, low: int, high: int) -> int:
-    """Return the first place from `low` on whose suffix neither is smaller than `query[start:stop]` nor begins so."""
+    """Return the first place in the range whose suffix sorts after all suffixes that begin with `query[start:stop]`."""
     while low < high:
         middle = (low + high) // 2
         if _compared(tokens, suffixes[middle], query, start, stop) <= 0:
@@ -179,7 +182,10 @@ def _upper(tokens: Ints, suffixes: Ints, query: Ints, start: int, stop: int, low
 
 @native
 def _compared(tokens: Ints, at: int, query: Ints, start: int, stop: int) -> int:
-    """Return -1, 0 or 1: the suffix at `at` is smaller than `query[start:stop]`, begins with it, or is greater."""
+    """Compare the suffix at `at` with `query[start:stop]`.
+
+    The result is -1 if the suffix is smaller, 0 if it begins with the query, and 1 if it is greater.
+    """
     for step in range(stop - start):
         if at + step >= len(tokens):
             return -1
@@ -190,7 +196,7 @@ def _compared(tokens: Ints, at: int, query: Ints, start: int, stop: int) -> int:
 
 @native
 def _common(tokens: Ints, at: int, query: Ints, start: int) -> int:
-    """Return how many tokens the suffix at `at` and `query[start:]` have in common at their beginnings."""
+    """Return how many leading tokens the suffix at `at` and `query[start:]` share."""
     step = 0
     while start + step < len(query) and at + step < len(tokens) and tokens[at + step] == query[start + step]:
         step += 1

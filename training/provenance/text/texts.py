@@ -1,4 +1,4 @@
-"""Find the longest spans of a text that stand word for word in the training data, and the pages that hold them.
+"""Find the longest spans of a text that occur word for word in the training data, and the pages that hold them.
 
 The same sentence has other tokens after a space than at the beginning of a document, so each text is looked up twice:
 as it is, and after a space. Characters are cut into tokens at the ends of words, so a span may begin and end within a
@@ -38,7 +38,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSpan:
-    """The characters `start` to `stop` - 1 of a text, how often they stand in the training data, and pages with them.
+    """The characters `start` to `stop` - 1 of a text, how often they occur in the training data, and some of the pages.
 
     `tokens` is the span's length in tokens.
     """
@@ -53,9 +53,9 @@ class TextSpan:
 def spans_of_text(
     text: str, tokenizer: Tokenizer, shards: Sequence[IndexedShard], *, least: int = 1, most_pages: int = 10
 ) -> list[TextSpan]:
-    """Return the spans of `text` in the shards that are part of no longer one, from left to right.
+    """Return the spans of `text` that occur in the shards, from left to right; spans inside longer ones are left out.
 
-    Spans of fewer than `least` tokens are left out. `tokenizer` is the one that the shards were made with, without
+    Spans of fewer than `least` tokens are left out too. `tokenizer` is the one that the shards were made with, without
     special tokens of its own (`training.data.tokens.tokenizer.load_tokenizer`).
     """
     found: dict[tuple[int, int], list[tuple[Span, Sequence[int]]]] = {}
@@ -73,7 +73,10 @@ def spans_of_text(
 
 
 def _longest(places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges that lie within no other one; `places` are sorted."""
+    """Yield the ranges that do not lie within another one.
+
+    `places` are sorted.
+    """
     for start, stop in places:
         if not any((other, end) != (start, stop) and other <= start and stop <= end for other, end in places):
             yield start, stop
