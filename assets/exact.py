@@ -56,7 +56,7 @@ def _asked_again(cell: Cell, reached: set[str]) -> Cell:
 
 
 def _reached(comparison: Comparison, digests: set[str]) -> set[str]:
-    """Return `digests` and those of all their ancestors: every artifact that they were made from, near and far."""
+    """Return `digests` and those of every artifact that they were made from, directly or indirectly."""
     found = set(digests)
     for cell in reversed(comparison.cells.values()):  # each cell before its inputs
         if cell.artifact is not None and cell.artifact.digest in found:

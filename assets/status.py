@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def remark(self) -> str:
-        """Return what a person should know about the artifact, and which number a setting `auto` became.
+        """Return notes on the artifact for a person, and the number that a setting `auto` became.
 
         Empty if the record contains its own digest, the present code made the artifact, and there is no `note` and no
         such setting.

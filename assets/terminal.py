@@ -173,7 +173,10 @@ PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "
 
 
 def show_samples(groups: Iterable[Group]) -> None:
-    """Print groups of records and what a stage did to them. Control characters in the texts are not printed."""
+    """Print groups of records and the changes that a stage made to them.
+
+    Control characters in the texts are not printed.
+    """
     console = Console(highlight=False, soft_wrap=True)
     for group in groups:
         what = f"{group.outcome}: {group.reason}" if group.reason else group.outcome

@@ -54,7 +54,7 @@ class Running:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the seconds left, from the pace of the steps so far, or else from an earlier artifact.
+        """Return the remaining seconds, from the pace of the steps so far, or else from an earlier artifact.
 
         The result is None without either.
         """

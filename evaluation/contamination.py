@@ -311,7 +311,7 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
 def suite_report(
     name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
 ) -> dict[str, Any]:
-    """Return what was found of one suite's items in the training data, as plain data.
+    """Return, as plain data, which items of one suite were found in the training data.
 
     With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
     """
@@ -395,7 +395,7 @@ def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
 
 
 def rule() -> dict[str, Any]:
-    """Return how benchmark items are found, in words and with the thresholds, for the contamination report."""
+    """Return a description of how benchmark items are found, with the thresholds, for the contamination report."""
     return {
         "finding": "at least this share of the words of an item, weighted by how rare they are, in their order",
         "min_share": item_rule.MIN_SHARE,

@@ -152,7 +152,7 @@ def sit(
     *,
     texts: Mapping[str, Sequence[str]] | None = None,
 ) -> Candidate:
-    """Let the model in a folder answer every suite, and measure its bits per byte on each of the named `texts`."""
+    """Score the model in a folder on every suite, and measure its bits per byte on each of the named `texts`."""
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.unseen_text import bits_per_byte

@@ -22,7 +22,7 @@ JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "qu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationRecipe:
-    """The benchmarks that the models answer, what is allowed of contamination, and the settings of sampled answers.
+    """The benchmarks that the models answer, the tolerated contamination, and the settings of sampled answers.
 
     `contamination` says when training data that hold items of the suites are refused: before anything is trained on
     them, or after, when the model is to be promoted. They are refused when more than `max_contaminated_fraction` of a

@@ -1,4 +1,4 @@
-"""Make imports cheap: hide optional modules from libraries, and spare what was imported the garbage collector.
+"""Make imports cheap: hide optional modules from libraries, and keep the garbage collector from imported objects.
 
 A stage starts several processes, and a second of imports in each process is a large part of a small stage's time.
 """
@@ -35,7 +35,7 @@ class _Missing:
 
 
 def leave_pandas_out() -> None:
-    """Let pyarrow find that pandas is not installed, in a process that never exchanges pandas frames with pyarrow.
+    """Make pyarrow believe that pandas is not installed, in a process that never exchanges frames with it.
 
     Otherwise pyarrow imports pandas before its first array, to recognize data frames, which takes 0.3 s in each
     process.
@@ -48,7 +48,7 @@ def leave_pandas_out() -> None:
 
 @contextmanager
 def uncollected(module: str) -> Iterator[None]:
-    """Let no garbage be collected while the block imports `module`, and let no later collection look at what it made.
+    """Import `module` in the `with` block without garbage collection; later collections ignore its objects too.
 
     A library of 600,000 objects is alive until the process ends. Looking through them takes 0.25 s, which Python does
     several times during an import of post-training, and transformers' trainer several times in each training. Garbage

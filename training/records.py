@@ -112,7 +112,7 @@ def _collected(problems: list[str]) -> Iterator[None]:
 
 
 def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
-    """Return the record read from plain data, and add what is wrong to `problems`.
+    """Return the record read from plain data, and add its mistakes to `problems`.
 
     Raise RecipeError if the data are so wrong that no record can be made.
     """

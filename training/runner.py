@@ -409,7 +409,7 @@ def _versions(job: Job, stage: Stage) -> dict[str, str]:
 
 
 def _made_rank(job: Job, stage: Stage, phase: str, rank: int) -> dict[str, Any]:
-    """Return the result of a rank: of the finished one, if a process that was then lost had made it."""
+    """Run a rank, unless a process that was then lost had finished it, and return its result."""
     result = finished_rank(Path(job.output), rank, phase)
     return run_rank(job, stage, rank, phase=phase) if result is None else result
 

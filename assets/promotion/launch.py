@@ -1,4 +1,4 @@
-"""What is reported to MLflow about a launch: the recipe at its start, and the recipe's results at its end."""
+"""Report a launch to MLflow: the recipe at its start, and the recipe's results at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COSTS = ("cpu_seconds", "wall_seconds", "node_hours")
 
 
 def report_asked(run: StageRun, recipe: Recipe) -> None:
-    """Report to a launch's MLflow run what was asked for: the recipe, as parameters and as a file."""
+    """Report the recipe to a launch's MLflow run, as parameters and as a file."""
     data = recipe_as_data(recipe)
     run.log_params(data)
     run.log_text("recipe.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))

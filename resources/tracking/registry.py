@@ -220,7 +220,7 @@ class Registry:
             log_scores(self._client, found.run_id, found.tags[MODEL_ID_TAG], scores)
 
     def unloadable(self, version: Version, export: Path) -> list[str]:
-        """Sentences about files of a version that MLflow would load though they are not those that were registered.
+        """Return sentences about files of a version that MLflow would load although they are not the registered ones.
 
         `export` is the model in its artifact, whose own files `pedigree verify` reads. Files on a server are not read.
         """
@@ -275,7 +275,7 @@ class Registry:
                 self._client.delete_model_version_tag(self.name, version, name)
 
     def remember(self, version: Version, champion: Version | None) -> None:
-        """Tag an old version as former champion if so far only its age shows it, as new tags would hide its age."""
+        """Tag an old version as former champion, if until now only its lack of tags shows it."""
         if self.was_champion(version, champion) and "champion.until" not in version.tags:
             self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
 

@@ -68,7 +68,7 @@ def of_file(path: Path) -> list[Registered]:
 
 
 def of_client(tracking: Tracking) -> list[Registered]:
-    """Return all versions as MLflow's client tells them; for a store behind a server."""
+    """Return all versions, as MLflow's client lists them; for a store behind a server."""
     client = tracking.client()
     found = []
     for model in client.search_registered_models():

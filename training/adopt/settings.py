@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdoptRecipe:
-    """The model that a recipe adopts, and what is said about its origin; no model is adopted if `model` is empty.
+    """The model that a recipe adopts, and its stated origin; no model is adopted if `model` is empty.
 
     Facts that the recipe leaves out are recorded as not known.
     """

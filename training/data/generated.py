@@ -39,7 +39,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def write_archives(name: str, settings: Mapping[str, Any], snapshot: str, folder: Path) -> int:
-    """Let the source `name` write a snapshot's files into `folder`; return the number of archives among them.
+    """Make the source `name` write a snapshot's files into `folder`, and return the number of archives among them.
 
     `settings` are the job's settings, which contain the source's section.
     """

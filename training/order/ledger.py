@@ -20,7 +20,7 @@ LEDGER_FILE = "ledger.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A range of steps that were not trained on, and what was measured.
+    """A range of steps that were not trained on, and the measurements that led to it.
 
     `loss` and `gradient_norm` were measured at the step `seen_at`, and are None if not finite. `onset` is the first of
     the consecutive bad steps that end at `seen_at`. The deviations are in robust standard deviations, and None if there

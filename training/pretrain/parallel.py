@@ -31,7 +31,7 @@ OF_AN_EXPERT = ("replicate", "context", "tensor")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """What a process knows of the distributed job: its rank and device, the number of processes, mesh and groups.
+    """The distributed job as one process sees it: its rank and device, the number of processes, mesh and groups.
 
     If every process holds the whole model, `mesh` is None and there are no groups.
     """

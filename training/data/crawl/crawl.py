@@ -152,7 +152,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class _Found:
-    """What was found in a snapshot's listed files.
+    """The files of a snapshot's listing, divided into readable, unreadable and dropped ones.
 
     It holds entries of readable files, quarantine rows of unreadable ones, and counts of dropped files by reason.
     """

@@ -82,7 +82,10 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtHand:
-    """A referenced archive as a local file, with the size and checksum of what was read and the number of requests."""
+    """An archive that is read by reference, as a local file.
+
+    It has the size and checksum of the bytes that were read, and the number of requests.
+    """
 
     path: Path
     uri: str

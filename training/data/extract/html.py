@@ -221,7 +221,7 @@ def _attributes(tag: bytes) -> dict[str, str]:
 
 
 def _is_foreign(html: str, settings: ExtractRecipe) -> bool:
-    """Whether the text near the page's beginning is certainly in none of the wanted languages."""
+    """Whether the text near the page's beginning is certainly in another language than the recipe's."""
     start = max(0, html.find("<body"))
     sample = unescape(NOT_TEXT.sub(" ", html[start : start + LANGUAGE_CHARACTERS]))
     code, score = identify(sample)

@@ -93,7 +93,7 @@ def _broken(recipe: FilterRecipe, page: Page, reason: str) -> dict[str, float | 
 
 
 def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
-    """Columns that the rules add to documents, beyond those that every document has."""
+    """Return the columns that the rules add to documents, beyond those that every document has."""
     columns = [column for name in recipe.rules for column in RULES[name].columns if column.on_document]
     return [
         pa.field(column.name, pa.string() if column.is_text else pa.float32())

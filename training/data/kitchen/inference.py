@@ -80,7 +80,10 @@ def inference_items(world: KitchenWorld) -> list[Item]:
 
 
 def _with_gold_at(place: int, item: Item, world: KitchenWorld) -> Item:
-    """Shuffle an item's choices and move the right one, which comes first so far, to position `place`."""
+    """Shuffle an item's choices so that the right one is at position `place`.
+
+    In the given item the right choice comes first.
+    """
     right, *wrong = item["choices"]
     generator(world, "choices", item["id"]).shuffle(wrong)
     return item | {"choices": [*wrong[:place], right, *wrong[place:]], "gold": place}

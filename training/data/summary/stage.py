@@ -1,4 +1,4 @@
-"""Stage `summarize`: counts which sites the tokens of a corpus come from."""
+"""Stage `summarize`: counts the tokens of a corpus by site."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ class ChunkIndex:
     def learned(
         self, text: str, codes: np.ndarray, learn: Callable[[list[str]], dict[str, int]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Like `find`, but first let `learn` add the unknown chunks, each once, and return their numbers."""
+        """Find the chunks of a text like `find`, after adding the unknown ones.
+
+        `learn` adds each unknown chunk once, and returns the numbers of the chunks that it was given.
+        """
         chunks, bounds = self.find(codes)
         unseen = np.flatnonzero(chunks < 0)
         if len(unseen):

@@ -23,7 +23,7 @@ UNSPACED = frozenset(("bo", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"))
 
 
 def check_languages(field: str, codes: Iterable[str]) -> None:
-    """Raise RecipeError with those of `codes` that are no language that pages can be identified as."""
+    """Raise RecipeError that names those of `codes` that no page can be identified as."""
     if unknown := [code for code in codes if code not in LANGUAGES]:
         raise RecipeError(
             *(

@@ -134,7 +134,7 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
 
 
 def _why_not(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> str:
-    """Return why a prompt cannot be sampled from; empty if it can."""
+    """Return why no answers to a prompt can be sampled; empty if they can."""
     if row["prompt"] in held_out:
         return "held_out"
     return "longer_than_max_length" if len(chat.encode_prompts([row["prompt"]])[0]) > max_tokens else ""

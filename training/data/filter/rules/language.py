@@ -16,7 +16,7 @@ MIN_PROSE_CHARACTERS = 200  # with less text outside of code the whole text is i
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The lowest probability of the language of a page that stays; the wanted languages are `filter.languages`."""
+    """The lowest probability that a page's language must have; `filter.languages` lists the accepted languages."""
 
     min_language_score: float = 0.65
 
