@@ -44,7 +44,10 @@ app = typer.Typer(
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
 RootOption = Annotated[
-    Path, typer.Option("--root", help="where artifacts, Dagster instance and MLflow store live", callback=check_root)
+    Path,
+    typer.Option(
+        "--root", help="folder of the artifacts, the Dagster instance and the MLflow store", callback=check_root
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
 ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
@@ -107,13 +110,13 @@ def run(
     profile: ProfileOption = "local",
     root: RootOption = DEFAULT_ROOT,
     snapshots: Annotated[
-        str, typer.Option(help="comma-separated; only these snapshots' assets and what they need")
+        str, typer.Option(help="snapshots, comma-separated: make only their assets and the inputs of these")
     ] = "",
     until: Annotated[str, typer.Option(help="stop after this asset")] = "",
     start_anew: Annotated[
-        bool, typer.Option("--start-anew", help="begin a training at step 0, though it was begun under other settings")
+        bool, typer.Option("--start-anew", help="begin a training at step 0, even if it was begun under other settings")
     ] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="make artifacts by other code again")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="make artifacts again that were made by other code")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Make everything that a recipe asks for and that is not made yet, in order, through Dagster; show the result."""
@@ -210,7 +213,7 @@ def init(
     place: Annotated[
         str, typer.Argument(help="folder, file or URL of documents, or a crawl's id such as CC-MAIN-2024-22")
     ],
-    name: Annotated[str, typer.Option(help="name of the recipe; empty: made of the place")] = "",
+    name: Annotated[str, typer.Option(help="name of the recipe; empty: taken from the folder, file or id")] = "",
     output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -261,7 +264,7 @@ def status(
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     all_: Annotated[
-        bool, typer.Option("--all", help="every cell with all its reasons, on as many lines as it takes")
+        bool, typer.Option("--all", help="show every cell with all its reasons, without shortening")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -413,7 +416,7 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 @app.command()
 def promote(
     recipe: RecipeArgument,
-    reason: Annotated[str, typer.Option(help="why; it stays in the registry")],
+    reason: Annotated[str, typer.Option(help="the reason, which the registry keeps")],
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
@@ -430,7 +433,7 @@ def promote(
 @app.command()
 def rollback(
     model: Annotated[str, typer.Argument(help="name of a registered model: `promote.model_name` of its recipes")],
-    reason: Annotated[str, typer.Option(help="why; it stays in the registry")] = "",
+    reason: Annotated[str, typer.Option(help="the reason, which the registry keeps")] = "",
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
@@ -472,8 +475,8 @@ def inspect(
         typer.Option(help="kept, dropped, quarantined, redacted, cluster, just_passed, cut, or how a reason begins"),
     ] = "",
     samples: Annotated[int, typer.Option(help="records shown of each group", min=0)] = 3,
-    characters: Annotated[int, typer.Option(help="of each text", min=1)] = 500,
-    seed: Annotated[int, typer.Option(help="another one shows other records")] = 0,
+    characters: Annotated[int, typer.Option(help="characters shown of each text", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="seed of the random choice of records")] = 0,
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
@@ -506,20 +509,23 @@ def inspect(
 @app.command()
 def trace(
     model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
-    step: Annotated[int | None, typer.Option(help="the documents of this step of a training")] = None,
-    url: Annotated[str, typer.Option(help="what became of the pages with this URL")] = "",
-    domain: Annotated[str, typer.Option(help="what became of all pages of this domain")] = "",
-    document: Annotated[str, typer.Option(help="what became of the page with this id")] = "",
+    step: Annotated[int | None, typer.Option(help="show the documents of this training step")] = None,
+    url: Annotated[str, typer.Option(help="show what became of the pages with this URL")] = "",
+    domain: Annotated[str, typer.Option(help="show what became of all pages of this domain")] = "",
+    document: Annotated[str, typer.Option(help="show what became of the page with this id")] = "",
     lineage: Annotated[
-        bool, typer.Option("--lineage", help="what the model was made from, and what was made from it")
+        bool, typer.Option("--lineage", help="show what the model was made from, and what was made from it")
     ] = False,
     training: Annotated[str, typer.Option(help="with --step: a training other than base_model")] = "",
-    text: Annotated[str, typer.Option(help="which parts of this text the model was trained on, word for word")] = "",
+    text: Annotated[
+        str, typer.Option(help="find the parts of this text that occur word for word in the training data")
+    ] = "",
     least: Annotated[int, typer.Option(help="with --text: the fewest tokens of a part", min=1)] = 8,
     html: Annotated[Path | None, typer.Option(help="with --text: write an HTML page that shows the parts")] = None,
     texts: Annotated[bool, typer.Option("--texts", help="with --step: also print the text of the tokens")] = False,
     shown: Annotated[
-        int | None, typer.Option(help="hosts and pages that are named; 10 of --domain, 3 of each part of --text", min=0)
+        int | None,
+        typer.Option(help="hosts and pages to list; default 10 with --domain, 3 for each part with --text", min=0),
     ] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
@@ -561,7 +567,7 @@ def chat(
     asset: Annotated[str, typer.Option(help="a model with a chat template; empty: the last model")] = "",
     prompt: Annotated[str, typer.Option(help="ask once instead of in a loop")] = "",
     traced: Annotated[
-        bool, typer.Option("--trace", help="say after each answer which parts of it the model was trained on")
+        bool, typer.Option("--trace", help="print after each answer which parts of it occur in the training data")
     ] = False,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
@@ -654,7 +660,7 @@ def contamination(
 @app.command()
 def serve(
     model: Annotated[str, typer.Argument(help="a folder, models:/NAME@ALIAS, or a recipe, whose last model is served")],
-    port: Annotated[int, typer.Option(help="of the address on this machine", min=1, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(help="port on this machine", min=1, max=65535)] = 8000,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
 ) -> None:

@@ -115,7 +115,7 @@ def _move(
 
 
 def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
-    """Return the JSON answer of `pedigree promote` and `pedigree rollback`."""
+    """Return the JSON output of `pedigree promote` and `pedigree rollback`."""
     previous = registry.holder(PREVIOUS)
     return {
         "ok": True,

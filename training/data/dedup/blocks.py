@@ -48,7 +48,7 @@ def strings_of(starts: Array, data: Array) -> pa.LargeStringArray:
 
 
 def ranges(starts: Array, ends: Array) -> Array:
-    """Return all whole numbers of the ranges, one range after the other."""
+    """Return the whole numbers of several ranges in one array, one range after the other."""
     sizes = ends - starts
     return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 

@@ -48,12 +48,12 @@ class Group:  # no slots: cached_property keeps its value in the instance
 
     @property
     def start(self) -> int:
-        """The least order number that a document of the group can have."""
+        """The lowest possible order number of a document of the group."""
         return order_of(self.snapshot, self.first_file)
 
     @property
     def end(self) -> int:
-        """The least order number after those of the group."""
+        """The lowest order number that is greater than those of the group."""
         return order_of(self.snapshot, self.first_file + len(self.documents))
 
     @cached_property
@@ -75,7 +75,7 @@ class Group:  # no slots: cached_property keeps its value in the instance
         )
 
     def rows_of(self, orders: Orders) -> Orders:
-        """Places of documents of the group among all of its documents."""
+        """Return the rows of these documents, counted over all documents of the group."""
         return self.file_starts[(orders - self.start) >> ROW_BITS] + (orders & ROWS)
 
     def keys(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:

@@ -99,7 +99,7 @@ def _num_documents(job: Job) -> int:
 
 
 def verify_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Decide about each document of one group of files."""
+    """Decide which documents of one group of files are duplicates."""
     recipe, corpus = _recipe(job), corpus_of(job)
     group = corpus.groups[corpus.own[rank]]
     verdicts, ids, tried = verify(job, work, rank)
@@ -251,7 +251,7 @@ class _Tally:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, table: pa.Table, staying: pa.Table, going: pa.Table) -> None:
-        """Count the documents of `table`, which is split into the `staying` and the `going` ones."""
+        """Count the documents of `table`; `staying` and `going` are its kept and its dropped documents."""
         self.total.update(_groups(table))
         self.kept.update(_groups(staying))
         self.reasons.update(going["reason"].to_pylist())

@@ -35,7 +35,7 @@ class GramTable:
 
     @staticmethod
     def of(num_words: int, hashes: Hashes) -> GramTable:
-        """Make the table from sorted hashes."""
+        """Return the table for sorted hashes."""
         slots = 1 << max(10, (BITS_PER_HASH * len(hashes)).bit_length())
         is_set = np.zeros(slots, np.bool_)
         is_set[hashes & np.uint64(slots - 1)] = True

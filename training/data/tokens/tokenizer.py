@@ -242,7 +242,7 @@ class Sample:
         )
 
     def only_held_out(self) -> Sample:
-        """Return the sample without documents to train on; the held-out documents stay the same."""
+        """Return the sample without its documents for training; the held-out documents stay the same."""
         unused = sum(
             _hash(row["id"]) < self.held_out_above for path in self.files for row in read_documents(path, ["id"])
         )

@@ -32,7 +32,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The function compiled by numba. It releases the GIL."""
+        """Return the function compiled by numba; it releases the GIL."""
         numba, function = _compiler(), _named(self.py_func)
         try:
             return numba.njit(cache=True, nogil=True)(function)
