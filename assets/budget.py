@@ -22,7 +22,7 @@ DAY = timedelta(hours=24)
 
 
 def is_asked_for(recipe: Recipe, asset: str) -> bool:
-    """Whether the recipe's section `automation` allows that `asset` is made without a person."""
+    """Whether the recipe's section `automation` allows `asset` to be made without a person."""
     asked = recipe.automation
     if asset == "promoted_model" and not asked.promote:
         return False

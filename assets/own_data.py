@@ -64,7 +64,7 @@ def _quoted(text: str) -> str:
 
 
 def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], said: str) -> list[str]:
-    """Return the lines of the recipe.
+    """Return the lines of the recipe that `pedigree init` writes.
 
     Sizes of tokenizer, model and batch depend on whether there is little text or much.
     """

@@ -316,7 +316,7 @@ class Registry:
         return None
 
     def _finish(self, move: Move) -> None:
-        """Do all steps of a move of `champion`, each of which may be repeated.
+        """Move the alias `champion`, in steps that can each be repeated.
 
         First `previous` is set, then `champion`, and last the tag of the unfinished move is removed.
         """

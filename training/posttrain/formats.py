@@ -183,7 +183,7 @@ def _message_of(value: Any) -> Message:
 
 
 def complete(messages: list[Message]) -> list[Message]:
-    """Return the messages up to the assistant's last one.
+    """Return the messages up to and including the assistant's last one.
 
     Raise Unusable if there is no answer or no question, or if a system message is not the first one.
     """

@@ -60,7 +60,7 @@ class Piece:
 
     @property
     def is_spread(self) -> bool:
-        """Whether some process holds another part of the weight than this one."""
+        """Whether another process holds a different part of the weight."""
         return self.own is not self.held or self.cut is not None
 
     @property

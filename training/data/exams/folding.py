@@ -75,7 +75,7 @@ _WITHOUT_APOSTROPHES: Final = str.maketrans("", "", _APOSTROPHES)
 
 
 def folded_word(word: str) -> str:
-    """Return the form of a word in which it is compared."""
+    """Return the normalized form by which a word is compared."""
     if word.isascii():
         return word.lower().translate(_WITHOUT_APOSTROPHES)
     seen = _IS_IGNORED.sub("", unicodedata.normalize("NFKD", word.translate(_WITHOUT_APOSTROPHES)))

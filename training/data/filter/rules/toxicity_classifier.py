@@ -10,7 +10,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """The highest score by the toxicity classifier of a page that stays."""
+    """The highest score that the toxicity classifier may give to a page that stays."""
 
     max_toxicity_score: float = 0.5  # of the classifier that `quality.toxicity` trains
 
