@@ -675,6 +675,26 @@ def serve(
 
 
 @app.command()
+def gc(
+    yes: Annotated[bool, typer.Option("--yes", help="remove what is listed")] = False,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """List what no reference, recipe, registered version or running job needs, with sizes; --yes removes it."""
+    from assets.trace_lines import folded
+    from assets.trash import collect
+    from assets.unreached import Look, lines_of
+    from resources.profile import load_profile
+
+    root = root.resolve()
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder, so nothing can be removed")
+    told = collect(Look(root, load_profile(profile)), removes=yes)
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told, folded)))
+
+
+@app.command()
 def dev(
     root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000
 ) -> None:
@@ -701,4 +721,3 @@ _not_yet("takedown", "list what a withdrawn page affects, price the rebuild, and
 _not_yet("plan", "price a run before it starts")
 _not_yet("compare", "compare the scores of several recipes with intervals")
 _not_yet("doctor", "check this machine and root for what commonly goes wrong")
-_not_yet("gc", "remove artifacts that nothing reaches")

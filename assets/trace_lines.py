@@ -14,10 +14,10 @@ SHOWN_STEPS = 12
 def lines_of(told: Mapping[str, Any]) -> list[str]:
     """Return the lines of an answer."""
     lines = {"step": _step, "lineage": _lineage, "domain": _domain, "text": _text}.get(told["question"], _pages)(told)
-    return [line for one in (told["model"], *lines) for line in _folded(one)]
+    return [line for one in (told["model"], *lines) for line in folded(one)]
 
 
-def _folded(line: str) -> list[str]:
+def folded(line: str) -> list[str]:
     """Break a line into pieces of at most WIDTH columns; all pieces but the first are indented further."""
     indent = len(line) - len(line.lstrip())
     return textwrap.wrap(

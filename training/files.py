@@ -97,9 +97,11 @@ def copied(source: Path, target: Path, sha256: str) -> bool:
     is. On file systems that can do this, both share their blocks until then. The checksum is that of the bytes in the
     copy.
     """
-    if not source.exists():
+    try:
+        original = open(source, "rb")  # noqa: SIM115 - closed below; it may be removed at any moment before this
+    except FileNotFoundError:
         return False
-    with open(source, "rb") as original, written(target) as copy:
+    with original, written(target) as copy:
         if not shares_blocks(original, copy):
             shutil.copyfileobj(original, copy, 1 << 20)
     if sha256_of_written(target) == sha256:

@@ -222,7 +222,10 @@ def earlier(job: Job, stage: Stage, module: ModuleType) -> Iterator[Earlier]:
 
 
 def _changed_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.exists() else 0
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # removed at this moment
+        return 0
 
 
 def _asks_alike(folder: Path, job: Job, stage: Stage, module: ModuleType, common: str) -> bool:

@@ -25,14 +25,13 @@ from assets.running.reports import FanOut, Observed, Tail, forward
 from assets.running.watch import Watch
 from assets.running.watchers import Watcher, Watching
 from assets.status import Cell
-from resources.compute.base import Backend, Handle, Status, Task
+from resources.compute.base import HANDLE_FILE, Backend, Handle, Status, Task
 from resources.tracking.reports import StageRun
 from training import artifact
 from training.artifact import Artifact
 from training.job import Job
 from training.progress import MESSAGES_FILE, METRICS_FILE
 
-HANDLE_FILE = "handle.json"
 NOT_ASKED = ("champion",)  # known only when the job runs, and another one when it is decided again
 BUSY_SECONDS = 2.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +29,19 @@ from training.recipe import recipe_as_data
 WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
 
 
-def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> Made:
-    """Reuse the cell's artifact if it exists, otherwise make it with a job. Raises StageFailed if it cannot be made."""
+def make(
+    cell: Cell,
+    comparison: Comparison,
+    pipeline: Pipeline,
+    watch: Watch,
+    *,
+    begun: Callable[[], None] = lambda: None,
+) -> Made:
+    """Reuse the cell's artifact if it exists, otherwise make it with a job. Raises StageFailed if it cannot be made.
+
+    `begun` is called when the job's file names its inputs and this run watches the job; what they name is not removed
+    from then on.
+    """
     started = time.monotonic()
     _check_inputs(cell, comparison)
     cell = unless_rewritten(cell, watch)
@@ -38,7 +50,7 @@ def make(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -
     else:
         _check_start(cell, comparison, watch)
         reused = False
-        made, url = _make_anew(cell, comparison, pipeline, watch)
+        made, url = _make_anew(cell, comparison, pipeline, watch, begun)
     return Made(
         cell=cell,
         artifact=made,
@@ -84,15 +96,18 @@ def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
     return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint), cell.partition.split("@")[0])
 
 
-def _make_anew(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> tuple[Artifact, str]:
+def _make_anew(
+    cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, begun: Callable[[], None]
+) -> tuple[Artifact, str]:
     """Run a job for the cell; return the artifact and the URL of the job's run in MLflow."""
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _write_job(job, cell, comparison, watch)
     announce("started", cell, {})
     with Watching(Path(job.output), run_id=watch.run_id, launch=watch.launch) as watching:
+        begun()
         made, url = run_job(job, cell, pipeline, watch, watching)
+        write_reference(pipeline.root_path, made, cell.partition)  # before this run leaves, so that it is never alone
     remove_state(made.path)
-    write_reference(pipeline.root_path, made, cell.partition)
     announce("made", cell, made.record)
     return made, url
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import dagster as dg
 
 from assets.chain import CHAIN
@@ -12,6 +14,7 @@ from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.settings import observe_used
 from assets.status import Cell, Comparison
+from assets.undisturbed import nothing_removed
 
 
 def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
@@ -20,9 +23,11 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
     Raises dg.Failure if the stage fails. Dagster may retry it unless the failure is final.
     """
     declared = CHAIN[context.asset_key.path[-1]]
-    cell, comparison = asked_of(context, pipeline)
     try:
-        made = make(cell, comparison, pipeline, Watch.of(context, pipeline))
+        with ExitStack() as looking:
+            looking.enter_context(nothing_removed(pipeline.root_path))
+            cell, comparison = asked_of(context, pipeline)
+            made = make(cell, comparison, pipeline, Watch.of(context, pipeline), begun=looking.close)
     except StageFailed as failure:
         raise dg.Failure(
             description=str(failure),

@@ -135,6 +135,7 @@ LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,S
 
 
 LOCK_FILE = "submit.lock"
+HANDLE_FILE = "handle.json"  # in a task's folder: the handle of its last submission
 TAIL_BYTES = 65_536
 ATTEMPT_MARK = "--- attempt "  # begins the line in a log that precedes the output of an attempt
 

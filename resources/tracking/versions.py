@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from resources.tracking.errors import TrackingError, reason_of
 from resources.tracking.reports import Tracking
+from resources.tracking.spool import read_applied
 from resources.tracking.store import shown, sqlite_file
 
 DELETED = "Deleted_Internal"  # the stage that MLflow gives to deleted versions
@@ -71,12 +74,50 @@ def of_client(tracking: Tracking) -> list[Registered]:
     """Return all versions, as MLflow's client lists them; for a store behind a server."""
     client = tracking.client()
     found = []
-    for model in client.search_registered_models():
+    for model in _pages(client.search_registered_models):
         aliases: dict[str, list[str]] = {}
         for alias, version in model.aliases.items():
             aliases.setdefault(str(version), []).append(alias)
-        for one in client.search_model_versions(f"name = '{model.name}'"):
+        for one in _pages(partial(client.search_model_versions, f"name = '{model.name}'")):
             number = str(one.version)
             own = tuple(sorted(aliases.get(number, ())))
             found.append(Registered(name=model.name, version=number, tags=dict(one.tags), aliases=own))
     return found
+
+
+def _pages(search: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the entities of all pages of one of the client's searches; without a token it returns only the first."""
+    token = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        token = getattr(page, "token", None)
+        if not token:
+            return
+
+
+def needed_versions(tracking: Tracking) -> list[Registered]:
+    """Return all versions that may need what is under the root: those of the profile's store and of the root's own.
+
+    Raise TrackingError if a store does not answer, or if it is a file that should be there and is not.
+    """
+    own = Tracking("", tracking.root)
+    stores = [tracking] if tracking.uri == own.uri else [tracking, own]
+    for store in stores:
+        if _is_lost(store, is_named=store.uri != own.uri):
+            raise TrackingError(f"MLflow at {shown(store.uri)}: the database is gone, or lacks the tables of models")
+    return [version for store in stores for version in registered_versions(store)]
+
+
+def _is_lost(tracking: Tracking, *, is_named: bool) -> bool:
+    """Whether a sqlite store lacks the tables of models, although a profile names it or runs were sent to it."""
+    if tracking.store is None or not (is_named or read_applied(tracking.root / "tracking", tracking.uri)["runs"]):
+        return False
+    if not tracking.store.exists():
+        return True
+    with closing(sqlite3.connect(f"{tracking.store.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        try:
+            asked = "SELECT count(*) FROM sqlite_master WHERE name = 'model_versions'"
+            return not database.execute(asked).fetchone()[0]
+        except sqlite3.Error as error:
+            raise TrackingError(f"MLflow at {shown(tracking.uri)}: {reason_of(error)}") from None
