@@ -674,6 +674,28 @@ def serve(
     raise typer.Exit(serve(folder, name, port))
 
 
+@app.command("compare")
+def compare_(
+    models: Annotated[list[str], typer.Argument(help="recipes, NAME@ALIAS or NAME/3 of the registry, or artifacts")],
+    html: Annotated[Path | None, typer.Option(help="write a page with plots")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Compare models with the first one: recipes, artifacts, scores on the same items, seeds, compute and losses."""
+    from assets.sides import sides_of
+    from evaluation.compare import compared
+    from evaluation.compare_page import lines_of, page_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    told = compared(sides_of(models, root, Tracking(load_profile(profile).tracking_uri, root)))
+    if html is not None:
+        html.write_text(page_of(told), "utf-8")
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+
+
 @app.command()
 def gc(
     yes: Annotated[bool, typer.Option("--yes", help="remove what is listed")] = False,
@@ -719,5 +741,4 @@ def _not_yet(name: str, what: str) -> None:
 
 _not_yet("takedown", "list what a withdrawn page affects, price the rebuild, and rebuild only that")
 _not_yet("plan", "price a run before it starts")
-_not_yet("compare", "compare the scores of several recipes with intervals")
 _not_yet("doctor", "check this machine and root for what commonly goes wrong")

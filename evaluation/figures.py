@@ -179,6 +179,32 @@ def line_picture(title: str, points: Sequence[tuple[float, float]], *, horizonta
     return _picture(title, bottom + 24, drawn)
 
 
+def lines_picture(title: str, lines: Sequence[Sequence[tuple[float, float]]], *, horizontal: str) -> Markup:
+    """Return several lines on common axes, of the classes `line l0`, `line l1` and so on; empty if none has a point."""
+    drawn = [[(x, y) for x, y in line if math.isfinite(x) and math.isfinite(y)] for line in lines]
+    points = [point for line in drawn for point in line]
+    if not points:
+        return Markup("")
+    (first, last), (low, high) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
+    left, right, top, bottom = 52.0, WIDTH - 6.0, 8.0, 180.0
+    elements = [
+        _line("axis", left, top, left, bottom),
+        _line("axis", left, bottom, right, bottom),
+        _text(left - 6, top + 8, f"{high:.3g}", "value", room=left),
+        _text(left - 6, bottom, f"{low:.3g}", "value", room=left),
+        _text(left, bottom + 16, f"{first:,.0f}", "name"),
+        _text(right, bottom + 16, f"{horizontal} {last:,.0f}", "value", room=WIDTH),
+    ]
+    wide, tall = (last - first) or 1.0, (high - low) or 1.0
+    for number, line in enumerate(drawn):
+        places = (
+            (left + (x - first) / wide * (right - left), bottom - (y - low) / tall * (bottom - top)) for x, y in line
+        )
+        path = " ".join(f"{'L' if count else 'M'}{x:.1f},{y:.1f}" for count, (x, y) in enumerate(places))
+        elements.append(Markup('<path class="line l{}" d="{}"/>').format(number, path))
+    return _picture(title, bottom + 24, elements)
+
+
 # Elements
 
 

@@ -1,4 +1,4 @@
-"""95 % intervals of shares, paired differences and ratios, and McNemar's test of paired answers.
+"""95 % intervals of shares, means, paired differences and ratios, and McNemar's test of paired answers.
 
 The intervals of shares also hold for 0 and for all of n items. This module uses the standard library alone.
 """
@@ -43,6 +43,56 @@ def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
     drop = before - after
     half = NORMAL_95 * math.sqrt((before + after - drop**2) / (n + 2))
     return max(-1.0, drop - half), min(1.0, drop + half)
+
+
+# Student's t for a two-sided 95 % interval, by degrees of freedom from 1 on; beyond 30 the last is a little too wide.
+STUDENT_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+def mean_interval(values: Sequence[float]) -> list[float] | None:
+    """Return Student's 95 % interval of the mean of some values, such as scores by seed; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    mean, half = math.fsum(values) / len(values), _student(len(values) - 1) * math.sqrt(_squared_error(values))
+    return [mean - half, mean + half]
+
+
+def mean_difference_interval(before: Sequence[float], after: Sequence[float]) -> list[float] | None:
+    """Return Welch's 95 % interval of mean(after) - mean(before); None if both have fewer than two values.
+
+    A side with one value counts as if it varied as the other does. If no value varies, the interval has no width.
+    """
+    if max(len(before), len(after)) < 2:
+        return None
+    errors = [_squared_error(values) if len(values) > 1 else None for values in (before, after)]
+    freedom = [max(1, len(values) - 1) for values in (before, after)]
+    sizes = (len(before), len(after))
+    first, second = (
+        error if error is not None else (errors[1 - number] or 0.0) * sizes[1 - number]
+        for number, error in enumerate(errors)
+    )
+    difference = math.fsum(after) / len(after) - math.fsum(before) / len(before)
+    if first + second == 0:
+        return [difference, difference]
+    if None in errors:
+        degrees = float(max(freedom))
+    else:
+        degrees = (first + second) ** 2 / (first**2 / freedom[0] + second**2 / freedom[1])
+    half = _student(int(degrees)) * math.sqrt(first + second)
+    return [difference - half, difference + half]
+
+
+def _squared_error(values: Sequence[float]) -> float:
+    """Return the squared standard error of the mean."""
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+
+
+def _student(degrees: int) -> float:
+    return STUDENT_95[min(max(degrees, 1), len(STUDENT_95)) - 1]
 
 
 def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float, float]:
