@@ -38,11 +38,11 @@ def test_noise_moves_it_within_its_interval():
     rungs = ladder(noise=0.002, seed=3)
     law = fit(rungs)
     assert law.alpha == pytest.approx(0.34, abs=0.03) and law.beta == pytest.approx(0.28, abs=0.03)
-    others = resampled(rungs, law, 60, seed=1)
+    others = resampled(rungs, law, 30, seed=1)
     for name in ("alpha", "beta", "irreducible"):
         low, high = np.percentile([getattr(one, name) for one in others], (2.5, 97.5))
         assert low <= getattr(PLANTED, name) <= high, name
-    assert [one.alpha for one in others] == [one.alpha for one in resampled(rungs, law, 60, seed=1)]
+    assert others[:3] == resampled(rungs, law, 3, seed=1) != resampled(rungs, law, 3, seed=2)
 
 
 def test_one_wild_rung_does_not_carry_the_fit_away():
@@ -131,21 +131,21 @@ def test_a_ladder_of_too_few_different_models_is_refused():
         scaling(ladder()[:5] * 2, {"parameters": 1e9, "tokens": 1e10}, resamplings=0, seed=0)
 
 
-def stage(tmp_path, rungs):
+def stage(tmp_path, rungs, *, resamplings):
     inputs = []
     for rung in rungs:
         folder = tmp_path / rung.name
         folder.mkdir()
         metrics = {"parameters": rung.parameters, "tokens": rung.tokens, "held_out_bits_per_byte": rung.loss}
         inputs.append(commit(folder, "ladder_model", partition=f"tiny@{rung.name}", metrics=metrics))
-    settings = {"ladder": {"bootstrap": 20}, "predicted": {"parameters": 1e9, "tokens": 2e10}}
+    settings = {"ladder": {"bootstrap": resamplings}, "predicted": {"parameters": 1e9, "tokens": 2e10}}
     job = make_job("scaling", "scaling_fit", tmp_path / "out", settings, tuple(inputs))
     run_job(job, STAGES)
     return Path(job.output)
 
 
 def test_the_stage_predicts_with_an_interval_and_draws_it(tmp_path):
-    folder = stage(tmp_path, ladder(noise=0.001))
+    folder = stage(tmp_path, ladder(noise=0.001), resamplings=20)
     result = json.loads((folder / "scaling.json").read_text("utf-8"))
     low, high = result["predicted"]["interval"]
     assert low < result["predicted"]["loss"] < high
@@ -157,5 +157,6 @@ def test_the_stage_predicts_with_an_interval_and_draws_it(tmp_path):
 
 def test_a_loss_that_does_not_fall_is_refused(tmp_path):
     flat = [Rung(name=r.name, parameters=r.parameters, tokens=r.tokens, loss=1.0) for r in ladder()]
-    record = json.loads((stage(tmp_path, flat) / "artifact.json").read_text("utf-8"))
+    folder = stage(tmp_path, flat, resamplings=1)  # the search for an optimum on a plain goes on for long
+    record = json.loads((folder / "artifact.json").read_text("utf-8"))
     assert not record["gates"][0]["passed"]
