@@ -6,18 +6,27 @@ code is cached beside the module; if that folder is not writable, in numba's cac
 the kernel's own file, not in anything that the kernel uses from another file. So a kernel is compiled under a name that
 contains a digest of its code, its constants and every kernel that it calls. numba itself is also imported at the first
 call, because that takes half a second and many processes never call a kernel.
+
+Workers of a stage call the same kernel at the same moment. The first one compiles it, and the others wait and then load
+it from the cache.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property, update_wrapper
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from training.lean import without
+
+LOCK_FILE = "kernels.lock"  # in the folder of the cache
 
 
 class Kernel:
@@ -35,7 +44,7 @@ class Kernel:
         """Return the function compiled by numba; it releases the GIL."""
         numba, function = _compiler(), _named(self.py_func)
         try:
-            return numba.njit(cache=True, nogil=True)(function)
+            return _compiled_once(numba.njit(cache=True, nogil=True)(function))
         except RuntimeError:  # no folder for the cache
             return numba.njit(nogil=True)(function)
 
@@ -96,6 +105,39 @@ def _written(value: Any) -> str:
     if hasattr(value, "tobytes"):  # an array, because its repr leaves out the middle
         return f"{value.dtype} {value.shape} {value.tobytes().hex()}"
     return repr(value)
+
+
+def _compiled_once(dispatcher: Any) -> Any:
+    """Let one process at a time look for the kernel in the cache and compile it if it is not there."""
+    compile_now, folder = dispatcher.compile, Path(dispatcher.stats.cache_path)
+
+    def compile_alone(signature: Any) -> Any:
+        with _alone(folder):
+            return compile_now(signature)
+
+    dispatcher.compile = compile_alone
+    return dispatcher
+
+
+_TURN, _HELD = threading.RLock(), list[Path]()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a cache folder, or no lock if the folder cannot be written.
+
+    Kernels that are compiled for another kernel need no lock of their own, so a process never holds two.
+    """
+    with _TURN, ExitStack() as stack:
+        if not _HELD:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                stream = stack.enter_context(open(folder / LOCK_FILE, "a", encoding="utf-8"))
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, stream, fcntl.LOCK_UN)  # a process forked meanwhile may keep the file open
+        _HELD.append(folder)
+        stack.callback(_HELD.pop)
+        yield
 
 
 @cache

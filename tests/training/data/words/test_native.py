@@ -42,8 +42,38 @@ def test_a_kernel_is_compiled_again_when_what_it_takes_from_another_file_changed
     assert len(list(tmp_path.glob("**/twos.two-*.nbi"))) == 3
 
 
+CALL = """
+import sys
+from ones import one
+
+one.compiled
+print("ready", flush=True)
+sys.stdin.readline()
+one(1)
+stats = one.compiled.stats
+print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
+"""
+
+
+def test_of_processes_that_call_a_kernel_at_the_same_moment_one_compiles_it(tmp_path):
+    (tmp_path / "ones.py").write_text(ONE.format(factor=1, times=2))
+    both = [started(tmp_path, CALL) for _ in range(2)]
+    assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(process.communicate()[0].split() for process in both) == [["0", "1"], ["1", "0"]]
+
+
 def run(folder):
+    process = started(folder, "import twos")
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    return said.strip()
+
+
+def started(folder, code):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "NUMBA_CACHE_DIR": ""}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}  # of two texts of one size in a second, the first would be kept
-    command = [sys.executable, "-c", "import twos"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
