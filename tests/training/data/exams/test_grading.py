@@ -49,6 +49,8 @@ def test_normalization_forgives_form_and_not_content(response, answer, equal):
         ("no number", "#### 4", False),
         ("", "x", False),
         ("anything", "!", False),
+        ("anything", "", False),
+        ("", "", False),
     ],
 )
 def test_an_answer_is_right_when_its_words_are_there(text, answer, right):

@@ -152,6 +152,19 @@ def test_a_solution_with_a_reworded_question_is_the_item():
     assert held(f"{BEFORE}{solution.replace('Maud', 'Anna')}", [item]) == []
 
 
+def test_a_long_solution_without_its_question_is_not_the_item():
+    """However much of the whole the solution is: another question may have the same solution."""
+    solution = (
+        "The miller grinds 12 sacks of barley and 7 sacks of rye before noon, then lends 5 sacks to the brewer at the "
+        "bridge and carries 3 sacks up to the castle, so 12 + 7 - 5 - 3 = 11 sacks stay in the barn until the market."
+    )
+    item = ItemText(
+        benchmark="sums", id="sacks", question="How much grain is kept when evening falls on Bremholt?", answers=(solution,)
+    )
+    assert held(f"{BEFORE}{solution} {BEHIND}", [item]) == []
+    assert held(f"{BEFORE}{item.question} {solution} {BEHIND}", [item]) == [("sacks", "item")]
+
+
 def test_the_page_that_an_exam_quotes_is_no_leak_and_with_the_question_behind_it_is_one():
     passage = "The Alder runs past the mill and the abbey and through nine quiet villages."
     item = ItemText(benchmark="b", id="sea", question="Where does it meet the sea?", answers=("no",), passage=passage)
