@@ -301,11 +301,12 @@ class Prepared:
     def _present(self) -> set[str]:
         """Return every file under the root, except those of Dagster and MLflow, and every temporary file.
 
-        Files in `attempts/` have another name in each attempt, so their numbers are replaced.
+        The journal of MLflow's database is the database's own: whoever opens it next undoes by it what a killed writer
+        had begun. Files in `attempts/` have another name in each attempt, so their numbers are replaced.
         """
         own = (path.relative_to(self._root) for path in self._root.rglob("*"))
         others = (path.relative_to(self._temporary.parent) for path in self._temporary.rglob("*"))
-        kept = {str(path) for path in own if path.parts[0] not in ("dagster", "tracking")}
+        kept = {str(path) for path in own if path.parts[0] not in ("dagster", "tracking", "mlflow.db-journal")}
         return {re.sub(r"attempts/\d+", "attempts/N", path) for path in kept} | set(map(str, others))
 
 

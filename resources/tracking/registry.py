@@ -15,10 +15,9 @@ import getpass
 import json
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +36,7 @@ from resources.tracking.loadable import (
     write_loadable,
 )
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
-from resources.tracking.store import EXPERIMENT, KEY_TAG, experiments, shown, sqlite_file
+from resources.tracking.store import EXPERIMENT, KEY_TAG, experiments, read_store, shown, sqlite_file
 
 CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
@@ -94,7 +93,7 @@ def champion_in_file(store: Path, name: str) -> Version | None:
 
     None if there is no champion. Raises sqlite3.Error if the file is not MLflow's or is locked.
     """
-    with closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    with read_store(store) as database:
         asked = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
         found = database.execute(asked, (name, CHAMPION)).fetchone()
         if found is None:

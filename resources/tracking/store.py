@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,21 @@ def sqlite_file(uri: str) -> str | None:
     """The path of a sqlite store's file; None for any other store."""
     path = uri.removeprefix("sqlite:///")
     return None if path == uri else path.partition("?")[0]
+
+
+@contextmanager
+def read_store(file: Path) -> Iterator[sqlite3.Connection]:
+    """Context manager: open a sqlite store for queries. Raise sqlite3.Error if there is none or it cannot be read.
+
+    A killed writer leaves a journal, by which the next connection undoes the unfinished transaction. A connection of
+    `mode=ro` must not do so and fails. `mode=rw` also reads a file that may not be written, and makes no new file.
+    """
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        yield connection
+    finally:
+        connection.close()
 
 
 def experiment_of(recipe: str) -> str:

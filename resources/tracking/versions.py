@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from resources.tracking.errors import TrackingError, reason_of
 from resources.tracking.reports import Tracking
 from resources.tracking.spool import read_applied
-from resources.tracking.store import shown, sqlite_file
+from resources.tracking.store import read_store, shown, sqlite_file
 
 DELETED = "Deleted_Internal"  # the stage that MLflow gives to deleted versions
 
@@ -48,7 +47,7 @@ def of_file(path: Path) -> list[Registered]:
     """Return all versions in a sqlite store; none if it is not there."""
     if not path.exists():
         return []
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    with read_store(path) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "model_versions" not in tables:
             return []
@@ -115,7 +114,7 @@ def _is_lost(tracking: Tracking, *, is_named: bool) -> bool:
         return False
     if not tracking.store.exists():
         return True
-    with closing(sqlite3.connect(f"{tracking.store.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    with read_store(tracking.store) as database:
         try:
             asked = "SELECT count(*) FROM sqlite_master WHERE name = 'model_versions'"
             return not database.execute(asked).fetchone()[0]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+
+from resources.tracking.registry import champion_in_file
+from resources.tracking.versions import of_file
 
 FORK_THREE = """
 import os, sys
@@ -32,3 +38,36 @@ def test_processes_of_several_roots_make_the_tables_of_one_file_in_turn(tmp_path
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     done = subprocess.run([sys.executable, "-c", FORK_THREE, uri, str(tmp_path)], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# Version 2 becomes the champion in a transaction of which some pages are in the file already, and its writer is killed.
+KILLED_WRITER = """
+import os, signal, sqlite3, sys
+
+database = sqlite3.connect(sys.argv[1])
+database.execute("PRAGMA cache_size = 5")
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE registered_model_aliases SET version = 2")
+database.execute("UPDATE model_version_tags SET value = 'x' || value")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_writer_left_half_done_is_undone_by_the_next_reader(tmp_path):
+    file = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE model_versions (name, version, current_stage)")
+        database.execute("CREATE TABLE registered_model_aliases (name, version, alias)")
+        database.execute("CREATE TABLE model_version_tags (name, version, key, value)")
+        database.execute("INSERT INTO model_versions VALUES ('m', 1, 'None')")
+        database.execute("INSERT INTO registered_model_aliases VALUES ('m', 1, 'champion')")
+        rows = [("m", 1, f"tag {number}", "a" * 500) for number in range(400)]
+        database.executemany("INSERT INTO model_version_tags VALUES (?, ?, ?, ?)", rows)
+        database.commit()
+    subprocess.run([sys.executable, "-c", KILLED_WRITER, str(file)], check=False)
+    assert (tmp_path / "mlflow.db-journal").stat().st_size
+    (version,) = of_file(file)
+    assert version.aliases == ("champion",) and set(version.tags.values()) == {"a" * 500}
+    champion = champion_in_file(file, "m")
+    assert champion is not None and champion.version == "1"
+    assert os.listdir(tmp_path) == ["mlflow.db"]
