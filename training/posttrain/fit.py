@@ -21,6 +21,7 @@ import training.generate.model_folder  # noqa: F401 - first: it keeps what is im
 
 # isort: split
 import torch
+import torch.distributed as dist
 from transformers import TrainerCallback
 
 from training import numerics
@@ -151,7 +152,8 @@ class Reporter(TrainerCallback):
     def __init__(self, work: Work, *, checkpoint_seconds: float) -> None:
         self.losses: list[float] = []
         self.logged: list[dict[str, float]] = []
-        self.asked: list[int] = []  # signals received that ask the job to stop
+        self.asked: list[int] = []  # signals received by this process that ask the job to stop
+        self.stopped = False  # whether all processes have agreed to stop
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
@@ -174,20 +176,37 @@ class Reporter(TrainerCallback):
         self._work.progress.log(step=state.global_step, steps=state.max_steps, **numbers)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save a checkpoint if one is due or the job was asked to stop; in the latter case end training here."""
-        due = time.monotonic() - self._saved >= self._checkpoint_seconds > 0
-        if (due or self.asked) and state.global_step < state.max_steps:
+        """Save a checkpoint if one is due or the job was asked to stop; in the latter case end training here.
+
+        The clock is that of the first process.
+        """
+        due = state.is_world_process_zero and time.monotonic() - self._saved >= self._checkpoint_seconds > 0
+        due, self.stopped = in_any_process(due, bool(self.asked), device=args.device)
+        if (due or self.stopped) and state.global_step < state.max_steps:
             control.should_save = True
             self._saved = time.monotonic()
-        if self.asked:
+        if self.stopped:
             control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as complete. A checkpoint without the mark was not finished when the job was killed."""
+        in_any_process(device=args.device)  # each process writes a file of its own; the mark is of all of them
         if state.is_world_process_zero:
             seal(Path(args.output_dir, f"checkpoint-{state.global_step}"))
-            if self.asked:
+            if self.stopped:
                 self._work.progress.saved(f"saved at step {state.global_step} of {state.max_steps}")
+
+
+def in_any_process(*flags: bool, device: torch.device) -> tuple[bool, ...]:
+    """Wait for all processes of the job, and return for each flag whether it is set in any of them.
+
+    Processes that save or stop by a flag of their own do so at different steps, and then wait for each other for ever.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return flags
+    numbers = torch.tensor([True, *flags], dtype=torch.int32, device=device)
+    dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    return tuple(map(bool, numbers.tolist()[1:]))
 
 
 def seal(checkpoint: Path) -> None:
@@ -253,7 +272,7 @@ def fit(trainer: Any, reporter: Reporter) -> None:
 
     with stop_requests() as reporter.asked:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if reporter.asked and trainer.state.global_step < trainer.state.max_steps:
+    if reporter.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
 
 

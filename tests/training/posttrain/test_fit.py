@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from tests.training.posttrain import tiny
+from training.files import read_sealed
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
 from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.passed_through import check_passed_through, fields_of
@@ -118,3 +119,56 @@ def test_a_rank_of_zero_in_an_old_recipe_is_no_adapters():
     assert adapter_config(LoraRecipe(rank=4), task="CAUSAL_LM").r == 4
     with pytest.raises(RecipeError, match=r"align\.lora.*rank=-1 must be at least 1; null trains every weight"):
         read_record(LoraRecipe, {"rank": -1}, where="align.lora")
+
+
+TWO_PROCESSES = """
+import datetime, os, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+import torch
+import torch.distributed as dist
+from training.posttrain.fit import Reporter
+
+def say(rank, folder):
+    limit = datetime.timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=limit)
+    args = SimpleNamespace(device=torch.device("cpu"))
+    said = []
+    # Whose clock is past the interval, and who has a signal.
+    for late, asked in ((0, None), (1, None), (None, 0), (None, 1)):
+        reporter = Reporter(None, checkpoint_seconds=1.0 if rank == late else 1e9)
+        reporter._saved -= 10.0
+        reporter.asked = [15] if rank == asked else []
+        control = SimpleNamespace(should_save=False, should_training_stop=False)
+        state = SimpleNamespace(is_world_process_zero=rank == 0, global_step=3, max_steps=8)
+        reporter.on_step_end(args, state, control)
+        said.append((control.should_save, control.should_training_stop, reporter.stopped))
+    checkpoint = Path(folder, "checkpoint-3")
+    checkpoint.mkdir(exist_ok=True)
+    if rank == 1:  # long after the first process has written its own
+        time.sleep(0.3)
+    (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"state")
+    args.output_dir = folder
+    Reporter(None, checkpoint_seconds=0.0).on_save(args, state, control)
+    Path(folder, str(rank)).write_text(repr(said))
+
+children = []
+for rank in (0, 1):
+    child = os.fork()
+    if not child:
+        say(rank, sys.argv[1])
+        os._exit(0)
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
+
+def test_all_processes_save_and_stop_at_the_same_step_and_a_mark_is_of_the_files_of_all(tmp_path):
+    done = subprocess.run([sys.executable, "-c", TWO_PROCESSES, str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    by_the_first_clock, by_no_other = (True, False, False), (False, False, False)
+    by_any_signal = (True, True, True)
+    said = repr([by_the_first_clock, by_no_other, by_any_signal, by_any_signal])
+    assert [(tmp_path / rank).read_text() for rank in "01"] == [said, said]
+    sealed = read_sealed(tmp_path / "checkpoint-3" / "complete.json")
+    assert {entry["path"] for entry in sealed["files"]} == {"rng_state_0.pth", "rng_state_1.pth"}
