@@ -123,7 +123,9 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
     write_job(job, path)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "NUMBA_NUM_THREADS")
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "true", **dict.fromkeys(names, str(job.run.threads))}
-    tasks = [["--ranks", "1/2"], ["--ranks", "0/2"], []] if in_array else [[]]
+    phases = [["--phase", name] for name in declared.stage.phases] or [[]]
+    array = [["--ranks", ranks, *phase] for phase in phases for ranks in ("1/2", "0/2")]
+    tasks = [*array, []] if in_array else [[]]
     for more in tasks:
         task = Task(
             key="",
