@@ -159,7 +159,10 @@ def test_a_long_solution_without_its_question_is_not_the_item():
         "bridge and carries 3 sacks up to the castle, so 12 + 7 - 5 - 3 = 11 sacks stay in the barn until the market."
     )
     item = ItemText(
-        benchmark="sums", id="sacks", question="How much grain is kept when evening falls on Bremholt?", answers=(solution,)
+        benchmark="sums",
+        id="sacks",
+        question="How much grain is kept when evening falls on Bremholt?",
+        answers=(solution,),
     )
     assert held(f"{BEFORE}{solution} {BEHIND}", [item]) == []
     assert held(f"{BEFORE}{item.question} {solution} {BEHIND}", [item]) == [("sacks", "item")]
