@@ -221,7 +221,7 @@ def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> 
 
 
 def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[str, Any]]:
-    """Return the kept and dropped documents with these ids, by id, from any of the artifacts `made`."""
+    """Return the documents with these ids by id; kept and dropped documents of all given artifacts are searched."""
     places: dict[Place, str] = {}
     for folder, record in made if wanted else ():
         for path in (*files_of(folder, record, KEPT), *files_of(folder, record, DROPPED)):

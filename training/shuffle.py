@@ -32,7 +32,7 @@ class SliceDamaged(RuntimeError):
 
 
 class SliceWriter:
-    """Adds slices to a file, numbered from 0."""
+    """Writes byte strings ("slices") one after the other into a file; readers ask for them by number, from 0."""
 
     def __init__(self, stream: IO[bytes], what: str) -> None:
         self._stream, self._what = stream, what

@@ -46,7 +46,7 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
-    """One input or guard of a job, from its cell. Raises StageFailed if it is not made."""
+    """Return one input or guard of a job, from its cell. Raise StageFailed if its artifact has not been made."""
     made = comparison.cells[key].artifact
     if made is None:
         raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)

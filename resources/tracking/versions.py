@@ -44,7 +44,7 @@ def registered_versions(tracking: Tracking) -> list[Registered]:
 
 
 def of_file(path: Path) -> list[Registered]:
-    """Return all versions in a sqlite store; none if it is not there."""
+    """Return all registered model versions in a sqlite file; an empty list if there is no such file."""
     if not path.exists():
         return []
     with read_store(path) as database:
@@ -70,7 +70,7 @@ def of_file(path: Path) -> list[Registered]:
 
 
 def of_client(tracking: Tracking) -> list[Registered]:
-    """Return all versions, as MLflow's client lists them; for a store behind a server."""
+    """Return all registered model versions that an MLflow server lists."""
     client = tracking.client()
     found = []
     for model in _pages(client.search_registered_models):

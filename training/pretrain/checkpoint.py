@@ -365,7 +365,7 @@ class Store:
         """Return the newest whole checkpoint; None if there has never been a checkpoint.
 
         Raise RefusedInput if there are checkpoints and none can be used. `tidy` sets damaged checkpoints aside and
-        reports them, but leaves those of another version, which that version can still use.
+        reports them, but leaves those that another version of the stage wrote, because that version can still use them.
         """
         broken: list[str] = []
         for candidate in checkpoints(self.folder):

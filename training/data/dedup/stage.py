@@ -59,8 +59,8 @@ ASSETS = (
         name="deduplicated_documents",
         stage=DEDUP,
         description=(
-            "Documents that are no exact copy and no verified near-duplicate of an earlier document, in this or an "
-            "earlier snapshot. Each removed document is kept with the id of the document that it repeats."
+            "The documents that are left without exact copies and verified near-duplicates of earlier documents, in "
+            "this or an earlier snapshot. Each removed document is kept with the id of the document that it repeats."
         ),
         group="corpus",
         scope="snapshot",

@@ -3,12 +3,11 @@
 An answer is right when it gives an accepted value and nothing that makes it a guess:
 
 - A value is compared after normalization (`normalized`) and must occur as whole words.
-- An answer that gives a rival beside the right value is wrong. The row names the rivals, or they follow from the other
-  answers of the same data (`Values`), so that a list of all values is never right.
+- An answer that gives a rival beside the right value is wrong. The row names the rivals; if it names none, the right
+  answers of the other rows may be rivals (`Values`). So a list of all values is never right.
 - Text of the prompt that the answer repeats word for word does not count; it is removed first.
-- An accepted value that ends in `#### 72`, as GSM8K's worked answers do, needs only this number, as the answer's last
-  number.
-- No answer is right if no accepted value has a word in it.
+- If an accepted value ends in `#### 72`, as GSM8K's worked answers do, an answer is right when its last number is 72.
+- If every accepted value is empty or only punctuation, no answer is right.
 
 This module uses the standard library alone.
 """

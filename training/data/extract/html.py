@@ -430,7 +430,7 @@ class _Words:
 
 
 def _next(there: list[int], at: int) -> int:
-    """Return the first of the ascending numbers `there` that is at least `at`; if there is none, the last number."""
+    """Return the smallest number in the sorted list `there` that is `at` or more; if none is, the largest."""
     return there[min(bisect_left(there, at), len(there) - 1)]
 
 

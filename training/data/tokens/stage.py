@@ -30,7 +30,7 @@ ASSETS = (
     Asset(
         name="tokenizer",
         stage=TOKENIZER,
-        description="The byte-level vocabulary, trained or adopted, and its fertility (bytes per token).",
+        description="The byte-level vocabulary, trained or adopted, and how many bytes of text a token stands for.",
         group="training_data",
         scope="corpus",
         settings=sections("tokenizer"),

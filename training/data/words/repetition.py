@@ -26,9 +26,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def repeated(words: Sequence[str]) -> list[int]:
-    """Characters in the most frequent n-gram of 2 to 4 words each, then in duplicate n-grams of 5 to 10 words each.
+    """Return the characters in the most frequent n-gram for n = 2, 3, 4, then in repeated n-grams for n = 5 to 10.
 
-    The number is 0 if the text has fewer words.
+    The number for an n is 0 if the text has fewer than n words.
     """
     return [*(_top(words, size) for size in TOP_SIZES), *(_duplicate(words, size) for size in DUPLICATE_SIZES)]
 
