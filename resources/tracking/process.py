@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ from resources.tracking.writer import Writer
 from training.secrets import masked_errors, masked_output, remember_address
 
 PROJECT = Path(__file__).parents[2]
-LOCK_FILE, LOG_FILE = "writer.lock", "writer.log"
+LOCK_FILE, LOG_FILE, SCRATCH_FOLDER = "writer.lock", "writer.log", "scratch"
 RETRY_SECONDS = 5.0
 LINGER_SECONDS = 60.0  # how long a writer whose parent has ended keeps trying while MLflow does not answer
 
@@ -78,6 +80,23 @@ def writer_lock(folder: Path) -> Iterator[bool]:
         yield True
 
 
+@contextmanager
+def own_temporary_files(folder: Path) -> Iterator[None]:
+    """Context manager: keep the temporary files of MLflow's client in a folder that is empty at first and removed last.
+
+    Only the holder of the writer lock may use it; so whatever is there was left by a killed writer.
+    """
+    scratch = folder / SCRATCH_FOLDER
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    before, tempfile.tempdir = tempfile.tempdir, str(scratch)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -> None:
     """Send the spool as it grows, until the parent has ended and everything is sent.
 
@@ -89,7 +108,8 @@ def follow(uri: str, root: Path, owner: str, parent_lives: Callable[[], bool]) -
     while True:
         with writer_lock(folder) as owned:
             if owned:
-                _send_while(uri, root, parent_lives)
+                with own_temporary_files(folder):
+                    _send_while(uri, root, parent_lives)
         # Either the parent has ended, or another writer holds the lock and sends the reports of both parents.
         if parent_lives():
             time.sleep(0.3)

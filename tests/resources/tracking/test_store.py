@@ -6,8 +6,10 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 
+from resources.tracking.process import own_temporary_files
 from resources.tracking.registry import champion_in_file
 from resources.tracking.versions import of_file
 
@@ -71,3 +73,13 @@ def test_what_a_killed_writer_left_half_done_is_undone_by_the_next_reader(tmp_pa
     champion = champion_in_file(file, "m")
     assert champion is not None and champion.version == "1"
     assert os.listdir(tmp_path) == ["mlflow.db"]
+
+
+def test_what_mlflow_s_client_keeps_for_a_moment_goes_with_the_next_writer(tmp_path):
+    elsewhere = tempfile.gettempdir()
+    (tmp_path / "scratch" / "of a killed writer").mkdir(parents=True)
+    with own_temporary_files(tmp_path):
+        assert os.listdir(tmp_path / "scratch") == []
+        made = tempfile.mkdtemp()
+        assert made.startswith(str(tmp_path / "scratch"))
+    assert os.listdir(tmp_path) == [] and tempfile.gettempdir() == elsewhere
