@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -56,17 +56,17 @@ demo: env ## from generated crawl to an evaluated model, on this machine
 	$(BIN)/pedigree demo
 
 # Tests never reach a model hub; what they need they make.
-test attack: export HF_HUB_OFFLINE = 1
-test attack: export HF_DATASETS_OFFLINE = 1
-test attack: export TRANSFORMERS_OFFLINE = 1
-test attack: export TOKENIZERS_PARALLELISM = false
+test attack ray: export HF_HUB_OFFLINE = 1
+test attack ray: export HF_DATASETS_OFFLINE = 1
+test attack ray: export TRANSFORMERS_OFFLINE = 1
+test attack ray: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
-test attack: export OMP_WAIT_POLICY = PASSIVE
+test attack ray: export OMP_WAIT_POLICY = PASSIVE
 # OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes a 25th of the processor time.
-test attack: export OPENBLAS_NUM_THREADS = 1
+test attack ray: export OPENBLAS_NUM_THREADS = 1
 # Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
-test attack faults: export PYTHONDONTWRITEBYTECODE =
+test attack ray faults: export PYTHONDONTWRITEBYTECODE =
 test: env ## run the tests; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
@@ -111,6 +111,17 @@ $(OTHERS)/vllm/.stamp:
 exports: env $(OTHERS)/transformers/.stamp $(OTHERS)/vllm/.stamp ## ask an exported model in other programs; ARGS="RECIPE --root R"
 	$(BIN)/python -m benchmarks.exports $(ARGS) --transformers $(OTHERS)/transformers/bin/python \
 		--vllm $(OTHERS)/vllm/bin/python
+
+# It sees the packages of the project's environment, and has Ray beside them.
+$(OTHERS)/ray/.stamp: $(STAMP)
+	$(BIN)/python -m venv --clear $(@D)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $(@D)/environment.pth
+	mv $(@D)/environment.pth $(@D)/lib/python3*/site-packages/
+	$(OTHER_PIP) "$$(sed -n 's/^ray = \["\(.*\)"\]/\1/p' pyproject.toml)"
+	@touch $@
+
+ray: env $(OTHERS)/ray/.stamp ## run ranks on a Ray cluster of three virtual nodes (Linux, root); ARGS= goes to pytest
+	$(OTHERS)/ray/bin/python -m pytest -q --durations 15 tests/cluster/test_ranks_on_ray.py $(ARGS)
 
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)

@@ -47,18 +47,26 @@ def written(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[I
 def temporary_for(path: Path) -> Path:
     """Return a temporary name beside `path` for a file that is being written.
 
-    It contains machine, process id and start time.
+    It contains the name of this process.
     """
-    writer = "-".join((_machine(), str(os.getpid()), start_of(os.getpid()), uuid.uuid4().hex[:8]))
-    return path.with_name(f".{path.name}.{writer}.tmp")
+    return path.with_name(f".{path.name}.{this_process()}-{uuid.uuid4().hex[:8]}.tmp")
 
 
 def is_abandoned(temporary: Path) -> bool:
     """Whether the writer of a file with a name of `temporary_for` has ended. False if it ran on another machine."""
-    writer = temporary.name.split(".")[-2].split("-")
-    if len(writer) != 4 or writer[0] != _machine() or not writer[1].isdigit():
-        return False
-    return start_of(int(writer[1])) != writer[2]
+    return has_ended(temporary.name.split(".")[-2].rpartition("-")[0])
+
+
+def this_process() -> str:
+    """Return a name of this process for names of files: machine, process id and start time."""
+    return f"{_machine()}-{os.getpid()}-{start_of(os.getpid())}"
+
+
+def has_ended(process: str) -> bool:
+    """Whether a process of this machine with a name of `this_process` has ended. False if it ran on another one."""
+    machine, _, rest = process.partition("-")
+    number, _, start = rest.partition("-")
+    return machine == _machine() and number.isdigit() and bool(start) and start_of(int(number)) != start
 
 
 @functools.cache

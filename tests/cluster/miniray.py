@@ -46,7 +46,8 @@ def missing() -> str:
 class MiniRay:
     """One cluster. Every node sees `modules` and what lies beside it, but not `unseen`, which each one has for itself.
 
-    A node looks for modules in `own/NODE` first.
+    A node looks for modules in `own/NODE` first. A job's process finds `modules` under another name: Ray lets workers
+    look first in the folder of the program that the job runs, if it finds this folder on the job's path by its real name.
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cpus: int = 1, python_path: Iterable[str] = ()) -> None:
@@ -58,7 +59,7 @@ class MiniRay:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "PYTHONPATH": os.pathsep.join([str(self.modules), *(python_path or [str(Path.cwd())])]),
+            "PYTHONPATH": os.pathsep.join([str(folder / "job"), *(python_path or [str(Path.cwd())])]),
         }
         self._network: subprocess.Popen[bytes] | None = None
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,6 +68,7 @@ class MiniRay:
         """Boot the nodes; return when every one of them is in the cluster."""
         for place in (self.modules, self.unseen, *(self.own(node) for node in self.nodes)):
             place.mkdir(parents=True)
+        (self.folder / "job").symlink_to(self.modules)
         holder = ["unshare", "--net", "--fork", "--kill-child=KILL", sys.executable, "-c", NETWORK]
         self._network = subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._network.stdout is not None

@@ -98,15 +98,20 @@ def ranks_of(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob("[0-9].txt"))]
 
 
-def tasks_of_ray() -> list[str]:
-    """The command lines of Ray's workers on this machine that make a rank."""
+def command_lines() -> list[str]:
+    """The command lines of this machine's processes, with null characters between arguments."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             found.append(entry.read_bytes().decode())
         except OSError:
             continue
-    return [line for line in found if line.startswith("ray::rank")]
+    return found
+
+
+def tasks_of_ray() -> list[str]:
+    """The command lines of Ray's workers on this machine that make a rank."""
+    return [line for line in command_lines() if line.startswith("ray::rank")]
 
 
 def test_a_killed_worker_and_a_lost_node_change_no_byte(ray: MiniRay, start: Start, tmp_path: Path):
@@ -130,10 +135,12 @@ def test_a_killed_worker_and_a_lost_node_change_no_byte(ray: MiniRay, start: Sta
     ray.wait_until(lambda: ray.is_up(lost), "the node is back", seconds=240)
 
 
-def test_an_error_of_a_rank_is_told_as_it_is_and_not_tried_again(start: Start):
+def test_an_error_of_a_rank_is_told_as_it_is_and_not_tried_again(start: Start, tmp_path: Path):
     code, errors = start((0, "bad")).ends()
     assert code == 2 and "error: rank 0 met a fault" in errors
-    code, errors = start((2, "raise"), (3, "raise")).ends()
+    # In a folder of its own: of the first job, ranks 2 and 3 may have ended before rank 0 began.
+    (tmp_path / "second").mkdir()
+    code, errors = start((2, "raise"), (3, "raise"), folder=tmp_path / "second").ends()
     assert code == 1 and re.search("RuntimeError: rank [23] met a fault", errors) and "in run_rank" in errors
 
 
@@ -155,6 +162,26 @@ def test_the_tasks_of_a_killed_driver_end_and_the_next_one_goes_on_from_the_mark
     code, errors = start((5, "sleep")).ends()
     assert code == 0, errors
     assert ranks_of(driver.folder) == ONCE
+
+
+def test_ray_of_a_killed_jobs_own_ends_and_the_next_job_removes_its_folder(ray: MiniRay, tmp_path: Path):
+    task = toy_task(tmp_path, ranks=2, faults=[(1, "sleep")])
+    job = read_job(Path(task.folder, "job.json"))
+    write_job(dataclasses.replace(job, run=RunSettings(engine="ray")), Path(task.folder, "job.json"))
+    with tempfile.TemporaryDirectory(prefix="own-") as place:  # a short path, as for the cluster
+        argv, environment = [sys.executable, *task.argv], {**os.environ, **task.environment, "TMPDIR": place}
+        killed = subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            ray.wait_until((tmp_path / "fault-0").exists, "rank 1 sleeps", seconds=240)
+        finally:
+            killed.kill()
+            killed.wait()
+        (left,) = Path(place).glob("ray-*")
+        ray.wait_until(lambda: not any(str(left) in line for line in command_lines()), "its Ray has ended")
+        assert not tasks_of_ray()
+        subprocess.run(argv, env=environment, check=True)
+        assert not list(Path(place).glob("ray-*"))
+    assert ranks_of(Path(task.folder)) == ONCE[:2]
 
 
 def test_nodes_with_other_code_or_without_the_folder_are_refused_by_name(ray: MiniRay, start: Start):

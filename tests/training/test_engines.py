@@ -16,7 +16,9 @@ import pytest
 from assets.running.jobs import task_of
 from resources.profile import Size
 from training.engines.engine import MODULES
+from training.engines.on_ray import remove_left_folders
 from training.engines.ray_task import make_rank
+from training.files import this_process
 from training.job import Job
 from training.run_settings import RunSettings
 
@@ -58,6 +60,18 @@ def test_a_node_that_does_not_see_the_job_is_refused_before_it_imports_anything(
     for signs in (tmp_path, tmp_path / "absent"):
         answer = make_rank({"signs": str(signs), "token": "one", "folder": "/far/a", "rank": 0})
         assert re.fullmatch("node .+ does not see /far/a; the root must be on a .+", answer["refused"])
+
+
+def test_the_folder_that_ray_of_a_killed_job_left_goes_and_no_other(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); from training.files import this_process"
+    argv = [sys.executable, "-I", "-S", "-c", f"{code}; print(this_process(), end='')"]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    elsewhere = f"{'0' * 8}{ended[8:]}"
+    for name in (ended, this_process(), elsewhere, "x1y2z3", "notes-1-"):
+        (tmp_path / f"ray-{name}" / "session").mkdir(parents=True)
+    remove_left_folders(tmp_path)
+    left = {path.name.removeprefix("ray-") for path in tmp_path.iterdir()}
+    assert left == {this_process(), elsewhere, "x1y2z3", "notes-1-"}
 
 
 # In a process of its own, because a worker ends with its parent from its first rank on.

@@ -26,6 +26,7 @@ from typing import Any
 from training.engines import ray_task
 from training.engines.engine import Here, Maker, check_installed
 from training.engines.workers import WorkerDied
+from training.files import has_ended, this_process
 from training.records import RecipeError
 from training.secrets import masked
 
@@ -35,6 +36,7 @@ LOOK_SECONDS = 1.0  # between two looks at what runs while no rank ends
 WAITING_SECONDS = 5.0  # after which a job without a running rank says what it waits for
 START_SECONDS = 120.0  # for a cluster to answer
 SOCKET_ROOM = 64  # bytes of the path of a socket below Ray's folder; the whole path has at most 107
+FOLDER_PREFIX = "ray-"  # of the folder of Ray of the job's own, followed by the name of the job's process
 OBJECT_STORE_BYTES = 75 * 2**20  # the least that Ray takes; ranks hand over files
 # The job's variables that the workers of a cluster get. The others, credentials above all, belong to the nodes.
 PASSED_ON = (
@@ -106,11 +108,20 @@ def _connected(here: Here) -> Iterator[ModuleType]:
 
 
 def _own_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    """Make the folder for Ray's sockets and logs."""
+    folder = Path(tempfile.gettempdir(), f"{FOLDER_PREFIX}{this_process()}")
     if len(os.fsencode(folder)) > 107 - SOCKET_ROOM:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        folder = Path("/tmp", folder.name)
+    remove_left_folders(folder.parent)
+    folder.mkdir(mode=0o700)
     return folder
+
+
+def remove_left_folders(place: Path) -> None:
+    """Remove the folders that Ray of this machine's killed jobs left in `place`."""
+    for folder in place.glob(f"{FOLDER_PREFIX}*"):
+        if has_ended(folder.name.removeprefix(FOLDER_PREFIX)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(ray: ModuleType, folder: Path, here: Here) -> None:
