@@ -1,7 +1,7 @@
 """Compare deduplication with other libraries on the same texts in one run: the figures of docs/dedup.md.
 
     PEDIGREE_DATA=… python -m benchmarks.dedup speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.dedup definitions truth growth increment
+    PEDIGREE_DATA=… python -m benchmarks.dedup definitions truth growth increment snapshots
     PEDIGREE_DATA=… python -m benchmarks.dedup substrings --peers …
 
 rensa, datasketch and pydivsufsort are not among the project's packages; `--peers` names a folder that has them. Times
@@ -21,8 +21,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +36,14 @@ import pyarrow as pa
 import xxhash
 
 from tests.training.data import chain
-from training.data.dedup import duplicates
+from training.data.dedup import dedup, duplicates
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import read_lines, write_lines
 from training.data.sources import read_rows, resolve
 from training.data.words.ngrams import jaccard, ngram_set
 from training.job import InputArtifact
+from training.phase import Phase
 
 RECIPE = DedupRecipe()
 PERTURBED = 0.35  # share of words replaced in paragraphs, so that two documents of one paragraph are strangers
@@ -434,6 +437,43 @@ def increment(options: argparse.Namespace) -> None:
     )
 
 
+def snapshots(options: argparse.Namespace) -> None:
+    """Print, for each of eight snapshots of equal size, the processor seconds of both stages and of the phases."""
+    number = options.documents // 80
+    texts, _ = made_texts(8 * number)
+    load_compiled_loops(texts)
+    phases: dict[str, float] = defaultdict(float)
+    dedup.PHASES = tuple(replace(phase, run_rank=timed(phase, phases)) for phase in dedup.PHASES)
+    with scratch() as root:
+        sources, signed = list[InputArtifact](), list[InputArtifact]()
+        first = 0.0
+        for place in range(8):
+            own = texts[place * number : (place + 1) * number]
+            files = [own[start : start + 2000] for start in range(0, number, 2000)]
+            sources.append(chain.documents(root, f"s{place}", files))
+            phases.clear()
+            began = processor_seconds()
+            made = stages(root, sources, signed)
+            seconds = processor_seconds() - began
+            signed.append(made[0])
+            first = first or seconds
+            shown = ", ".join(f"{name} {took:.3f}" for name, took in phases.items())
+            digest = made[1].record()["digest"][:12]
+            print(f"{place + 1}: {seconds:.2f} s, ÷ first {seconds / first:.2f}; {shown}; digest {digest}", flush=True)
+
+
+def timed(phase: Phase, spent: dict[str, float]) -> Callable[..., dict[str, Any]]:
+    """Return a phase's `run_rank` that adds its processor seconds to `spent`."""
+
+    def run_rank(*arguments: Any) -> dict[str, Any]:
+        began = processor_seconds()
+        result = phase.run_rank(*arguments)
+        spent[phase.name] += processor_seconds() - began
+        return result
+
+    return run_rank
+
+
 def substrings(options: argparse.Namespace) -> None:
     """Print the speed of exact substring search, this project's and by suffix array, in megabytes per processor second.
 
@@ -495,6 +535,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "truth": truth,
     "growth": growth,
     "increment": increment,
+    "snapshots": snapshots,
     "substrings": substrings,
     "child": child,
 }

@@ -46,8 +46,8 @@ def missing() -> str:
 class MiniRay:
     """One cluster. Every node sees `modules` and what lies beside it, but not `unseen`, which each one has for itself.
 
-    A node looks for modules in `own/NODE` first. A job's process finds `modules` under another name: Ray lets workers
-    look first in the folder of the program that the job runs, if it finds this folder on the job's path by its real name.
+    A node looks for modules in `own/NODE` first. A job's process has `modules` on its path by another name. By its real
+    name Ray would let workers look there first, because it is the folder of the program that the job runs.
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cpus: int = 1, python_path: Iterable[str] = ()) -> None:

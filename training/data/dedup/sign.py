@@ -234,12 +234,12 @@ def save(arrays: dict[str, npt.NDArray[Any]], path: Path) -> None:
         stream.write(to_bytes(arrays))
 
 
-def load(path: Path, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
-    """Read one array of a signature file, or only one bucket of `bands`."""
+def load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read the arrays of a signature file, by name."""
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:
-        return file.get_tensor(name) if bucket is None else file.get_slice(name)[bucket]
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
 
 
 def num_documents(path: Path) -> int:

@@ -86,10 +86,10 @@ def test_signatures_stand_row_for_row_beside_the_documents(tmp_path):
     files = [made.file(f"signatures/{rank:05d}.safetensors") for rank in range(2)]
     expected = signatures.sign(pa.array(texts), DedupRecipe(), compiled=False)
     for name in ("text", "ngrams", "count"):
-        read = np.concatenate([signatures.load(path, name) for path in files])
+        read = np.concatenate([signatures.load(path)[name] for path in files])
         assert np.array_equal(read, getattr(expected, name))
     for bucket in range(14):
-        read = np.concatenate([signatures.load(path, "bands", bucket) for path in files])
+        read = np.concatenate([signatures.load(path)["bands"][bucket] for path in files])
         assert np.array_equal(read, expected.bands[bucket])
     assert expected.count[5] == 0 and expected.text[6].tolist() == expected.text[7].tolist()
 
