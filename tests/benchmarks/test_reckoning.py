@@ -36,5 +36,5 @@ def test_hours_and_bytes_are_those_of_the_records_times_the_size(root):
 
 
 def test_a_recipe_without_artifacts_is_named(root):
-    with pytest.raises(FileNotFoundError, match="no artifact of .+ of the recipe other; `pedigree run"):
+    with pytest.raises(FileNotFoundError, match=r"no artifact of .+ of the recipe other; `pedigree run"):
         measured(root, "other")
