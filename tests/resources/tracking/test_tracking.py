@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -222,12 +223,15 @@ def test_torn_and_unusable_lines_are_set_aside_and_the_rest_arrives(tracking, cl
 
 def test_an_outage_costs_no_report(store, client, launch, tmp_path):
     nowhere = Tracking("http://127.0.0.1:9", tmp_path, in_background=False)
-    started = time.monotonic()
-    stage = stage_run(nowhere, launch)
-    for step in range(200):
-        stage.log_metrics(rows(step, step + 1))
-    assert time.monotonic() - started < 2.0  # a stage does not wait for a server that is away
-    stage.finish("FINISHED")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # whoever asks it waits for ever, so a stage asks nothing
+        waits = Tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, in_background=False)
+        stage = stage_run(waits, launch)
+        for step in range(200):
+            stage.log_metrics(rows(step, step + 1))
+        stage.finish("FINISHED")
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
     with pytest.raises(TrackingError, match=r"127\.0\.0\.1:9 has not taken \d+ bytes .* are sent when it answers"):
         nowhere.flush(0.3)
     back = Tracking(store, tmp_path, in_background=False)
