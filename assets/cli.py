@@ -561,6 +561,79 @@ def trace(
 
 
 @app.command()
+def takedown(
+    reason: Annotated[
+        str, typer.Option(help="why; it stays in the tombstone and is counted with the dropped pages")
+    ] = "",
+    url: Annotated[str, typer.Option(help="the page of this address, in any spelling")] = "",
+    domain: Annotated[str, typer.Option(help="all pages of this domain and of the hosts below it")] = "",
+    document: Annotated[str, typer.Option(help="the page with this id")] = "",
+    list_: Annotated[
+        Path | None, typer.Option("--list", help="a file of these, one a line; a reason may follow after a tab")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what holds them, and what it costs")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="withdraw without asking")] = False,
+    no_rebuild: Annotated[bool, typer.Option("--no-rebuild", help="leave the rebuild to the next run")] = False,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Say what holds pages and what a rebuild costs; withdraw them for good, and build the corpus without them."""
+    from assets.takedown import NOT_DONE, answer, asked_of, rebuilt_assets, withdraw
+    from assets.takedown_lines import lines_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    asked = asked_of(url=url, domain=domain, document=document, file=list_, reason=reason)
+    how: dict[str, Any] = {"tracking": Tracking(load_profile(profile).tracking_uri, root)}
+    how["profile"] = load_profile(profile)
+    if dry_run:
+        told = answer(root, asked, **how)
+        print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+        return
+    if not yes and (json_ or not sys.stdin.isatty()):
+        raise DataError(
+            "takedown: nobody can be asked here; --dry-run shows what would be withdrawn, --yes withdraws it"
+        )
+
+    def confirm(told: dict[str, Any]) -> bool:
+        if not json_:
+            print("\n".join(lines_of(told)))
+        return yes or typer.confirm("Withdraw these pages for good?")
+
+    told = withdraw(root, asked, **how, confirm=confirm)
+    rebuilt: dict[str, list[str]] = {}
+    code, problem = OK, ""
+    for name in told["rebuild"]["recipes"] if told["done"] and not no_rebuild else ():
+        for asset in rebuilt_assets(root, name) if code == OK else ():
+            report = _run(name, profile, root, until=asset)
+            code, problem = report.exit_code, report.error
+            rebuilt.setdefault(name, []).append(asset)
+    ended = {"rebuilt": rebuilt, "not_done": NOT_DONE, "error": problem}
+    if json_:
+        print(json.dumps({**told, **ended}, ensure_ascii=False))
+    else:
+        _say_withdrawn(told, rebuilt)
+    if code != OK:
+        print(
+            f"error: the tombstone is in force, the rebuild failed: {problem}; give the command again", file=sys.stderr
+        )
+    raise typer.Exit(code)
+
+
+def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]]) -> None:
+    from assets.takedown import NOT_DONE
+
+    print(f"\n{told['done'] or 'nothing was withdrawn'}")
+    if told["done"]:
+        print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
+        for name in told["rebuild"]["recipes"]:
+            print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'not rebuilt; the next run does it'}")
+        print(NOT_DONE)
+
+
+@app.command()
 def chat(
     recipe: RecipeArgument = "kitchen",
     root: RootOption = DEFAULT_ROOT,
@@ -739,6 +812,5 @@ def _not_yet(name: str, what: str) -> None:
     app.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(refuse)
 
 
-_not_yet("takedown", "list what a withdrawn page affects, price the rebuild, and rebuild only that")
 _not_yet("plan", "price a run before it starts")
 _not_yet("doctor", "check this machine and root for what commonly goes wrong")

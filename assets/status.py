@@ -16,6 +16,7 @@ from assets.chain import CHAIN, ancestors, input_partitions, partitions_of
 from assets.found import Reference, aside, look, put_back, read_reference, reference_path
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
+from assets.tombstones import CRAWL, honoured, read_tombstones
 from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
 from training.closure import Code, current_code
@@ -169,16 +170,21 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     """Compare a recipe with the artifacts under a root, for the whole chain.
 
     Raises DataError if something that the recipe names does not exist. With `skip_unavailable`, the affected cell and
-    all cells made from it are `unavailable` instead, so that automation can work on the other cells.
+    all cells made from it are `unavailable` instead, so that automation can work on the other cells. A file of
+    tombstones that was changed by hand is always an error.
     """
     cells: dict[tuple[str, str], Cell] = {}
     places, code = made_places(recipe, root), current_code()
     located = with_made(recipe, places)
+    withdrawn = read_tombstones(root)
     with known_under(root):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, located):
+                part = partition.partition("@")[2]
+                crawl = cells.get((CRAWL, partition))
                 try:
-                    cell = _cell(declared, located, partition, root, cells, places, code)
+                    asked = honoured(located, declared.name, part, crawl.fingerprint if crawl else "", root, withdrawn)
+                    cell = _cell(declared, asked, partition, root, cells, places, code)
                 except DataError as error:
                     if not skip_unavailable:
                         raise

@@ -19,11 +19,11 @@ from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
 from training.artifact import Artifact
 from training.data.known import known_under
+from training.data.urls import domain_of
 from training.job import DataError, RefusedInput
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
-from training.provenance.urls import domain_of
 from training.records import RecipeError
 from training.scopes import last_model
 
@@ -140,7 +140,7 @@ def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
         if not own:
             names = ", ".join(sorted({one.name for one in versions})) or "none"
             raise DataError(f"{model}: no model of this name is registered ({names}), and {error}") from None
-        return _registered(next((one for one in own if "champion" in one.aliases), own[-1]), root)
+        return model_of_version(next((one for one in own if "champion" in one.aliases), own[-1]), root)
     return _of_recipe(compare(load_recipe(model, folders), root, skip_unavailable=True), model, versions)
 
 
@@ -159,12 +159,12 @@ def _version(name: str, alias: str, number: str, root: Path, versions: Sequence[
     own = [one for one in versions if one.name == name]
     for one in own:
         if one.version == number or alias in one.aliases:
-            return _registered(one, root)
+            return model_of_version(one, root)
     there = ", ".join(one.title for one in own) or f"no version of {name}"
     raise DataError(f"{name}{f'@{alias}' if alias else f'/{number}'}: no such version is registered; there is {there}")
 
 
-def _registered(version: Registered, root: Path) -> Model:
+def model_of_version(version: Registered, root: Path) -> Model:
     for made in artifacts_under(root, lambda asset: asset in MODELS):
         tagged = version.tags.get("record_digest", "")
         if made.digest == version.tags.get("digest") and (not tagged or tagged in made.stands_for):
@@ -210,7 +210,7 @@ def _check_domain(domain: str, tracer: Tracer) -> None:
         raise DataError(
             f"{domain!r}: is no domain; write a domain such as example.org, which includes the hosts below it"
         )
-    if not _is_public_suffix(asked):
+    if not is_public_suffix(asked):
         return
     try:
         below = [one["host"] for one in tracer.domain(asked, shown=TENANTS)["hosts"] if one["host"] != asked]
@@ -220,7 +220,7 @@ def _check_domain(domain: str, tracer: Tracer) -> None:
     raise DataError(f"{asked}: is a public suffix, under which names belong to many people; ask for one of them{there}")
 
 
-def _is_public_suffix(domain: str) -> bool:
+def is_public_suffix(domain: str) -> bool:
     """Whether anybody can register names below a domain.
 
     The list is the one in the package; nothing is fetched.
@@ -258,7 +258,7 @@ def _seen_by(
 
 def _asked_again(version: Registered, root: Path, ask: Ask) -> dict[str, Any]:
     try:
-        tracer = Tracer(lineage_of(root, *_registered(version, root).made))
+        tracer = Tracer(lineage_of(root, *model_of_version(version, root).made))
         tracer.trainings, tracer.indexes  # noqa: B018 - what is gone is said, and no page is something else
     except (DataError, RefusedInput) as error:
         return {"documents": None, "times": None, "tokens": None, "problem": str(error)}

@@ -35,7 +35,7 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
     tokens = sum(one["tokens_in_batch"] for one in documents)
     yield (
         f"{told['training']}, step {told['step']:,} of 0 to {told['steps'] - 1:,}: {told['rows']} rows of"
-        f" {told['sequence_length']} tokens, {_count(len(documents), 'document')}, {tokens:,} tokens"
+        f" {told['sequence_length']} tokens, {count(len(documents), 'document')}, {tokens:,} tokens"
     )
     if not told["trained"]:
         yield (
@@ -48,7 +48,7 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
         rows = [piece["row"] for piece in one["pieces"]]
         first = one["pieces"][0]
         yield (
-            f"  {one['tokens_in_batch']:,} tokens in {_count(len(rows), 'row')} ({_ranges(rows)}), from token"
+            f"  {one['tokens_in_batch']:,} tokens in {count(len(rows), 'row')} ({_ranges(rows)}), from token"
             f" {first['at']} of row {first['row']} on; there from its token {first['start']:,} on"
         )
         yield f"  {one['shard']['path']} [{one['shard']['partition']}], document {one['shard']['document']:,}"
@@ -65,7 +65,7 @@ def _where(one: Mapping[str, Any]) -> Iterator[str]:
 def _text(told: Mapping[str, Any]) -> Iterator[str]:
     spans = told["spans"]
     yield (
-        f"{_count(len(spans), 'span')} of at least {told['least_tokens']} tokens of this text"
+        f"{count(len(spans), 'span')} of at least {told['least_tokens']} tokens of this text"
         f" {'occurs' if len(spans) == 1 else 'occur'} word for word in the {told['tokens_searched']:,} tokens of the"
         f" pages: {told['covered']:.0%} of the text. Instructions, preferences and prompts are not searched."
     )
@@ -73,7 +73,7 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
     for text, span in {span["text"]: span for span in spans}.items():
         again = f" ({repeated[text]} times in the text)" if repeated[text] > 1 else ""
         yield ""
-        yield f"{span['tokens']} tokens, {_count(span['count'], 'place')}: {' '.join(text.split())}{again}"
+        yield f"{span['tokens']} tokens, {count(span['count'], 'place')}: {' '.join(text.split())}{again}"
         for page in span["pages"]:
             yield from (f"  {line}" for line in _where(page))
             yield from (f"  {_seen(seen)}" for seen in page["seen"])
@@ -84,7 +84,7 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
 def _pages(told: Mapping[str, Any]) -> Iterator[str]:
     pages = told["pages"]
     if told["question"] == "url":
-        yield f"{_count(len(pages), 'page')} of {told['exact_form']}; {told['same']}"
+        yield f"{count(len(pages), 'page')} of {told['exact_form']}; {told['same']}"
     for page in pages:
         yield ""
         yield from _page(page)
@@ -105,7 +105,7 @@ def _page(page: Mapping[str, Any]) -> Iterator[str]:
     if page["redactions"]:
         yield f"  redacted: {', '.join(f'{kind} {number} times' for kind, number in page['redactions'].items())}"
     if page["copies"]:
-        yield f"  {_count(len(page['copies']), 'page')} dropped as duplicates of it: {', '.join(page['copies'][:5])}"
+        yield f"  {count(len(page['copies']), 'page')} dropped as duplicates of it: {', '.join(page['copies'][:5])}"
     if page["shard"]:
         shard = page["shard"]
         yield f"  {shard['path']}, document {shard['document']:,}, {shard['tokens']:,} tokens"
@@ -128,13 +128,13 @@ def _seen(seen: Mapping[str, Any]) -> str:
     if not steps:
         return f"  {seen['training']}: in a shard, and no step trained on it{also}"
     return (
-        f"  {seen['training']}: seen in {_count(seen['times'], 'epoch')}, {seen['tokens']:,} tokens,"
+        f"  {seen['training']}: seen in {count(seen['times'], 'epoch')}, {seen['tokens']:,} tokens,"
         f" {'steps' if len(steps) > 1 else 'step'} {_ranges(steps)}{also}"
     )
 
 
 def _domain(told: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{told['domain']}: {_count(told['num_pages'], 'page')} on {_count(told['num_hosts'], 'host')}"
+    yield f"{told['domain']}: {count(told['num_pages'], 'page')} on {count(told['num_hosts'], 'host')}"
     for one in told["hosts"]:
         yield f"  {one['pages']:>9,}  {one['host']}"
     if told["num_hosts"] > len(told["hosts"]):
@@ -149,7 +149,7 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
         of = "" if one["looked_at_all"] else f" of the first {one['documents']:,} kept"
         yield (
             f"{one['training']}: trained on {one['trained']:,} pages{of}, {one['times']:,} times, {one['tokens']:,}"
-            f" tokens, in {_count(one['num_steps'], 'step')}"
+            f" tokens, in {count(one['num_steps'], 'step')}"
             + (f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else "")
             + f"; {one['held_out']:,} held out"
         )
@@ -168,7 +168,7 @@ def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["problem"]:
             yield f"  {named}: unknown; {one['problem']}"
         else:
-            yield f"  {named}: {_count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
+            yield f"  {named}: {count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
 
 
 def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
     spent = [f"{price['cpu_seconds']:,.0f} processor seconds"] if "cpu_seconds" in price else []
     spent += [f"{price['node_hours']:,.3f} node-hours"] if "node_hours" in price else []
     spent += [f"price {price['price']:,.2f}"] if "price" in price else []
-    yield f"Made from {_count(len(told['nodes']) - 1, 'artifact')}; {', '.join(spent) or 'costs unknown'}"
+    yield f"Made from {count(len(told['nodes']) - 1, 'artifact')}; {', '.join(spent) or 'costs unknown'}"
     yield ""
     yield from _tree(told["nodes"], told["artifact"], 0, set())
     libraries = {f"{name} {version}" for node in told["nodes"].values() for name, version in node["libraries"].items()}
@@ -213,7 +213,7 @@ def _tree(nodes: Mapping[str, Any], name: str, depth: int, told: set[str], guard
             yield from _tree(nodes, below, depth + 1, told, guard=kind == "guards")
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

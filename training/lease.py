@@ -174,3 +174,19 @@ def _is_gone(lease: dict[str, Any]) -> bool:
     if process is None or not process["machine"] or process["machine"] != machine_id():
         return False
     return start_of(process["pid"]) != process["start"]
+
+
+def holders_under(root: Path) -> list[str]:
+    """Return the folders (`ASSET/FINGERPRINT`) under a root that a process may be writing in now, sorted.
+
+    A lease of this machine counts if its process exists; one of another machine counts as held.
+    """
+    found = []
+    for path in root.glob(f"*/*/{LEASE_FILE}"):
+        try:
+            lease = json.loads(path.read_text("utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            continue
+        if not _is_gone(lease):
+            found.append("/".join(path.parts[-3:-1]))
+    return sorted(found)

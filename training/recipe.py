@@ -36,6 +36,7 @@ from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.promote_settings import PromoteRecipe
 from training.records import RecipeError, all_of, did_you_mean, varied, write_record
+from training.withdrawal_settings import WithdrawalRecipe
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
 # a reference or a long-context model has them empty.
@@ -72,6 +73,7 @@ class Recipe:
     synthesis: SynthesisRecipe = field(default_factory=SynthesisRecipe)
     long_context: LongContextRecipe = field(default_factory=LongContextRecipe)
     automation: AutomationRecipe = field(default_factory=AutomationRecipe)
+    withdrawals: WithdrawalRecipe = field(default_factory=WithdrawalRecipe)
 
     def __post_init__(self) -> None:
         all_of(

@@ -6,7 +6,7 @@ A rank's *key* is a digest over everything that decides its files: stage, versio
 digests of the inputs that it reads whole, and its share of the others (`training.job.Share`): the checksums of its
 files, and facts. A rank that opened anything else of these inputs has no key and is never taken over. A stage's module
 may leave settings out of the key (`rank_settings`) if it can tell from a finished rank's files whether they would be
-the same (`still_holds`).
+the same (`still_holds`), or can turn them into what they would be (`adjusted`).
 
 A committed artifact keeps what this needs in `reuse/`. `marks.jsonl` has one line for each rank: its key, what it read,
 its files and its result. `ranks.json` says where each line is. The artifact's record binds the lines by `ranks`, a
@@ -262,7 +262,7 @@ def taken_over(job: Job, asked: Asked, places: Sequence[Earlier], module: Module
     """
     for place in places:
         mark = place.mark(asked.key) if asked.key in place.lines else None
-        if mark is not None and (moved := _moved(mark, asked, module)) and _is_copied(job, place, mark, moved, module):
+        if mark is not None and (moved := _copied(job, place, mark, _moved(mark, asked, module), module)) is not None:
             return moved | {
                 "environment": environment(),
                 "reused_from": {"fingerprint": place.folder.name, "rank": mark["rank"]},
@@ -281,10 +281,13 @@ def _moved(mark: dict[str, Any], asked: Asked, module: ModuleType) -> dict[str, 
     return mark | {"rank": asked.rank, "reads": asked.reads, "files": files, "result": result}
 
 
-def _is_copied(job: Job, place: Earlier, mark: Mapping[str, Any], moved: Mapping[str, Any], module: ModuleType) -> bool:
-    """Copy a rank's files into the job's folder; return whether they can be used.
+def _copied(
+    job: Job, place: Earlier, mark: Mapping[str, Any], moved: dict[str, Any], module: ModuleType
+) -> dict[str, Any] | None:
+    """Copy a rank's files into the job's folder; return its completion mark, or None if they cannot be used.
 
-    They must have the checksums in the completion mark, and settings left out of the key must not change them.
+    They must have the checksums in the completion mark. If settings left out of the key change them, the stage may
+    adjust them (`adjusted`); otherwise the rank is made.
     """
     folder = Path(job.output)
     pairs = zip(mark["files"], moved["files"], strict=True)
@@ -293,10 +296,15 @@ def _is_copied(job: Job, place: Earlier, mark: Mapping[str, Any], moved: Mapping
         log.warning("rank %d: a file in %s is not what was written; it is not used", moved["rank"], place.folder)
     names = [entry["path"] for entry in moved["files"]]
     if is_sound and (not hasattr(module, "still_holds") or module.still_holds(job, folder, names)):
-        return True
+        return moved
+    if is_sound and hasattr(module, "adjusted"):
+        result = module.adjusted(job, folder, moved["result"])
+        if result is not None:
+            result = json.loads(canonical_json(result))
+            return moved | {"files": artifact.manifest(folder, result["files"]), "result": result}
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    return False
+    return None
 
 
 def _renaming(old: int, new: int) -> Callable[[str], str]:

@@ -273,6 +273,10 @@ class Registry:
             if name.startswith(DECISION_TAGS):
                 self._client.delete_model_version_tag(self.name, version, name)
 
+    def tag(self, version: str, name: str, value: str) -> None:
+        """Set one tag of a version; all other tags are kept."""
+        self._client.set_model_version_tag(self.name, version, name, value)
+
     def remember(self, version: Version, champion: Version | None) -> None:
         """Tag an old version as former champion, if until now only its lack of tags shows it."""
         if self.was_champion(version, champion) and "champion.until" not in version.tags:

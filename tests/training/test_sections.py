@@ -50,6 +50,7 @@ READERS = {
     "training.pretrain.models.shape": "adopt pretrain doremi extend",
     "training.pretrain.spike_settings": "pretrain doremi extend",
     "training.promote_settings": "promote",
+    "training.withdrawal_settings": "",
     "training.recipe": "",
     "training.recipes": "",
 }

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 from training.artifact import SCRATCH_FOLDER, write_json, written
 from training.data.documents import bytes_of, count_documents, document_files, document_id, read_lines
+from training.data.urls import key_of
 from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
 from training.provenance import layout
 from training.provenance.layout import DUPLICATE_KIND, HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of, page_type
-from training.provenance.urls import key_of
 from training.runner import total_counts
 
 AT_ONCE = 1 << 19  # pages that are merged at once

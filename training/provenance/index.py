@@ -6,7 +6,7 @@ An index says which places may hold a page. `Index.rows` reads them, so an answe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.data.documents import document_id, read_lines
+from training.data.urls import Key, key_of
 from training.job import InputArtifact, RefusedInput
 from training.order.documents import mapped
 from training.provenance import layout
 from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of
-from training.provenance.urls import Key, key_of
 
 COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place
 FACTS = (
@@ -86,6 +86,15 @@ class Index:
     def copies_of(self, id_: str) -> np.ndarray:
         """Return the pages that may have been dropped as duplicates of the document with an id."""
         return self._with_hash(layout.KEPT_FILE, layout.COPIES_FILE, hash_of(id_))
+
+    def copies_of_any(self, ids: Collection[str]) -> np.ndarray:
+        """Return the pages that may have been dropped as duplicates of one of these documents, without repeats."""
+        own = self._arrays[layout.KEPT_FILE]
+        wanted = np.array(sorted({hash_of(one) for one in ids}), own.dtype)
+        low, high = np.searchsorted(own, wanted, "left"), np.searchsorted(own, wanted, "right")
+        copies = self._arrays[layout.COPIES_FILE]
+        found = [copies[start:stop] for start, stop in zip(low, high, strict=True) if start < stop]
+        return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
 
     def _with_hash(self, hashes: str, pages: str, wanted: int, start: int = 0, stop: int | None = None) -> np.ndarray:
         own = self._arrays[hashes][start:stop]
@@ -193,6 +202,11 @@ class Index:
             (kind, self.reasons[reason]): count
             for (kind, reason), count in zip(pairs.T.tolist(), counts.tolist(), strict=True)
         }
+
+    def are_withdrawn(self, pages: np.ndarray) -> np.ndarray:
+        """Return whether each page was dropped by a takedown list before it was read, bool."""
+        own = [number for number, reason in enumerate(self.reasons) if reason.partition(":")[0] == "takedown"]
+        return np.isin(self._arrays[layout.REASONS_FILE][pages], own)
 
     def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[Found]:
         """Read these pages from their places, in the order given.

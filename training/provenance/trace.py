@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, reversed_host
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
@@ -34,7 +35,6 @@ from training.provenance.lineage import (
     trainings_of,
 )
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
-from training.provenance.urls import SAID, domain_of, exact_form, key_of, plain_host, reversed_host
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
@@ -311,7 +311,7 @@ class Tracer:
                 {"stage": KINDS[kind].asset, "outcome": KINDS[kind].outcome, "reason": reason, "pages": count}
                 for (kind, reason), count in sorted(outcomes.items(), key=lambda one: (one[0][0] != 0, -one[1], one[0]))
             ],
-            "seen": [self._domain_seen(one, kept) for one in self.trainings],
+            "seen": [self.seen_of(one, kept) for one in self.trainings],
             "pages": [self.page(one) for one in self._some(kept, shown)],
         }
 
@@ -325,7 +325,7 @@ class Tracer:
                 found += index.rows(own)
         return found
 
-    def _domain_seen(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
+    def seen_of(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
         """Return how many kept documents among these pages a training saw, and how often.
 
         At most MOST_DOCUMENTS documents, the first ones, are looked up.

@@ -258,20 +258,29 @@ def test_another_model_or_exam_takes_nothing_over(corpus: Corpus, base: Made):
         assert made.fingerprint != base[asset].fingerprint and "reused_ranks" not in made.record()
 
 
-def test_a_list_makes_only_the_ranks_again_whose_records_it_names(corpus: Corpus, base: Made):
+def test_pages_are_withdrawn_from_ranks_without_extracting_any(corpus: Corpus, base: Made):
     page = "https://d.test/1"
     steps = [
-        (f"{page}\tcourt order\n", [2]),  # a page is withdrawn
-        (f"{page}\tcourt order\nhttps://nowhere.test/\n", []),  # a page that is not there
-        (f"{page}\tits author\n", [2]),  # another reason
-        ("one/d.jsonl/000000000001\tits author\nb.test\n", [1]),  # the same record by its id, and a whole file
-        ("", []),  # nothing any more: as it was at first
+        f"{page}\tcourt order\n",  # a page is withdrawn
+        f"{page}\tcourt order\nhttps://nowhere.test/\n",  # a page that is not there
+        f"{page}\tits author\n",  # another reason
+        "one/d.jsonl/000000000001\tits author\nb.test\n",  # the same record by its id, and a whole file
+        "=test,a)/2\tits author\n=test,e,\n",  # by keys
+        "",  # nothing any more: as it was at first
     ]
-    for number, (text, expected) in enumerate(steps):
+    for number, text in enumerate(steps):
         lists = {f"takedown-{number}.txt": text}  # a process reads a list once
         made = corpus.build("root", BASE, lists, until="quality_models")
-        assert corpus.ran["extracted_documents"] == expected, text
+        assert corpus.ran["extracted_documents"] == [], text
         assert_like_from_nothing(corpus, made, BASE, "anew", lists=lists, until="quality_models")
+
+
+def test_a_page_that_is_withdrawn_no_more_is_extracted(corpus: Corpus):
+    lists = {"takedown-before.txt": "https://d.test/1\n"}
+    corpus.build("lifted", BASE, lists, until="quality_models")
+    made = corpus.build("lifted", BASE, until="quality_models")
+    assert corpus.ran["extracted_documents"] == [2]
+    assert_like_from_nothing(corpus, made, BASE, "anew", until="quality_models")
 
 
 def test_archives_that_stay_where_they_are_are_known_by_what_the_listing_says(corpus: Corpus, base: Made):

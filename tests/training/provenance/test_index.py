@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.training.provenance.pages import REASONS, Pages, generated, index_of
+from training.data.urls import key_of, plain_host, reversed_host
 from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
 from training.provenance.index import Index, check_index, find_copies, find_id, find_url
 from training.provenance.layout import KINDS
-from training.provenance.urls import key_of, plain_host, reversed_host
 
 HOSTS = 150
 

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import zstandard
 
 from training.accounts import Counted
@@ -191,6 +193,73 @@ def _records_in(job: Job, folder: Path, files: Sequence[str]) -> Iterator[dict[s
         else:
             columns = ["id", "url", *(["reason"] if name.startswith("dropped/") else [])]
             yield from read_documents(folder / name, columns)
+
+
+def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
+    """Take pages that the job's lists exclude out of a finished rank's files; return its new result.
+
+    The text of all other pages is kept, so nothing is extracted again. The files have the same bytes as if they had
+    been extracted. Return None, and leave the files, if a record must be extracted: because it is excluded no more, or
+    because it is in the quarantine, where it may have come before any list was asked.
+    """
+    settings = job.settings_as(ExtractRecipe, "extract")
+    names = result["files"]
+    if any(withdrawn(row, settings) for row in _records_in(job, folder, names[2:])):
+        return None
+    kept, dropped = (_read(folder / name) for name in names[:2])
+    if not (_is_in_order(kept) and _is_in_order(dropped)):
+        return None
+    gone = [withdrawn(row, settings) for row in kept.select(["id", "url"]).to_pylist()]
+    told = [
+        (_exclusion_in(row), withdrawn(row, settings)) for row in dropped.select(["id", "url", "reason"]).to_pylist()
+    ]
+    if any(before and not now for before, now in told):
+        return None
+    out, stays = pa.array([bool(why) for why in gone], pa.bool_()), pa.array([not now for _, now in told], pa.bool_())
+    reasons = [why for why in gone if why] + [now for _, now in told if now]
+    moved = [
+        _bare(row) | {"reason": reason}
+        for row, reason in zip(
+            (
+                *kept.filter(out).select(_PLACED).to_pylist(),
+                *dropped.filter(pc.invert(stays)).select(_PLACED).to_pylist(),
+            ),
+            reasons,
+            strict=True,
+        )
+    ]
+    characters = sum(pc.utf8_length(kept.filter(out)["text"]).to_pylist())
+    rest = dropped.filter(stays)
+    rows = pa.concat_tables([rest, pa.Table.from_pylist(moved, schema=rest.schema)])
+    with DocumentWriter(folder / names[0], extra=ADDED) as writer:
+        writer.write_table(kept.filter(pc.invert(out)))
+    with DocumentWriter(folder / names[1], extra=(*ADDED, "reason")) as writer:
+        writer.write_table(rows.sort_by("warc_offset"))
+    counts = result["counts"] | {
+        "kept": len(kept) - len(kept.filter(out)),
+        "dropped": dict(sorted(writer.reasons.items())),
+    }
+    metrics = result["metrics"] | {"text_characters": result["metrics"]["text_characters"] - characters}
+    return result | {"counts": counts, "metrics": metrics}
+
+
+_PLACED = ["id", "url", "snapshot", "warc_file", "warc_offset", "source"]
+
+
+def _read(path: Path) -> pa.Table:
+    with pq.ParquetFile(path) as parquet:
+        return parquet.read(use_threads=False)
+
+
+def _is_in_order(rows: pa.Table) -> bool:
+    """Whether rows are in the order of their offsets, each with one of its own."""
+    offsets = rows["warc_offset"].to_numpy()
+    return bool((offsets[1:] > offsets[:-1]).all())
+
+
+def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stays of a withdrawn document: where it was, and its address."""
+    return {"text": "", "date": "", "title": "", "language": "", **dict.fromkeys((*TERMS, "kind"), ""), **row}
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
@@ -424,7 +493,7 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
     response = _response(record)
     row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
     if reason := withdrawn(row, settings):
-        return Kept(row=row, reason=reason)
+        return Kept(row=row | {"date": ""}, reason=reason)  # of a withdrawn page only its place and address stay
     if settings.check_digests and not record.is_cut:  # before the headers are believed
         _check_digests(record, response)
     if reason := _refusal(record, response):
@@ -593,7 +662,9 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     said = {name: clean(str(row.get(name) or "")) for name in ("title", "date", "language")}
     text = clean(text)
     made = file.row(number, text=text, url=url, **said)
-    return Kept(row=made, reason=withdrawn(made, settings) or ("" if text else "empty"))
+    if reason := withdrawn(made, settings):
+        return Kept(row=file.row(number, url=url), reason=reason)
+    return Kept(row=made, reason="" if text else "empty")
 
 
 _FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fate]]]] = {

@@ -20,6 +20,7 @@ from training.job import DataError
 LABEL = r"[^\W_](?:[\w-]*\w)?"
 DOMAIN = re.compile(rf"(?:{LABEL}\.)+{LABEL}\.?|\.{LABEL}")  # a whole top-level domain needs a dot: `.example`
 ADDRESS = re.compile(rf"(?:https?://)?(?:{LABEL}(?:\.{LABEL})*|\d+(?:\.\d+){{3}}|\[[0-9a-f:.]+\])(?::\d+)?/\S*", re.I)
+KEY_ENTRY = re.compile(r"=[^\s/()=]+(?:,|\)\S*)")  # =org,example, or =org,example)/page
 SHOWN = 60  # characters of a line in an error message
 
 
@@ -43,6 +44,8 @@ def _check(uri: str, _checksum: str) -> None:
 def problem_of(entry: str) -> str:
     """Return why an entry can match no page and how to correct it; empty if it can match."""
     if not entry or ("://" not in entry and DOCUMENT_ID.fullmatch(entry)):
+        return ""
+    if KEY_ENTRY.fullmatch(entry):
         return ""
     if re.search(r"\s", entry):
         return "has white space in it; a reason follows after a tab"

@@ -6,7 +6,9 @@ For each document are recorded: `robots`, the directives of the robots meta elem
 empty for a page that states nothing. A page's statement is evidence, not a legal finding.
 
 A list is a text file with one entry per line: a domain (with all its subdomains), a URL (with everything below it if it
-ends in `/`), or a document id. A reason may follow after a tab; `#` begins a comment.
+ends in `/`), or a document id. A reason may follow after a tab; `#` begins a comment. An entry that begins with `=` is
+a key (training/data/urls.py): `=org,example)/page` is one page in every spelling of its address, `=org,example,` a
+domain. `pedigree takedown` writes such entries.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from training.data.documents import decompressed_text
 from training.data.extract.settings import ExtractRecipe
 from training.data.hosts import host_of
 from training.data.sources import open_uri
+from training.data.urls import Key, key_of
 
 DOCUMENT_ID = re.compile(r"[^/\s]+/[^/\s]+/\d{12}")
 REASON_CHARACTERS = re.compile(r"[^a-z0-9]+")
@@ -29,6 +32,7 @@ CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(?:licenses/[a-z+-]+/\d\.\d|publicdomain/(?:zero|mark)/\d\.\d)"
 )
 MAX_CHARACTERS = 300  # of a licence statement, because some pages include the whole licence
+KEY_SIGN = "="
 LICENCE_NAMES = ("dcterms.license", "dc.rights", "dcterms.rights")
 
 
@@ -106,16 +110,21 @@ def _directives(value: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """A list of excluded domains, URLs and document ids, each with a reason, which may be empty."""
+    """A list of excluded domains, URLs, document ids and keys, each with a reason, which may be empty."""
 
     domains: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
 
     def find(self, url: str, document: str = "") -> str | None:
         """Return the reason of the most specific entry that matches a document; None if no entry matches."""
         if document in self.ids:
             return self.ids[document]
+        if self.keys:
+            for entry in key_entries(key_of(url)):
+                if entry in self.keys:
+                    return self.keys[entry]
         if self.addresses:
             plain = plain_url(url)
             for address in (plain, *_folders(plain)):
@@ -129,6 +138,24 @@ class AddressList:
         return None
 
 
+def page_entry(key: Key) -> str:
+    """Return the entry of a list for the page with a key."""
+    return f"{KEY_SIGN}{key.host}){key.rest}"
+
+
+def domain_entry(turned: str) -> str:
+    """Return the entry of a list for a domain, of which `turned` is the reverse."""
+    return f"{KEY_SIGN}{turned},"
+
+
+def key_entries(key: Key) -> list[str]:
+    """Return the entries that match a page with a key, the most specific first: its own, its host's, its domains'."""
+    if not key.host:
+        return []
+    labels = key.host.split(",")
+    return [page_entry(key), *(domain_entry(",".join(labels[:end])) for end in range(len(labels), 0, -1))]
+
+
 def parse_list(lines: Iterable[str]) -> AddressList:
     """Parse the lines of a list of excluded domains, URLs and document ids."""
     made = AddressList()
@@ -137,7 +164,9 @@ def parse_list(lines: Iterable[str]) -> AddressList:
         if not entry:
             continue
         reason = REASON_CHARACTERS.sub("_", reason.strip().lower()).strip("_")
-        if "://" not in entry and DOCUMENT_ID.fullmatch(entry):
+        if entry.startswith(KEY_SIGN):
+            made.keys[entry] = reason
+        elif "://" not in entry and DOCUMENT_ID.fullmatch(entry):
             made.ids[entry] = reason
         elif "/" in entry:
             made.addresses[plain_url(entry)] = reason
@@ -176,7 +205,7 @@ def read_lists(uris: Sequence[str]) -> AddressList:
     for uri in uris:
         with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
             one = parse_list(lines)
-        for name in ("domains", "addresses", "ids"):
+        for name in ("domains", "addresses", "ids", "keys"):
             mine = getattr(made, name)
             for entry, reason in getattr(one, name).items():
                 mine.setdefault(entry, reason)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.provenance import urls
-from training.provenance.urls import Key, domain_of, exact_form, key_of, plain_host, reversed_host
+from training.data import urls
+from training.data.urls import Key, domain_of, exact_form, key_of, plain_host, reversed_host
 
 ONE_PAGE = [
     "https://example.co.uk/a/~b?x=1&y=2",

@@ -1,0 +1,472 @@
+"""`pedigree takedown`: what holds a page, a domain or a document, what a rebuild costs, and its withdrawal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from assets.chain import CHAIN, descendants
+from assets.found import read_reference
+from assets.recipe_folders import load_recipe, recipe_folders
+from assets.status import Comparison, compare, last_made
+from assets.tombstones import Entry, Tombstone, append, as_said, one_at_a_time, read_tombstones
+from assets.trace import is_public_suffix, model_of_version, versions_of
+from resources.profile import Profile
+from resources.tracking.registry import Registry, explained
+from resources.tracking.reports import Tracking
+from resources.tracking.versions import Registered
+from training.artifact import folder_of
+from training.data.crawl.crawl import read_listing
+from training.data.known import known_under
+from training.job import DataError, RefusedInput
+from training.lease import holders_under
+from training.provenance.index import Index
+from training.provenance.lineage import SHARDS, artifacts_under, lineage_of
+from training.provenance.trace import Tracer
+from training.provenance.withdrawal import (
+    CRAWL,
+    EXTRACTED,
+    Target,
+    crawl_of,
+    duplicates_of,
+    ids_of,
+    indexes_under,
+    pages_of,
+    seen_by,
+    target_of,
+    target_of_line,
+    told_of,
+)
+from training.records import RecipeError
+from training.secrets import masked
+
+CORPUS = tuple(
+    asset.name
+    for asset in CHAIN.values()
+    if asset.name in descendants(CRAWL)
+    and asset.scope in ("snapshot", "corpus")
+    and asset.group != "pretraining"
+    and not asset.stage.by_a_model
+    and not asset.name.endswith("_plan")
+)
+NOT_KNOWN = (
+    "Rows of instructions, preferences, prompts and synthetic text are in no index. Whether they repeat a page is not"
+    " known."
+)
+NOT_DONE = (
+    "Not done by this command: raw records in the crawl's archives, superseded artifacts, checkpoints, MLflow's files"
+    " and backups still hold the text. Models are not trained again."
+)
+MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
+WITHDRAWN_TAG = "upstream_withdrawn"
+LAST = ("text_index", "provenance_index", "corpus_summary")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a person asks to withdraw, each with its reason."""
+
+    targets: tuple[Target, ...]
+    reasons: tuple[str, ...]
+
+
+def asked_of(*, url: str, domain: str, document: str, file: Path | None, reason: str) -> Asked:
+    """Return what the options ask for. Raise DataError unless it is one of them, with a reason, and can name pages.
+
+    All bad lines of a list are named.
+    """
+    given: dict[Literal["url", "domain", "document"], str] = {"url": url, "domain": domain, "document": document}
+    named = [(kind, text) for kind, text in given.items() if text]
+    if len(named) + (file is not None) != 1:
+        raise DataError("takedown: give one of --url, --domain, --document and --list")
+    if file is not None:
+        return _of_list(file, reason)
+    ((kind, text),) = named
+    target = target_of(kind, text)
+    if problem := _problem(target):
+        raise DataError(problem)
+    return Asked(targets=(target,), reasons=(_reason(reason, "--reason"),))
+
+
+def _reason(text: str, where: str) -> str:
+    plain = " ".join(text.split())
+    if not re.search(r"\w", plain):
+        raise DataError(f"{where}: give a reason; it stays in the tombstone and is counted with the dropped pages")
+    return plain
+
+
+def _of_list(file: Path, reason: str) -> Asked:
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: cannot be read ({error})") from None
+    found: dict[Target, str] = {}
+    bad = []
+    for number, line in enumerate(lines, 1):
+        text, _, own = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
+        if not text:
+            continue
+        try:
+            target = target_of_line(text)
+            if problem := _problem(target):
+                raise DataError(problem)
+            found.setdefault(target, _reason(own or reason, "no reason on the line or by --reason"))
+        except DataError as error:
+            bad.append(f"line {number}: {error}")
+    if bad:
+        more = f"\nand {len(bad) - MOST_BAD_LINES} more" if len(bad) > MOST_BAD_LINES else ""
+        raise DataError(f"{file}: {len(bad)} bad lines, nothing was done\n" + "\n".join(bad[:MOST_BAD_LINES]) + more)
+    if not found:
+        raise DataError(f"{file}: names nothing")
+    return Asked(targets=tuple(found), reasons=tuple(found.values()))
+
+
+def _problem(target: Target) -> str:
+    if target.kind != "domain" or not is_public_suffix(target.value):
+        return ""
+    return f"{target.value}: is a public suffix, under which names belong to many people; name one of them"
+
+
+# The answer
+
+
+@dataclass
+class Holding:
+    """The pages of one question in the indexes of all snapshots: those that are named, and their duplicates."""
+
+    indexes: list[Index]
+    by_target: list[list[np.ndarray]]  # for each target, for each index
+    duplicates: list[np.ndarray]
+
+    def pages(self, number: int, *, cluster: bool) -> np.ndarray:
+        """Return all pages of a snapshot."""
+        own = [found[number] for found in self.by_target] + ([self.duplicates[number]] if cluster else [])
+        return np.unique(np.concatenate(own)) if own else np.empty(0, np.int64)
+
+
+def held(root: Path, asked: Asked) -> Holding:
+    """Find the pages that are asked for in all snapshots. Raise DataError if a snapshot cannot be searched."""
+    try:
+        indexes = indexes_under(root, _referenced(root, SHARDS))
+    except RefusedInput as error:
+        raise DataError(str(error)) from None
+    by_target = [[pages_of(index, target) for index in indexes] for target in asked.targets]
+    named = [
+        np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)
+        for number in range(len(indexes))
+    ]
+    if asked.targets[0].kind == "document" and len(asked.targets) == 1 and not any(len(own) for own in named):
+        raise DataError(f"{asked.targets[0].value}: no snapshot under {root} has a page with this id")
+    return Holding(indexes, by_target, duplicates_of(indexes, named))
+
+
+def _referenced(root: Path, asset: str) -> dict[str, str]:
+    """Return the artifacts of an asset that partitions point to, each with one of its partitions."""
+    found: dict[str, str] = {}
+    for path in sorted((root / "refs" / asset).glob("*.json")):
+        reference = read_reference(root, asset, path.name.removesuffix(".json"))
+        if reference is not None:
+            found.setdefault(reference.fingerprint, path.name.removesuffix(".json"))
+    return found
+
+
+def answer(root: Path, asked: Asked, *, tracking: Tracking, profile: Profile) -> dict[str, Any]:
+    """Return what holds the pages that are asked for, and what a rebuild without them costs. Nothing is changed."""
+    with known_under(root):
+        found = held(root, asked)
+        return _told(root, asked, found, versions_of(tracking), profile)
+
+
+def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registered], profile: Profile) -> dict[str, Any]:
+    recipes, problems = _recipes(root)
+    cluster = not recipes or any(one.recipe.withdrawals.duplicates == "cluster" for one in recipes)
+    snapshots = [
+        told_of(index, pages)
+        for number, index in enumerate(found.indexes)
+        if len(pages := found.pages(number, cluster=cluster))
+    ]
+    also = [id_ for index, own in zip(found.indexes, found.duplicates, strict=True) for id_ in ids_of(index, own)]
+    crawls = {one["crawl"] for one in snapshots}
+    models = _models(root, asked, also if cluster else [], versions)
+    touched = [one for one in recipes if _crawls(one) & crawls]
+    return {
+        "asked": [
+            {
+                "kind": target.kind,
+                "value": target.said,
+                "entry": target.entry,
+                "reason": reason,
+                "pages": sum(len(pages) for pages in own),
+            }
+            for target, reason, own in zip(asked.targets, asked.reasons, found.by_target, strict=True)
+        ],
+        "pages": sum(one["pages"] for one in snapshots),
+        "duplicates": {"policy": "cluster" if cluster else "twin", "pages": len(also)},
+        "snapshots": snapshots,
+        "searched": [index.item.partition for index in found.indexes],
+        "not_searched": sorted(_not_searched(root, found.indexes)),
+        **_made_from(root, crawls),
+        "archives": [archives_of(root, crawl) for crawl in sorted(crawls)],
+        **models,
+        "rows": NOT_KNOWN,
+        "rebuild": _price(touched, snapshots, profile),
+        "problems": problems,
+    }
+
+
+def _recipes(root: Path) -> tuple[list[Comparison], list[str]]:
+    """Return the state of every recipe that has made something under the root, and why others cannot be read."""
+    names = {path.name.removesuffix(".json").partition("@")[0] for path in root.glob("refs/*/*.json")}
+    found, problems = [], []
+    for name in sorted(names):
+        try:
+            found.append(compare(load_recipe(name, recipe_folders(root)), root, skip_unavailable=True))
+        except RecipeError as error:
+            problems.append(f"recipe {name} cannot be read, so it will not be rebuilt: {error}")
+    return found, problems
+
+
+def _crawls(comparison: Comparison) -> set[str]:
+    return {cell.fingerprint for cell in comparison.cells.values() if cell.asset == CRAWL}
+
+
+def _not_searched(root: Path, indexes: Iterable[Index]) -> set[str]:
+    """Return the partitions whose pages were extracted but are in no index."""
+    known = {index.inputs[EXTRACTED].fingerprint for index in indexes}
+    return {partition for name, partition in _referenced(root, EXTRACTED).items() if name not in known}
+
+
+def _made_from(root: Path, crawls: set[str]) -> dict[str, Any]:
+    """Return how many artifacts of each asset were made from these crawls, directly or indirectly, models included.
+
+    `superseded` are those of the corpus to which no partition points any more, but which may still hold the text.
+    """
+    records = [one.record for one in artifacts_under(root)]
+    known, grew = set(crawls), True
+    while grew:
+        before = len(known)
+        known |= {one["fingerprint"] for one in records if known & {item["fingerprint"] for item in one["inputs"]}}
+        grew = len(known) > before
+    made = [one for one in records if one["fingerprint"] in known and one["asset"] != CRAWL]
+    counts = {asset: sum(one["asset"] == asset for one in made) for asset in CHAIN}
+    used = {asset: _referenced(root, asset) for asset in CORPUS}
+    superseded = [
+        {"asset": one["asset"], "partition": one["partition"], "fingerprint": one["fingerprint"]}
+        for one in made
+        if one["fingerprint"] not in used.get(one["asset"], {one["fingerprint"]})
+    ]
+    named = [{"asset": asset, "artifacts": count} for asset, count in counts.items() if count]
+    return {"made_from_them": named, "superseded": superseded}
+
+
+def archives_of(root: Path, crawl: str) -> dict[str, Any]:
+    """Return where the raw records of a crawl are: copied under the root, or in archives that stay elsewhere."""
+    folder = folder_of(root, CRAWL, crawl)
+    files = read_listing(folder)["files"] if folder.exists() else []
+    elsewhere = [one["uri"] for one in files if "uri" in one]
+    return {
+        "crawl": crawl,
+        "folder": str(folder),
+        "copied": len(files) - len(elsewhere),
+        "referenced": len(elsewhere),
+        "examples": [masked(uri) for uri in elsewhere[:MOST_EXAMPLES]],
+    }
+
+
+# Models
+
+
+def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Registered]) -> dict[str, Any]:
+    """Return what each training and each registered version saw of the pages."""
+    trainings: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    by_model: dict[str, list[dict[str, Any]] | str] = {}
+
+    def seen(made: Any) -> list[dict[str, Any]] | str:
+        if made.fingerprint not in by_model:
+            try:
+                tracer = Tracer(lineage_of(root, made))
+                own = seen_by(tracer, asked.targets, also)
+                by_model[made.fingerprint] = [
+                    {"fingerprint": training.node.item.fingerprint, **told}
+                    for training, told in zip(tracer.trainings, own, strict=True)
+                ]
+            except (DataError, RefusedInput) as error:
+                by_model[made.fingerprint] = str(error)
+        return by_model[made.fingerprint]
+
+    for made in artifacts_under(root, lambda asset: asset in ("base_model", "long_context_model")):
+        own = seen(made)
+        if isinstance(own, str):
+            problems.append(own)
+            continue
+        trainings |= {one["fingerprint"]: one for one in own}
+    told = []
+    for version in versions:
+        entry: dict[str, Any] = {"name": version.name, "version": version.version, "aliases": list(version.aliases)}
+        try:
+            own = seen(model_of_version(version, root).made[0])
+        except DataError as error:
+            own = str(error)
+        if isinstance(own, str):
+            told.append(entry | {"documents": None, "times": None, "tokens": None, "problem": own})
+        else:
+            sums = {name: sum(one[name] for one in own) for name in ("times", "tokens")}
+            told.append(entry | {"documents": max((one["trained"] for one in own), default=0), **sums, "problem": ""})
+    return {"trainings": list(trainings.values()), "versions": told, "not_traced": problems}
+
+
+# The price
+
+
+def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], profile: Profile) -> dict[str, Any]:
+    """Return what the rebuild of the ranks that hold the pages takes, from the costs of the artifacts made before.
+
+    A rank of a stage in ranks costs its share of the artifact that was made; any other stage is made whole.
+    """
+    ranks = {one["crawl"]: one["ranks"] for one in snapshots}
+    of = {one["crawl"]: one["artifacts"][0]["of"] for one in snapshots}
+    rows: dict[str, dict[str, Any]] = {}
+    for comparison in touched:
+        crawls = {cell.partition: cell.fingerprint for cell in comparison.cells.values() if cell.asset == CRAWL}
+        for cell in comparison.cells.values():
+            crawl = crawls.get(cell.partition, "")
+            if cell.asset not in CORPUS or (CHAIN[cell.asset].scope == "snapshot" and crawl not in ranks):
+                continue
+            made = last_made(cell, comparison.root)
+            if made is None or made.fingerprint in rows:
+                continue
+            rows[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
+    unknown = sorted({one["asset"] for one in rows.values() if one["node_hours"] is None})
+    sums = {name: sum(one[name] or 0.0 for one in rows.values()) for name in ("seconds", "node_hours", "price")}
+    return {
+        "recipes": [one.recipe.name for one in touched],
+        "assets": list(rows.values()),
+        **{name: round(value, 6) for name, value in sums.items()},
+        "has_price": any(one["has_price"] for one in rows.values()),
+        "not_priced": unknown,
+    }
+
+
+def _cost(asset: str, record: Mapping[str, Any], ranks: int, of: int, profile: Profile) -> dict[str, Any]:
+    """Return the seconds, node-hours and price of one asset; node-hours are None if the record has none."""
+    in_ranks = CHAIN[asset].stage.in_ranks and CHAIN[asset].scope == "snapshot"
+    made = of - record.get("reused_ranks", {}).get("ranks", 0)
+    share = min(1.0, ranks / made) if in_ranks and made > 0 else 1.0
+    node_hours = record.get("cost", {}).get("node_hours")
+    price_per_hour = profile.size_for(asset).price_per_hour
+    return {
+        "asset": asset,
+        "partition": record["partition"],
+        "ranks": ranks if in_ranks else None,
+        "of": of if in_ranks else None,
+        "seconds": round(record["seconds"] * share, 3),
+        "node_hours": None if node_hours is None else round(node_hours * share, 6),
+        "price": round((node_hours or 0.0) * share * (price_per_hour or 0.0), 6),
+        "has_price": bool(price_per_hour),
+    }
+
+
+# The withdrawal
+
+
+def withdraw(
+    root: Path, asked: Asked, *, tracking: Tracking, profile: Profile, confirm: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Write tombstones for what is asked, after `confirm` has seen the answer, and tag the versions that saw the pages.
+
+    Return the answer and what was done. If the same was withdrawn before and nothing new is found, no line is added,
+    and only what a killed command left undone is done. Raise DataError if a run is writing under the root, before
+    anything is changed.
+    """
+    with one_at_a_time(root), known_under(root):
+        before = read_tombstones(root)
+        found = held(root, asked)
+        told = _told(root, asked, found, versions_of(tracking), profile)
+        new = tombstones_of(asked, found, len(before))
+        is_known = _places(new) <= _places(before)
+        if not is_known:
+            if not confirm(told):
+                return told | {"done": "", "tombstones": [], "tagged": []}
+            check_nobody_writes(root)
+            append(root, *new)
+        entries = {target.entry for target in asked.targets}
+        stones = [one for one in (before if is_known else new) if entries & {each.entry for each in one.entries}]
+        return told | {
+            "done": "was withdrawn before" if is_known else "withdrawn",
+            "tombstones": [as_said(one) for one in stones],
+            "tagged": tag_versions(told, stones, tracking),
+        }
+
+
+def _places(stones: Iterable[Tombstone]) -> set[tuple[str, str]]:
+    """Return the entries of tombstones with the crawls that were searched for them; "" stands for later crawls."""
+    return {(entry.entry, crawl) for one in stones for entry in one.entries for crawl in ("", *one.looked_at)}
+
+
+def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking: Tracking) -> list[str]:
+    """Tag each registered version that was trained on withdrawn pages with the takedowns; return their titles."""
+    tagged = []
+    for version in told["versions"]:
+        if version["documents"]:
+            registry = Registry(tracking, version["name"])
+            with explained(tracking):
+                present = json.loads(registry.version(version["version"]).tags.get(WITHDRAWN_TAG, "[]"))
+                kept = [one for one in present if one["takedown"] not in {stone.number for stone in stones}]
+                added = [_tag_of(stone) for stone in stones]
+                whole = sorted([*kept, *added], key=lambda one: one["takedown"])[-MOST_IN_TAG:]
+                registry.tag(version["version"], WITHDRAWN_TAG, json.dumps(whole, ensure_ascii=False))
+            tagged.append(f"{version['name']}/{version['version']}")
+    return tagged
+
+
+def _tag_of(stone: Tombstone) -> dict[str, Any]:
+    entries = [one.entry[:100] for one in stone.entries]
+    said = {"takedown": stone.number, "time": stone.time, "reason": stone.reason[:100]}
+    return said | {"entries": entries[:MOST_EXAMPLES], "of": len(entries)}
+
+
+def rebuilt_assets(root: Path, recipe: str) -> list[str]:
+    """Return the last assets of a recipe's corpus of those that it has made, by which a rebuild reaches all of them."""
+    return [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
+
+
+def check_nobody_writes(root: Path) -> None:
+    """Raise DataError if a job is making an artifact under the root."""
+    if busy := holders_under(root):
+        raise DataError(
+            f"{busy[0]} is being made by a run, and {len(busy) - 1} others; nothing was withdrawn. Wait for its end, or"
+            " end it, and give the command again"
+        )
+
+
+def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
+    """Return the lines for what is asked, one for each reason; `number` lines are there already."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    crawls = list(dict.fromkeys(crawl_of(index) for index in found.indexes))
+
+    def touched(pages: Sequence[np.ndarray]) -> tuple[int, ...]:
+        own = {crawl_of(index) for index, some in zip(found.indexes, pages, strict=True) if len(some)}
+        return tuple(place for place, crawl in enumerate(crawls) if crawl in own)
+
+    by_reason: dict[str, list[Entry]] = {}
+    for target, reason, pages in zip(asked.targets, asked.reasons, found.by_target, strict=True):
+        by_reason.setdefault(reason, []).append(Entry(entry=target.entry, touches=touched(pages)))
+    named = {entry.entry for own in by_reason.values() for entry in own}
+    for index, pages in zip(found.indexes, found.duplicates, strict=True):
+        place = crawls.index(crawl_of(index))
+        ids = [id_ for id_ in ids_of(index, pages) if id_ not in named]
+        named |= set(ids)
+        first = next(iter(by_reason.values()))
+        first += [Entry(entry=id_, touches=(place,), cluster=True) for id_ in ids]
+    return [
+        Tombstone(number=number + place, time=time, reason=reason, entries=tuple(entries), looked_at=tuple(crawls))
+        for place, (reason, entries) in enumerate(by_reason.items(), 1)
+    ]

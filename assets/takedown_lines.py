@@ -1,0 +1,107 @@
+"""The answer of `pedigree takedown` as lines of at most 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assets.trace_lines import count, folded
+
+SHOWN = 10
+
+
+def lines_of(told: Mapping[str, Any]) -> list[str]:
+    """Return the lines of an answer."""
+    return [line for one in _lines(told) for line in folded(one)]
+
+
+def _lines(told: Mapping[str, Any]) -> Iterator[str]:
+    for one in told["asked"][:SHOWN]:
+        yield f"{one['kind']} {one['value']}: {count(one['pages'], 'page')}; reason: {one['reason']}"
+    if len(told["asked"]) > SHOWN:
+        yield f"and {len(told['asked']) - SHOWN:,} more"
+    twins = told["duplicates"]
+    if twins["pages"]:
+        then = "they are withdrawn too" if twins["policy"] == "cluster" else "the next one takes a page's place"
+        yield f"{count(twins['pages'], 'page')} dropped as duplicates of them: {then} (withdrawals.duplicates)"
+    yield f"Searched: {', '.join(told['searched']) or 'nothing, because no snapshot is in an index'}"
+    for partition in told["not_searched"]:
+        yield f"  {partition} is in no index; what is withdrawn is dropped when it is built next"
+    for one in told["snapshots"]:
+        yield ""
+        yield from _snapshot(one)
+    if told["made_from_them"]:
+        yield ""
+        named = ", ".join(f"{one['asset']} ({one['artifacts']})" for one in told["made_from_them"])
+        yield f"Made from these crawls: {named}"
+    if told["superseded"]:
+        yield ""
+        yield f"{count(len(told['superseded']), 'artifact')} to which no partition points may hold the text:"
+        for one in told["superseded"][:SHOWN]:
+            yield f"  {one['asset']}/{one['fingerprint']} [{one['partition']}]"
+        if len(told["superseded"]) > SHOWN:
+            yield f"  and {len(told['superseded']) - SHOWN:,} more"
+    for one in told["archives"]:
+        if one["copied"]:
+            yield f"Raw records are in {count(one['copied'], 'archive')} under {one['folder']}"
+        if one["referenced"]:
+            yield f"Raw records are in {count(one['referenced'], 'archive')} elsewhere: {', '.join(one['examples'])}"
+    yield from _models(told)
+    yield ""
+    yield told["rows"]
+    if told["rebuild"]["recipes"]:
+        yield ""
+        yield from _price(told["rebuild"])
+    yield from told["problems"]
+
+
+def _snapshot(one: Mapping[str, Any]) -> Iterator[str]:
+    gone = f", {one['withdrawn']:,} of them withdrawn before" if one["withdrawn"] else ""
+    yield f"{one['partition']}: {count(one['pages'], 'page')} in {count(one['ranks'], 'rank')}{gone}"
+    for outcome in one["outcomes"]:
+        why = f": {outcome['reason']}" if outcome["reason"] else ""
+        yield f"  {outcome['pages']:>9,}  {outcome['stage']}, {outcome['outcome']}{why}"
+    for each in one["artifacts"]:
+        if each["pages"]:
+            yield (
+                f"  {each['asset']} {each['fingerprint'][:12]}: {count(each['pages'], 'page')} in {each['files']:,} of"
+                f" {count(each['of'], 'file')}"
+            )
+    named = [f"{each['path']} ({each['documents']:,})" for each in one["shards"][:SHOWN]]
+    more = f" and {len(one['shards']) - SHOWN:,} more" if len(one["shards"]) > SHOWN else ""
+    if named:
+        yield f"  shards, with their documents: {', '.join(named)}{more}"
+
+
+def _models(told: Mapping[str, Any]) -> Iterator[str]:
+    yield ""
+    for one in told["trainings"]:
+        of = "" if one["looked_at_all"] else f" of the first {one['documents']:,} kept"
+        steps = f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else ""
+        yield (
+            f"{one['training']} {one['fingerprint'][:12]}: trained on {count(one['trained'], 'page')}{of},"
+            f" {one['times']:,} times, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
+        )
+    for problem in told["not_traced"]:
+        yield f"not traced: {problem}"
+    yield "Registered versions" if told["versions"] else "No version of a model is registered"
+    for one in told["versions"]:
+        aliases = f" ({', '.join(one['aliases'])})" if one["aliases"] else ""
+        said = (
+            f"unknown; {one['problem']}" if one["problem"] else f"{count(one['documents'], 'page')}, {one['times']:,}"
+        )
+        tokens = "" if one["problem"] else f" times, {one['tokens']:,} tokens"
+        yield f"  {one['name']}/{one['version']}{aliases}: {said}{tokens}"
+
+
+def _price(price: Mapping[str, Any]) -> Iterator[str]:
+    money = f", price {price['price']:,.2f}" if price["has_price"] else ", no price in the profile"
+    yield (
+        f"A rebuild of the corpus of {', '.join(price['recipes'])}: {price['seconds']:,.1f} s,"
+        f" {price['node_hours']:,.4f} node-hours{money}; from what the same assets took before"
+    )
+    for one in price["assets"]:
+        ranks = f", {one['ranks']:,} of {count(one['of'], 'rank')}" if one["ranks"] is not None else ", whole"
+        yield f"  {one['asset']} [{one['partition']}]{ranks}: {one['seconds']:,.1f} s"
+    if price["not_priced"]:
+        yield f"  without recorded node-hours: {', '.join(price['not_priced'])}"

@@ -1,0 +1,162 @@
+"""Tombstones: a file that only grows, and the partitions whose identity holds them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assets import tombstones
+from assets.recipe_folders import load_recipe
+from assets.status import compare
+from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, read_tombstones
+from training.files import sealed_text, write_sealed
+from training.job import DataError
+from training.withdrawal_settings import WithdrawalRecipe
+
+KITCHEN = load_recipe("kitchen")
+FIRST, SECOND = (f"kitchen@{one.name}" for one in KITCHEN.snapshots[:2])
+
+
+def stone(number: int, *entries: Entry, looked_at: tuple[str, ...] = (), reason: str = "asked by its owner"):
+    time = "2026-11-23T00:00:00+00:00"
+    return Tombstone(number=number, time=time, reason=reason, entries=entries, looked_at=looked_at)
+
+
+DOMAIN = Entry(entry="=org,example,", touches=(0,))
+
+
+def fingerprints(root: Path, recipe=KITCHEN) -> dict[tuple[str, str], str]:
+    return {key: cell.fingerprint for key, cell in compare(recipe, root, skip_unavailable=True).cells.items()}
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path
+
+
+def test_lines_are_read_as_they_were_appended(root):
+    stones = (stone(1, DOMAIN, looked_at=("a",)), stone(2, Entry(entry="one/a.warc.gz/000000000007", cluster=True)))
+    append(root, *stones)
+    assert read_tombstones(root) == stones
+    with pytest.raises(DataError, match="has 2 lines"):
+        append(root, stone(2, DOMAIN))
+
+
+def edited(line: str) -> str:
+    return line.replace("asked by its owner", "asked by a friend")
+
+
+def edited_and_sealed(line: str) -> str:
+    fields = json.loads(edited(line))
+    entries = tuple(Entry(**{**one, "touches": tuple(one["touches"])}) for one in fields["entries"])
+    kept = {name: fields[name] for name in ("number", "time", "reason")}
+    fields["digest"] = tombstones._digest(Tombstone(**kept, entries=entries), fields["before"])
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [edited(lines[0]), *lines[1:]],
+        lambda lines: [edited_and_sealed(lines[0]), *lines[1:]],
+        lambda lines: [*lines[:2], edited_and_sealed(lines[2])],
+        lambda lines: lines[1:],
+        lambda lines: lines[:1],
+        lambda lines: [lines[0], lines[2]],
+        lambda lines: [*lines, lines[-1]],
+        lambda lines: [*lines, "not JSON"],
+        lambda lines: [*lines, "[]"],
+        lambda lines: [],
+    ],
+    ids="edited edited-and-sealed last-sealed first-gone two-gone one-gone again no-json no-mapping empty".split(),
+)
+def test_a_file_that_was_edited_by_hand_is_refused_by_every_comparison(root, change):
+    for number in (1, 2, 3):
+        append(root, stone(number, DOMAIN))
+    lines = (root / FILE).read_text().splitlines()
+    (root / FILE).write_text("".join(f"{line}\n" for line in change(lines)))
+    with pytest.raises(DataError, match="tombstones are never changed by hand"):
+        compare(KITCHEN, root, skip_unavailable=True)
+
+
+def test_a_changed_or_missing_head_is_refused(root):
+    append(root, stone(1, DOMAIN))
+    append(root, stone(2, DOMAIN))
+    head = (root / HEAD_FILE).read_text()
+    (root / HEAD_FILE).write_text(sealed_text({"digest": "0" * 64}))
+    with pytest.raises(DataError, match="does not end as"):
+        read_tombstones(root)
+    (root / HEAD_FILE).unlink()
+    with pytest.raises(DataError, match="does not end as"):
+        read_tombstones(root)
+    (root / HEAD_FILE).write_text(head)
+    assert len(read_tombstones(root)) == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_kill_between_line_and_head_leaves_a_tombstone_in_force(root, number):
+    append(root, stone(1, DOMAIN))
+    lines = (root / FILE).read_text()
+    written = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tombstones, "write_sealed", lambda path, value: written.append((path, value)))
+        append(root, *(stone(2 + one, DOMAIN) for one in range(number)))
+    write_sealed(*written[0])  # and the second head was never written
+    assert len(read_tombstones(root)) == 1 + number
+    (root / FILE).write_text(lines)  # nor were the lines
+    assert len(read_tombstones(root)) == 1
+    append(root, stone(2, DOMAIN))
+    assert len(read_tombstones(root)) == 2
+
+
+def test_only_a_snapshot_that_a_tombstone_touches_gets_another_identity(root):
+    before = fingerprints(root)
+    crawls = before["crawl_archives", FIRST], before["crawl_archives", SECOND]
+    append(root, stone(1, DOMAIN, looked_at=crawls))
+    after = fingerprints(root)
+    assert {key for key in before if key[1] in (FIRST, SECOND) and before[key] == after[key]} >= {
+        (asset, SECOND) for asset in ("crawl_archives", "extracted_documents")
+    } | {("crawl_archives", FIRST)}
+    assert before["extracted_documents", FIRST] != after["extracted_documents", FIRST]
+    append(root, stone(2, replace(DOMAIN, touches=()), looked_at=crawls))
+    assert fingerprints(root) == after
+
+
+def test_a_snapshot_that_nobody_looked_at_gets_every_address_and_its_own_ids(root):
+    before = fingerprints(root)
+    crawl = before["crawl_archives", FIRST]
+    append(root, stone(1, DOMAIN, looked_at=(crawl,)))
+    assert before["extracted_documents", SECOND] != (now := fingerprints(root))["extracted_documents", SECOND]
+    page = Entry(entry=f"{KITCHEN.snapshots[0].name}/a.warc.gz/000000000007", touches=(0,))
+    append(root, stone(2, page, looked_at=(crawl,)))
+    assert fingerprints(root)["extracted_documents", SECOND] == now["extracted_documents", SECOND]
+
+
+def test_the_place_of_a_root_is_in_no_identity(tmp_path):
+    found = []
+    for name in ("one", "two"):
+        append(tmp_path / name, stone(1, DOMAIN))
+        found.append(fingerprints(tmp_path / name))
+    assert found[0] == found[1]
+
+
+def test_duplicates_of_withdrawn_pages_stay_if_the_recipe_wants_their_twins(root):
+    crawl = fingerprints(root)["crawl_archives", FIRST]
+    page = Entry(entry=f"{KITCHEN.snapshots[0].name}/a.warc.gz/000000000007", touches=(0,), cluster=True)
+    before = fingerprints(root)
+    append(root, stone(1, page, looked_at=(crawl,)))
+    twin = replace(KITCHEN, withdrawals=WithdrawalRecipe(duplicates="twin"))
+    assert fingerprints(root, twin)["extracted_documents", FIRST] == before["extracted_documents", FIRST]
+    assert fingerprints(root)["extracted_documents", FIRST] != before["extracted_documents", FIRST]
+
+
+def test_a_list_that_was_changed_under_the_root_is_written_again(root):
+    append(root, stone(1, DOMAIN))
+    before = fingerprints(root)
+    (path,) = (root / "takedowns").glob("*.txt")
+    assert path.read_text() == "=org,example,\tasked by its owner\n"
+    path.write_text("")
+    assert fingerprints(root) == before

@@ -1,0 +1,123 @@
+"""`pedigree takedown` on the small kitchen: the answer, the tombstone, a command that was cut off, and the rebuild."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from assets.recipe_folders import load_recipe
+from assets.status import compare
+from assets.tombstones import FILE, read_tombstones
+from resources.tracking.reports import Tracking
+from resources.tracking.versions import registered_versions
+from tests.end_to_end.conftest import RECIPES, SHIPPED, pedigree
+from training import artifact
+from training.data.documents import read_documents
+from training.data.urls import key_of
+from training.lease import Lease
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+KITCHEN = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))
+WHY = ("--reason", "asked by its owner")
+
+
+@pytest.fixture(scope="module")
+def place(first, untouched, tmp_path_factory) -> Path:
+    """A copy of the root, of links; what is written again is written under another name first."""
+    assert first.code == 0
+    folder = tmp_path_factory.mktemp("takedown") / "root"
+    shutil.copytree(untouched, folder, copy_function=os.link)
+    for path in [
+        *folder.glob("*.db"),
+        *folder.glob("*.sqlite"),
+        *folder.glob("dagster/**/*"),
+        *folder.glob("tracking/**/*"),
+    ]:
+        if path.is_file():
+            original = untouched / path.relative_to(folder)
+            path.unlink()
+            shutil.copyfile(original, path)
+    return folder
+
+
+def cells(place: Path):
+    return compare(KITCHEN, place).cells
+
+
+def documents(place: Path, asset: str, part: str, *columns: str) -> list[dict]:
+    made = cells(place)[asset, f"kitchen-small@{part}"].artifact
+    return [row for file in sorted(made.path.glob("documents/*.parquet")) for row in read_documents(file, columns)]
+
+
+@pytest.fixture(scope="module")
+def page(place) -> dict:
+    """A page of the second snapshot that went into a shard and is not in the first."""
+    before = {key_of(row["url"]) for row in documents(place, "extracted_documents", "kitchen-1", "url")}
+    kept = documents(place, "decontaminated_documents", "kitchen-2", "id", "url")
+    return next(row for row in kept if key_of(row["url"]) not in before and row["url"].startswith("https://"))
+
+
+def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):
+    spelled = page["url"].replace("https://", "http://") + "/#there"
+    asked = pedigree("takedown", "--url", spelled, *WHY, "--dry-run", root=place)
+    assert asked.code == 0 and not (place / FILE).exists()
+    (snapshot,) = asked.answer["snapshots"]
+    assert snapshot["partition"] == "kitchen-small@kitchen-2" and snapshot["pages"] >= 1
+    shards = sum(one["documents"] for one in snapshot["shards"])
+    assert shards == snapshot["artifacts"][-1]["pages"] == 1
+    (traced,) = pedigree("trace", "kitchen-small", "--url", page["url"], root=place).answer["pages"]
+    (seen,), (training,) = traced["seen"], asked.answer["trainings"]
+    assert (seen["times"], seen["tokens"]) == (training["times"], training["tokens"])
+    assert asked.answer["rebuild"]["recipes"] == ["kitchen-small"] and asked.answer["rebuild"]["seconds"] > 0
+
+
+def test_nothing_is_withdrawn_while_a_run_writes_or_with_an_index_of_other_shards(place, page):
+    with Lease(place / "token_shards" / "other"):
+        refused = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
+    assert refused.code == 2 and "is being made by a run" in refused.errors
+    made = cells(place)["provenance_index", "kitchen-small@kitchen-2"].artifact
+    record = (made.path / artifact.ARTIFACT_FILE).read_text()
+    inputs = [one | {"digest": "0" * 64} for one in made.record["inputs"]]
+    (made.path / artifact.ARTIFACT_FILE).unlink()
+    try:
+        artifact.commit_record(made.path, {**made.record, "inputs": inputs})
+        refused = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
+    finally:
+        artifact.write_text(made.path / artifact.ARTIFACT_FILE, record)
+        artifact.write_text(made.path / artifact.COPY_FILE, record)
+    assert refused.code == 2 and "of other shards" in refused.errors and "--until provenance_index" in refused.errors
+    assert not (place / FILE).exists()
+
+
+def test_a_page_is_withdrawn_and_only_its_snapshot_is_built_again(place, page):
+    before, texts = cells(place), documents(place, "extracted_documents", "kitchen-2", "id", "text")
+    cut_off = pedigree("takedown", "--url", page["url"], *WHY, "--yes", "--no-rebuild", root=place)
+    assert (cut_off.code, cut_off.answer["done"], len(read_tombstones(place))) == (0, "withdrawn", 1)
+    assert cells(place)["extracted_documents", "kitchen-small@kitchen-2"].state == "outdated"
+    ended = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
+    assert (ended.code, ended.answer["done"], len(read_tombstones(place))) == (0, "was withdrawn before", 1)
+    after = cells(place)
+    same = [key for key in before if key[1] == "kitchen-small@kitchen-1" and key[0] != "token_shards"]
+    assert after["extracted_documents", "kitchen-small@kitchen-1"].artifact.digest == (
+        before["extracted_documents", "kitchen-small@kitchen-1"].artifact.digest
+    ), same
+    corpus = [cell for (asset, part), cell in after.items() if asset in ("token_shards", "provenance_index")]
+    assert all(cell.state == "made" for cell in corpus)
+    made = after["extracted_documents", "kitchen-small@kitchen-2"].artifact
+    assert made.record["reused_ranks"]["ranks"] == made.record["reused_ranks"]["of"]
+    assert made.record["counts"]["dropped"]["takedown:asked_by_its_owner"] >= 1
+    gone = {one.entry for stone in read_tombstones(place) for one in stone.entries if one.cluster} | {page["id"]}
+    left = documents(place, "extracted_documents", "kitchen-2", "id", "text")
+    assert left == [row for row in texts if row["id"] not in gone]
+    (traced,) = pedigree("takedown", "--url", page["url"], *WHY, "--dry-run", root=place).answer["snapshots"]
+    assert traced["withdrawn"] == traced["pages"] and not traced["shards"]
+
+
+def test_versions_that_saw_the_page_are_tagged(place, page):
+    (version,) = registered_versions(Tracking("", place, in_background=False))
+    (told,) = json.loads(version.tags["upstream_withdrawn"])
+    assert (told["takedown"], told["reason"]) == (1, "asked by its owner") and told["entries"][0].startswith("=")

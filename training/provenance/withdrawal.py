@@ -1,0 +1,253 @@
+"""Find the pages that a withdrawal names in the indexes of all snapshots, and everything under a root that holds them.
+
+Standard questions are answered by arrays, without an object for each page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from training.artifact import Artifact, folder_of
+from training.data.extract.terms import DOCUMENT_ID, domain_entry, page_entry
+from training.data.urls import domain_of, exact_form, key_of, reversed_host
+from training.job import DataError, InputArtifact
+from training.provenance.index import Index
+from training.provenance.layout import FIRST, KEPT_KIND, KIND, KINDS, RANK
+from training.provenance.lineage import CORPUS_BACKWARDS, INDEX, SHARDS, artifacts_under, item_of, opened
+from training.provenance.trace import Tracer
+
+STAGES = tuple(reversed(CORPUS_BACKWARDS))
+DEDUPLICATED = "deduplicated_documents"
+CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
+MOST_SHARDS = 1_000  # shards that are named; all are counted
+
+Pages = tuple[Index, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a person asks to withdraw: a URL in any spelling, a domain with the hosts below it, or a document's id."""
+
+    kind: Literal["url", "domain", "document"]
+    value: str
+
+    @property
+    def entry(self) -> str:
+        """The entry of a takedown list that matches the same pages."""
+        if self.kind == "document":
+            return self.value
+        return page_entry(key_of(self.value)) if self.kind == "url" else domain_entry(reversed_host(self.value))
+
+    @property
+    def said(self) -> str:
+        """The one form in which it is searched, for people."""
+        return exact_form(self.value) if self.kind == "url" else self.value
+
+
+def target_of(kind: Literal["url", "domain", "document"], text: str) -> Target:
+    """Return the target that a person wrote. Raise DataError, with what would be right, if it can name no page."""
+    text = text.strip()
+    if kind == "document":
+        if not DOCUMENT_ID.fullmatch(text):
+            raise DataError(f"{text!r}: is no document's id; ids are SNAPSHOT/WARC FILE/OFFSET with 12 digits")
+        return Target(kind, text)
+    if kind == "url":
+        if not key_of(text).host or re.search(r"\s", text):
+            raise DataError(f"{text!r}: is no address of a page; write https://example.org/page")
+        return Target(kind, text)
+    domain = domain_of(text)
+    if not domain or "/" in text.partition("://")[2].rstrip("/") or re.search(r"\s", text):
+        raise DataError(f"{text!r}: is no domain; write example.org, and hosts below it are meant too")
+    return Target(kind, domain)
+
+
+def target_of_line(text: str) -> Target:
+    """Return the target of a line of a list, which is a document's id, an address with a path, or a domain."""
+    if "://" not in text and DOCUMENT_ID.fullmatch(text.strip()):
+        return target_of("document", text)
+    has_path = "/" in text.partition("://")[2] or ("://" not in text and "/" in text)
+    return target_of("url" if has_path else "domain", text)
+
+
+# Indexes
+
+
+def indexes_under(root: Path, wanted: Mapping[str, str]) -> list[Index]:
+    """Return an index for each of these shards, by fingerprint, which all partitions point to.
+
+    `wanted` has the partition of each. Raise DataError if one has no index, and RefusedInput if an index is damaged.
+    """
+    made = {
+        (entry["fingerprint"], entry["digest"]): one
+        for one in artifacts_under(root, lambda name: name == INDEX)
+        for entry in one.record["inputs"]
+        if entry["asset"] == SHARDS
+    }
+    shards = {one.fingerprint: one for one in artifacts_under(root, lambda name: name == SHARDS)}
+    found = []
+    for fingerprint, partition in sorted(wanted.items(), key=lambda one: one[1]):
+        recipe = partition.partition("@")[0]
+        if fingerprint not in shards:
+            raise DataError(
+                f"{SHARDS} [{partition}]: the artifact {fingerprint[:12]} is not under {root} any more;"
+                f" `pedigree run {recipe}` makes it again"
+            )
+        one = made.get((fingerprint, shards[fingerprint].digest))
+        if one is None:
+            others = sum(index.record["partition"] == partition for index in set_of(made.values()))
+            of_others = f", and the {others} there are of other shards" if others else ""
+            raise DataError(
+                f"{INDEX} [{partition}] of the shards {fingerprint[:12]} is not made{of_others};"
+                f" `pedigree run {recipe} --until {INDEX}` makes it"
+            )
+        found.append(_opened(root, one))
+    return found
+
+
+def set_of(made: Iterable[Artifact]) -> list[Artifact]:
+    """Return artifacts without repeats."""
+    return list({one.path: one for one in made}.values())
+
+
+def _opened(root: Path, made: Artifact) -> Index:
+    items = {}
+    for entry in made.record["inputs"]:
+        item = InputArtifact(
+            asset=entry["asset"],
+            partition=entry["partition"],
+            fingerprint=entry["fingerprint"],
+            digest=entry["digest"],
+            path=str(folder_of(root, entry["asset"], entry["fingerprint"])),
+            record_digest=entry.get("record_digest", ""),
+        )
+        if not Path(item.path).exists():
+            raise DataError(f"{item.where}: the artifact {item.fingerprint[:12]} is not under {root} any more")
+        items[entry["asset"]] = item
+    return opened(item_of(made), items)
+
+
+def crawl_of(index: Index) -> str:
+    """Return the fingerprint of the crawl whose pages an index holds."""
+    entries = index.inputs[EXTRACTED].record()["inputs"]
+    return next(entry["fingerprint"] for entry in entries if entry["asset"] == CRAWL)
+
+
+# Pages
+
+
+def pages_of(index: Index, target: Target) -> np.ndarray:
+    """Return the pages of a snapshot that a target names, in order, int64."""
+    if target.kind == "domain":
+        ranges = index.hosts_of_domain(reversed_host(target.value))
+        found = [index.pages_of_hosts(first, stop) for first, stop in ranges]
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    if target.kind == "document":
+        rows = index.rows(index.pages_of_id(target.value), lambda row: row["id"] == target.value)
+    else:
+        key = key_of(target.value)
+        rows = index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
+    return np.unique(np.array([one.page for one in rows], np.int64))
+
+
+def duplicates_of(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return, for each index, the pages that were dropped as duplicates of these pages, of those, and so on.
+
+    They are the pages that would come back if only the named ones were withdrawn.
+    """
+    known = [set(own.tolist()) for own in pages]
+    found: list[set[int]] = [set() for _ in indexes]
+    waiting = list(pages)
+    while any(len(own) for own in waiting):
+        ids = {
+            one.row["id"]
+            for index, own in zip(indexes, waiting, strict=True)
+            for one in index.rows(own[np.isin(index.kinds_of(own), _DEDUPLICATED_KINDS)])
+        }
+        waiting = []
+        for index, seen, new in zip(indexes, known, found, strict=True):
+            candidates = index.copies_of_any(ids)
+            rows = index.rows(candidates, lambda row, ids=ids: row.get("duplicate_of") in ids)
+            fresh = {one.page for one in rows} - seen - new
+            new |= fresh
+            waiting.append(np.array(sorted(fresh), np.int64))
+    return [np.array(sorted(own), np.int64) for own in found]
+
+
+# Kinds of pages that the deduplication met: only these can have duplicates.
+_DEDUPLICATED_KINDS = [
+    number for number, kind in enumerate(KINDS) if STAGES.index(kind.asset) >= STAGES.index(DEDUPLICATED)
+]
+
+
+# What holds them
+
+
+def told_of(index: Index, pages: np.ndarray) -> dict[str, Any]:
+    """Return what became of pages of a snapshot, and how many pages, in how many files, each artifact holds."""
+    places = np.searchsorted(index.places[FIRST], pages, side="right") - 1
+    kinds, ranks = index.places[KIND][places], index.places[RANK][places]
+    reached = np.array([STAGES.index(kind.asset) for kind in KINDS])[kinds] if len(pages) else kinds
+    artifacts = []
+    has_text = ~index.are_withdrawn(pages)
+    for number, asset in enumerate(STAGES):
+        own = ranks[(reached >= number) & has_text]
+        item = index.inputs[asset]
+        of = sum(name.startswith(("documents/", "shards/")) and name.endswith(".parquet") for name in item.files())
+        artifacts.append(
+            {
+                "asset": asset,
+                "partition": item.partition,
+                "fingerprint": item.fingerprint,
+                "pages": len(own),
+                "files": len(np.unique(own)),
+                "of": of,
+            }
+        )
+    return {
+        "partition": index.item.partition,
+        "index": index.item.fingerprint,
+        "crawl": crawl_of(index),
+        "pages": len(pages),
+        "withdrawn": int(len(pages) - has_text.sum()),
+        "outcomes": [
+            {"stage": KINDS[kind].asset, "outcome": KINDS[kind].outcome, "reason": reason, "pages": count}
+            for (kind, reason), count in sorted(
+                index.outcomes(pages).items(), key=lambda one: (one[0][0] != 0, -one[1])
+            )
+        ],
+        "ranks": len(np.unique(ranks)),
+        "artifacts": artifacts,
+        "shards": list(_shards(index, pages[kinds == KEPT_KIND])),
+    }
+
+
+def _shards(index: Index, pages: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yield the shards that hold kept pages, with the number of documents in each."""
+    places, counts = np.unique(np.searchsorted(index.places[FIRST], pages, side="right") - 1, return_counts=True)
+    for place, count in zip(places.tolist()[:MOST_SHARDS], counts.tolist(), strict=False):
+        _, _, rank, part = index.places[:, place].tolist()
+        yield {"path": f"shards/{rank:05d}{f'-{part:03d}' if part else ''}.bin", "documents": count}
+
+
+def seen_by(tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return, for each training behind a model, how many of the pages it saw, how often, and in which steps.
+
+    `also` are the ids of further pages.
+    """
+    found = []
+    for index in tracer.indexes:
+        own = [pages_of(index, one) for one in targets]
+        own += [pages_of(index, Target("document", id_)) for id_ in also]
+        found.append((index, np.unique(np.concatenate(own)) if own else np.empty(0, np.int64)))
+    return [tracer.seen_of(training, found) for training in tracer.trainings]
+
+
+def ids_of(index: Index, pages: np.ndarray) -> list[str]:
+    """Return the ids of pages."""
+    return [one.row["id"] for one in index.rows(pages)]
