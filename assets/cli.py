@@ -21,6 +21,7 @@ import typer
 
 from assets.interrupt import by_signal, exit_code_of, signals_noted
 from assets.recipe_folders import load_recipe, recipe_folders
+from assets.refusal import refusal_lines
 from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_recipe
 from assets.sentences import GO_ON, INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Comparison, compare, last_made
@@ -183,8 +184,7 @@ def _finish(report: Report, json_: bool) -> None:
     if report.error:
         print(f"error: {report.error}", file=sys.stderr)
     for refusal in report.refusals:
-        print(f"refused by gate {refusal['gate']} of {refusal['asset']} [{refusal['partition']}]:", file=sys.stderr)
-        print(json.dumps(refusal["evidence"], indent=1, ensure_ascii=False), file=sys.stderr)
+        print("\n".join(refusal_lines(refusal)), file=sys.stderr)
     if json_:
         print(json.dumps(report.as_json(), ensure_ascii=False))
     raise typer.Exit(report.exit_code)

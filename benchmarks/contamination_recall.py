@@ -5,7 +5,7 @@
 `recall` plants items of each benchmark into real text, changed in the ways of VARIANTS, and prints the percentage found
 with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `wrong` scans
 real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked passage with
-its item, for a person to judge. `copies` plants each item up to 10,000 times, which takes some 20 minutes of a
+its item, for a person to judge. `copies` plants each item up to 10,000 times, which takes 5 to 14 minutes of a
 processor for each benchmark; `--only` and `--copies` select a part.
 
 The thresholds of the rule were chosen on one half of the benchmarks; the figures in docs/decontamination.md are from

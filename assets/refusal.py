@@ -1,0 +1,35 @@
+"""What a terminal shows of the evidence of a gate that refused; `--json` gives all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PARTS = {"item": ("item",), "text": ("text",), "page": ("url",), "record": ("warc_file", "warc_offset")}
+OF_ROWS = {"file": ("file",), "row": ("row",), "source": ("source",)}
+
+
+def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
+    """Return the lines about a refusal: gate, artifact, reason, each finding with its place, and all other fields."""
+    evidence = dict(refusal["evidence"])
+    lines = [f"refused by gate {refusal['gate']} of {refusal['asset']} [{refusal['partition']}]:"]
+    if reason := evidence.pop("reason", ""):
+        lines.append(reason)
+    for finding in evidence.pop("findings", ()):
+        lines += ["", *_finding(finding)]
+    return [*lines, "", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+
+
+def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
+    for label, names in (PARTS | OF_ROWS).items():
+        if all(name in finding for name in names):
+            first, *offset = (finding[name] for name in names)
+            yield f"{label:<8}{first}{f', offset {offset[0]:,}' if offset else ''}"
+
+
+def _plain(value: Any) -> str:
+    """Return a value on one line; a mapping of single values as `name value, name value`."""
+    if isinstance(value, Mapping) and not any(isinstance(one, (Mapping, list)) for one in value.values()):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

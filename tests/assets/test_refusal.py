@@ -1,0 +1,55 @@
+"""How a terminal shows what a gate found."""
+
+from __future__ import annotations
+
+from assets.refusal import refusal_lines
+from evaluation.verdict import gate_of
+
+PAGE = {
+    "benchmark": "chat",
+    "item": "chat/tart",
+    "where": "pretraining",
+    "text": "Which region does it come from",
+    "url": "https://ovenpost.example/dump.html",
+    "warc_file": "kitchen-1-00001.warc.gz",
+    "warc_offset": 222014,
+}
+ROW = {"benchmark": "chat", "item": "chat/pie", "where": "prompts", "text": "What to serve", "row": 7, "source": "s"}
+REPORT = {
+    "verdict": "contaminated",
+    "max_contaminated_fraction": 0.0,
+    "suites": {"chat": {"found_fraction": 0.5, "found_items": 2, "items": 4, "not_cleared": []}},
+    "tolerated": {},
+    "unscanned_documents": 0,
+    "unknown": {},
+}
+
+
+def test_a_leak_is_shown_by_its_reason_and_where_each_item_stands():
+    gate = gate_of(REPORT, [PAGE, ROW])
+    refusal = {"gate": gate.name, "asset": "data_contamination", "partition": "kitchen", "evidence": gate.evidence}
+    assert refusal_lines(refusal) == [
+        "refused by gate contamination of data_contamination [kitchen]:",
+        "2 of 4 items of chat were found; evaluation.max_contaminated_fraction=0.0 allows fewer",
+        "",
+        "item    chat/tart",
+        "text    Which region does it come from",
+        "page    https://ovenpost.example/dump.html",
+        "record  kitchen-1-00001.warc.gz, offset 222,014",
+        "",
+        "item    chat/pie",
+        "text    What to serve",
+        "row     7",
+        "source  s",
+        "",
+        "verdict: contaminated",
+        "max_contaminated_fraction: 0.0",
+        "found_fraction: chat 0.5",
+        "not_cleared: chat 0",
+    ]
+
+
+def test_evidence_of_any_gate_is_shown_on_a_line_for_each_field():
+    evidence = {"failed": {"score_cloze": {"score": 0.1, "least": 0.5}}, "steps": 3}
+    refusal = {"gate": "promotion", "asset": "promoted_model", "partition": "kitchen", "evidence": evidence}
+    assert refusal_lines(refusal)[1:] == ["", 'failed: {"score_cloze": {"score": 0.1, "least": 0.5}}', "steps: 3"]
