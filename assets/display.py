@@ -51,12 +51,14 @@ class Display:
         self._ticking = threading.Thread(target=self._tick_until_ended, daemon=True)
         self._root = root
         self._stack = ExitStack()
+        # One thread at a time: a line that is printed while the bar is redrawn may be erased with the bar.
+        self._drawing = threading.RLock()
         self._live: Live | None = None
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
                 get_renderable=self._bar,
                 console=self._console,
-                refresh_per_second=REFRESHES_PER_SECOND,
+                auto_refresh=False,  # its own thread takes no lock while a line is printed
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
@@ -66,16 +68,14 @@ class Display:
         if self._live is not None:
             self._stack.enter_context(_elsewhere(self._root))
             self._live.start()
-        else:
-            self._ticking.start()
+        self._ticking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._ticking.join()
         if self._live is not None:
             self._live.stop()
-        else:
-            self._ticking.join()
         self._stack.close()
         if self._file is not sys.stderr:
             self._file.close()
@@ -103,7 +103,8 @@ class Display:
     def refresh(self) -> None:
         """Redraw the progress bar now, if there is one. It is also redrawn automatically, twice a second."""
         if self._live is not None:
-            self._live.refresh()
+            with self._drawing:
+                self._live.refresh()
 
     def tick(self) -> None:
         """Print a line about the running asset, if nothing was printed for PLAIN_SECONDS."""
@@ -112,14 +113,15 @@ class Display:
         self._print(", ".join(part for part in (self._what(), self._times()) if part))
 
     def _tick_until_ended(self) -> None:
-        while not self._ended.wait(1.0):
-            self.tick()
+        while not self._ended.wait(1 / REFRESHES_PER_SECOND):
+            self.tick() if self._live is None else self.refresh()
 
     def _print(self, text: str, style: str = "") -> None:
         self._said_at = self._clock()
         line = Text(f"{self._said_at - self._started:6.1f} s  {text}", style=style)
         # A terminal gets lines that break between words; a log keeps each line whole.
-        self._console.print(line, highlight=False, soft_wrap=self._live is None)
+        with self._drawing:
+            self._console.print(line, highlight=False, soft_wrap=self._live is None)
 
     def _what(self) -> str:
         waiting, now = self._waiting, self._now  # the main thread may change both meanwhile

@@ -320,7 +320,7 @@ def test_what_was_removed_is_named(copy, gone, asked, said):
     if gone == "training_plan":
         told = ask(copy, f"{MODEL}/1", lineage=True)
         (node,) = [one for one in told["nodes"].values() if one["asset"] == gone]
-        assert "is not under" in node["problem"] and "GONE" in "\n".join(lines_of(told))
+        assert "is not under" in node["problem"] and "MISSING" in "\n".join(lines_of(told))
 
 
 def test_an_index_of_other_shards_is_not_used(copy):
