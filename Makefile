@@ -62,7 +62,7 @@ test attack ray: export TRANSFORMERS_OFFLINE = 1
 test attack ray: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
 test attack ray: export OMP_WAIT_POLICY = PASSIVE
-# OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes a 25th of the processor time.
+# OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes half the processor time.
 test attack ray: export OPENBLAS_NUM_THREADS = 1
 # Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.

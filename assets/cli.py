@@ -586,8 +586,8 @@ def takedown(
 
     root = root.resolve()
     asked = asked_of(url=url, domain=domain, document=document, file=list_, reason=reason)
-    how: dict[str, Any] = {"tracking": Tracking(load_profile(profile).tracking_uri, root)}
-    how["profile"] = load_profile(profile)
+    compute = load_profile(profile)
+    how: dict[str, Any] = {"tracking": Tracking(compute.tracking_uri, root), "profile": compute}
     if dry_run:
         told = answer(root, asked, **how)
         print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))

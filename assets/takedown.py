@@ -16,8 +16,9 @@ from assets.chain import CHAIN, descendants
 from assets.found import read_reference
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import Comparison, compare, last_made
-from assets.tombstones import Entry, Tombstone, append, as_said, one_at_a_time, read_tombstones
+from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
 from assets.trace import is_public_suffix, model_of_version, versions_of
+from assets.undisturbed import only_one
 from resources.profile import Profile
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
@@ -386,7 +387,7 @@ def withdraw(
     and only what a killed command left undone is done. Raise DataError if a run is writing under the root, before
     anything is changed.
     """
-    with one_at_a_time(root), known_under(root):
+    with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         before = read_tombstones(root)
         found = held(root, asked)
         told = _told(root, asked, found, versions_of(tracking), profile)

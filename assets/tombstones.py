@@ -11,12 +11,10 @@ the tombstone was written. The lists are in the folder `takedowns`, named by the
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -138,17 +136,6 @@ def _digest(one: Tombstone, before: str) -> str:
     return digest_of([json.loads(canonical_json(asdict(one))), before])
 
 
-@contextmanager
-def one_at_a_time(root: Path) -> Iterator[None]:
-    """Let one takedown work under a root. Raise DataError if another one does."""
-    with open(root / LOCK_FILE, "a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{root}: another takedown is at work here; wait for its end") from None
-        yield
-
-
 def append(root: Path, *stones: Tombstone) -> None:
     """Add tombstones as the last lines, all or none. From then on every build under the root honours them."""
     before = read_tombstones(root)
@@ -182,7 +169,7 @@ def honoured(
 
 
 def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
-    """Return the path of the list with these entries, which is written if it is not there or was changed."""
+    """Write a takedown list of entries with their reasons, unless the same file is there; return its path."""
     text = "".join(f"{entry}\t{reason}\n" for entry, reason in sorted(reasons.items()))
     path = root / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.txt"
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.reach import TRASH, Folder, in_trash
-from assets.undisturbed import nobody_looks, only_collector
+from assets.undisturbed import nobody_looks, only_one
 from assets.unreached import RUN, STATE, TEMPORARY, Entry, Look, as_json, is_forgotten, known_runs, unreached
 from training.leftovers import remove_state
 
@@ -32,7 +32,7 @@ def collect(look: Look, *, removes: bool) -> dict[str, Any]:
     """
     if not removes:
         return as_json(look.root, *unreached(look))
-    with only_collector(look.root):
+    with only_one(look.root, "gc.one.lock", "gc"):
         put_back = list(_emptied(look))
         entries, found, kept = unreached(look)
         folders = {one.path: one for one in look.folders.all()}

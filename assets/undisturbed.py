@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training.job import DataError
 
-LOCK_FILE, ONE_FILE = "gc.lock", "gc.one.lock"
+LOCK_FILE = "gc.lock"
 PATIENCE_SECONDS = 60.0  # a run holds the lock for about a second
 
 
@@ -51,12 +51,12 @@ def nobody_looks(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def only_collector(root: Path) -> Iterator[None]:
-    """Context manager that one process at a time can enter. Raise DataError if another one is inside."""
-    descriptor = os.open(root / ONE_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+def only_one(root: Path, lock_file: str, command: str) -> Iterator[None]:
+    """Context manager that one process at a time can enter. Raise DataError if another `command` is inside."""
+    descriptor = os.open(root / lock_file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            raise DataError(f"{root}: another `pedigree gc` is at work here; wait until it is done")
+            raise DataError(f"{root}: another `pedigree {command}` is at work here; wait until it is done")
         yield
     finally:
         os.close(descriptor)

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(root: Path, documents: int) -> None:
-    """Print what each phase takes for a snapshot of so many documents."""
+    """Generate a snapshot of `documents` signatures; print the peak memory and processor seconds of each phase."""
     job = snapshot(root, documents)
     work: Any = SimpleNamespace(path=Path(job.output))
     for phase in dedup.PHASES:
@@ -61,7 +61,7 @@ def measure(root: Path, documents: int) -> None:
 
 
 def peak_of(phase: Phase, job: Job, work: Any, rank: int) -> int:
-    """Make a rank in a process of its own; return its peak memory in bytes."""
+    """Run one rank of a phase in a child process; return the peak memory of that process in bytes."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -13,11 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from training import shuffle
+from training.data.dedup.blocks import packed, unpacked
 from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_RANGES, RANGE_BYTES
 
 # `python -m benchmarks.pipeline --every 1 --pairs 5`, blocks, 2026-11-22: docs/benchmark-log.md.
@@ -58,6 +65,8 @@ def main() -> None:
     print("| | by page | by byte |\n|---|---|---|")
     for name in by_page:
         print(f"| {name} | {by_page[name]:,.1f} | {by_byte[name]:,.1f} |")
+    written, read, size = empty_slices(20_000)
+    print(f"an empty slice of {size:.0f} bytes: {written * 1e6:.0f} µs to write, {read * 1e6:.0f} µs to read")
 
 
 def measured(root: Path, recipe: str) -> Measured:
@@ -118,6 +127,24 @@ def reckoned(found: Measured, options: argparse.Namespace, times: float, pipelin
         "dedup: million slices of texts": groups * groups / 1e6,
         "dedup: GB of these slices if they are empty": groups * groups * EMPTY_SLICE_BYTES / 1e9,
     }
+
+
+def empty_slices(count: int) -> tuple[float, float, float]:
+    """Return the processor seconds that it takes to write and to read an empty slice of six arrays, and its bytes."""
+    arrays = [np.empty(0, np.int64)] * 6
+    with tempfile.TemporaryDirectory() as folder:
+        job: Any = SimpleNamespace(fingerprint="0" * 32, output=folder)
+        work: Any = SimpleNamespace(path=Path(folder))
+        start = time.process_time()
+        with shuffle.writing_slices(job, work, "texts", 0) as slices:
+            for _ in range(count):
+                slices.add(*packed(arrays))
+        written = time.process_time()
+        for place in range(count):
+            unpacked(shuffle.read_slice(job, work, "texts", 0, place), [np.int64] * 6)
+        read = time.process_time()
+        size = Path(folder, shuffle.name_of("texts", 0)).stat().st_size
+    return (written - start) / count, (read - written) / count, size / count
 
 
 if __name__ == "__main__":

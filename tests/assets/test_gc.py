@@ -304,34 +304,37 @@ def test_killed_by_the_system_and_run_again_it_ends_the_same(root, old):
     assert {cell.state for cell in compare(load_recipe(NAME, recipe_folders(root)), root).cells.values()} == {"made"}
 
 
-def test_what_somebody_needs_after_the_rename_is_put_back(root, old, monkeypatch):
-    """As on a file system without locks: a run points to an artifact just when it is renamed."""
+@pytest.fixture
+def wanted_late(root, old, monkeypatch):
+    """An artifact that a run points to just when it is renamed, as on a file system without locks.
+
+    What is added to `then` is called at that moment too.
+    """
     model = next(path for path in old if path.parent.name == "aligned_model")
-    made = artifact.find(model)
+    made, then = artifact.find(model), []
 
     def renamed(folder, original=trash._into_trash):
         original(folder)
         if folder.path == model:
             write_reference(root, made, "another")
+            for act in then:
+                act()
 
     monkeypatch.setattr(trash, "_into_trash", renamed)
+    return model, made, then
+
+
+def test_what_somebody_needs_after_the_rename_is_put_back(root, old, wanted_late):
+    model, made, _ = wanted_late
     told = collect(look(root), removes=True)
     assert told["put_back"] == [str(model.relative_to(root))] and artifact.find(model).digest == made.digest
     assert not any(path.exists() for path in old - {model}) and not list(root.glob("*/trash"))
     assert told["bytes"] == sum(one["bytes"] for one in told["entries"] if one["path"] not in told["put_back"])
 
 
-def test_put_back_beside_what_is_being_made_again(root, old, monkeypatch):
-    model = next(path for path in old if path.parent.name == "aligned_model")
-    made = artifact.find(model)
-
-    def renamed(folder, original=trash._into_trash):
-        original(folder)
-        if folder.path == model:
-            write_reference(root, made, "another")
-            artifact.write_text(model / "job.json", "{}")
-
-    monkeypatch.setattr(trash, "_into_trash", renamed)
+def test_put_back_beside_what_is_being_made_again(root, wanted_late):
+    model, made, then = wanted_late
+    then.append(lambda: artifact.write_text(model / "job.json", "{}"))
     (back,) = collect(look(root), removes=True)["put_back"]
     assert back.startswith(f"aligned_model/{model.name}.replaced-") and artifact.find(root / back).digest == made.digest
     assert back not in json.dumps(collect(look(root), removes=True)["entries"])
@@ -342,7 +345,7 @@ def test_nothing_is_renamed_while_a_run_compares(root, old, monkeypatch):
     with nothing_removed(root), pytest.raises(DataError, match="runs have been starting"):
         collect(look(root), removes=True)
     assert all(path.is_dir() for path in old)
-    with undisturbed.only_collector(root), pytest.raises(DataError, match="another `pedigree gc`"):
+    with undisturbed.only_one(root, "gc.one.lock", "gc"), pytest.raises(DataError, match="another `pedigree gc`"):
         collect(look(root), removes=True)
 
 

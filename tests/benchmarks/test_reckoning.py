@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from benchmarks.reckoning import FIRST, PIPELINE_SECONDS, STAGES, measured, reckoned
+from benchmarks.reckoning import EMPTY_SLICE_BYTES, FIRST, PIPELINE_SECONDS, STAGES, empty_slices, measured, reckoned
 from training import artifact
 
 OPTIONS = argparse.Namespace(files=90_000, terabytes=90.0, nodes=100, cores=32, price=0.04)
@@ -38,3 +38,7 @@ def test_hours_and_bytes_are_those_of_the_records_times_the_size(root):
 def test_a_recipe_without_artifacts_is_named(root):
     with pytest.raises(FileNotFoundError, match=r"no artifact of .+ of the recipe other; `pedigree run"):
         measured(root, "other")
+
+
+def test_an_empty_slice_has_the_bytes_that_are_reckoned_with():
+    assert round(empty_slices(1000)[2]) == EMPTY_SLICE_BYTES

@@ -51,7 +51,7 @@ class Target:
 
 
 def target_of(kind: Literal["url", "domain", "document"], text: str) -> Target:
-    """Return the target that a person wrote. Raise DataError, with what would be right, if it can name no page."""
+    """Parse an address, a domain or a document id. Raise DataError, with the right form, if it can name no page."""
     text = text.strip()
     if kind == "document":
         if not DOCUMENT_ID.fullmatch(text):

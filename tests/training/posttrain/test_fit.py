@@ -122,7 +122,7 @@ def test_a_rank_of_zero_in_an_old_recipe_is_no_adapters():
 
 
 TWO_PROCESSES = """
-import datetime, os, sys, time
+import datetime, os, sys
 from pathlib import Path
 from types import SimpleNamespace
 import torch
@@ -145,9 +145,14 @@ def say(rank, folder):
         said.append((control.should_save, control.should_training_stop, reporter.stopped))
     checkpoint = Path(folder, "checkpoint-3")
     checkpoint.mkdir(exist_ok=True)
-    if rank == 1:  # long after the first process has written its own
-        time.sleep(0.3)
-    (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"state")
+    reduce = dist.all_reduce
+
+    def at_the_last_moment(*arguments):  # the second process writes its file just before it meets the first
+        assert not (checkpoint / "complete.json").exists()
+        (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"state")
+        reduce(*arguments)
+
+    dist.all_reduce = at_the_last_moment
     args.output_dir = folder
     Reporter(None, checkpoint_seconds=0.0).on_save(args, state, control)
     Path(folder, str(rank)).write_text(repr(said))

@@ -75,7 +75,7 @@ class Group:  # no slots: cached_property keeps its value in the instance
         )
 
     def rows_of(self, orders: Orders) -> Orders:
-        """Return the rows of these documents, counted over all documents of the group."""
+        """Return row numbers, counted from the first document of the group, for documents given by order number."""
         return self.file_starts[(orders - self.start) >> ROW_BITS] + (orders & ROWS)
 
     def keys(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
