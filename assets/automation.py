@@ -4,7 +4,8 @@ Both start the job `rebuild`. For each recipe that asks for automation (its sect
 run under this root before, the job adds a Dagster backfill of the missing and outdated partitions. A recipe has at most
 one open automatic backfill at a time, and a budget.
 
-A second sensor, which is on by default, only reports to Dagster the settings that the recipes ask for.
+Two more sensors, which are on by default, launch nothing. One reports to Dagster the settings that the recipes ask for,
+the other the artifacts that variants share with their bases.
 """
 
 import fcntl
@@ -28,6 +29,7 @@ from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.watchers import watchers_of
 from assets.settings import unobserved
+from assets.shared import next_look
 from assets.status import Cell, Comparison, compare
 from resources.profile import Profile, load_profile
 from training import artifact
@@ -36,6 +38,7 @@ from training.recipe import Recipe
 REBUILD_CRON = "0 3 * * *"
 SENSOR_SECONDS = 60
 OBSERVE_SECONDS = 15
+SHARED_SECONDS = 30
 LACK_TAG = "pedigree/lack"  # digest of the cells that were due when the backfill was added
 ASKED_TAG = "pedigree/asked"  # digest of all cells in scope at that time, made or not
 OPEN = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
@@ -275,6 +278,16 @@ def automation(
             return dg.SkipReason("no recipe of this root was edited")
         return dg.SensorResult(asset_events=found, skip_reason=f"{len(found)} partitions are asked for anew")
 
+    @dg.sensor(minimum_interval_seconds=SHARED_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
+    def shared_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        """Reports artifacts that a variant shares with its base as materialized in the variant's partitions.
+
+        So a variant can be launched where it differs. Launches no run.
+        """
+        told, cursor = next_look(context.instance, root, context.cursor or "")
+        context.update_cursor(cursor)
+        return dg.SkipReason(told)
+
     schedule = dg.ScheduleDefinition(
         name="nightly_rebuild",
         job=rebuild,
@@ -282,4 +295,4 @@ def automation(
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Rebuilds missing and outdated partitions of the recipes that ask for automation, every night.",
     )
-    return [new_snapshots, asked_settings], [schedule], [rebuild]
+    return [new_snapshots, asked_settings, shared_artifacts], [schedule], [rebuild]

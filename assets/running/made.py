@@ -22,7 +22,8 @@ from training.stage import Asset
 class Made:
     """The result of materializing a cell.
 
-    It has the artifact, whether it was made or reused, the seconds taken, and the MLflow URL.
+    It has the artifact, whether it was made or reused, the seconds taken, and the MLflow URL ("" if no run took the
+    artifact).
     """
 
     cell: Cell
@@ -43,8 +44,13 @@ def result_of(declared: Asset, made: Made) -> dg.MaterializeResult:
     return dg.MaterializeResult(
         metadata=metadata_of(made),
         data_version=dg.DataVersion(version_of(made.artifact)),
-        check_results=[_check(declared, made, name) for name in declared.stage.gates],
+        check_results=verdicts(declared, made),
     )
+
+
+def verdicts(declared: Asset, made: Made) -> list[dg.AssetCheckResult]:
+    """Return the result of one check for each gate of an asset."""
+    return [_check(declared, made, name) for name in declared.stage.gates]
 
 
 def version_of(made: Artifact) -> str:
@@ -80,7 +86,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values |= {name: readable(value) for name, value in record["metrics"].items() if name not in values}
     if picture := picture_of(made.artifact):
         values["picture"] = dg.MetadataValue.md(picture)
-    values["mlflow_run"] = dg.MetadataValue.url(made.mlflow_url)
+    values |= {"mlflow_run": dg.MetadataValue.url(made.mlflow_url)} if made.mlflow_url else {}
     report = made.artifact.path / "report.html"
     if report.exists():
         values["report"] = dg.MetadataValue.path(str(report))

@@ -13,6 +13,7 @@ from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.settings import observe_used
+from assets.shared import report_inputs
 from assets.status import Cell, Comparison
 from assets.undisturbed import nothing_removed
 
@@ -40,9 +41,11 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
 def asked_of(context: dg.AssetExecutionContext, pipeline: Pipeline) -> tuple[Cell, Comparison]:
     """Return the cell that Dagster asks to materialize, and the state of all cells of its recipe.
 
-    A cell is an asset in a partition. The cell's fingerprint is reported to Dagster.
+    A cell is an asset in a partition. The cell's fingerprint is reported to Dagster, and so are artifacts of other
+    recipes that it is made from.
     """
     comparison = pipeline.compared(pipeline.recipe(context.partition_key))
     cell = comparison.cells[context.asset_key.path[-1], context.partition_key]
     observe_used(context, cell)
+    report_inputs(context, cell, comparison)
     return cell, comparison

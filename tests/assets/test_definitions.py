@@ -131,6 +131,7 @@ def test_automation_is_off_until_somebody_switches_it_on(defs):
     assert {sensor.name for sensor in defs.sensors} - {sensor.name for sensor in launching} == {
         "asked_settings",
         "failed_runs",
+        "shared_artifacts",
     }
     assert [schedule.default_status for schedule in defs.schedules] == [dg.DefaultScheduleStatus.STOPPED]
 

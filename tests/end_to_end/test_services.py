@@ -183,8 +183,20 @@ def by_the_sensor(running):
 
 
 @pytest.mark.browser
+def test_a_person_sees_that_a_variant_that_never_ran_has_what_its_base_made(running, copied, asked):
+    variant = "kitchen-small-rl"
+    wait_for(lambda: running.synced("training_plan", variant).get("staleStatus") == "FRESH", 300)
+    with chromium() as page:
+        page.goto(f"{running.url}/assets/training_plan?view=events")
+        page.get_by_text(variant, exact=True).first.click()
+        page.get_by_text("Made for [kitchen-small]; this recipe asks for the same.").wait_for()
+    assert running.synced("base_model", variant)["staleStatus"] == "MISSING"
+    assert not list((copied / "refs").glob(f"*/{variant}.json"))  # so it does not count as run
+
+
+@pytest.mark.browser
 def test_a_person_launches_a_partition_backfill_in_the_browser(running, copied, asked):
-    wanted = {"kitchen-small-leak", "kitchen-small-rl"}
+    wanted = {"kitchen-small", "kitchen-gated"}  # whose references were copied, so that they are no variant's
     running.report("instruction_data", sorted(set(partitions_known(running, "instruction_data")) - wanted))
     running.report("benchmark_index", partitions_known(running, "benchmark_index"))  # made in the root that was copied
     with chromium() as page:
