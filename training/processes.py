@@ -50,8 +50,19 @@ def start_of(pid: int) -> str:
     return "" if fields is None or fields[0] in "ZX" else fields[19]
 
 
-def cpu_seconds_of_tree(pid: int) -> float:
-    """Return the CPU seconds of a process, its living descendants, and the ended children that these waited for."""
+def cpu_seconds_with_children() -> float:
+    """Return the CPU seconds of this process, its living descendants, and the ended children that these waited for.
+
+    Without `/proc`, descendants are left out.
+    """
+    return time.process_time() + cpu_seconds_of_tree(os.getpid(), itself=False)
+
+
+def cpu_seconds_of_tree(pid: int, *, itself: bool = True) -> float:
+    """Return the CPU seconds of a process, its living descendants, and the ended children that these waited for.
+
+    Without `itself`, the process's own seconds are left out.
+    """
     stats = {int(entry.name): _stat_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
     children: dict[int, list[int]] = {}
     for one, fields in stats.items():
@@ -60,7 +71,8 @@ def cpu_seconds_of_tree(pid: int) -> float:
     tree = [pid]
     for one in tree:  # the list grows during the loop
         tree += children.get(one, ())
-    ticks = sum(int(tick) for one in tree if (fields := stats.get(one)) for tick in fields[11:15])
+    first = {pid: 11 if itself else 13}  # its own user and system time come before those of ended children
+    ticks = sum(int(tick) for one in tree if (fields := stats.get(one)) for tick in fields[first.get(one, 11) : 15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

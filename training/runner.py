@@ -40,7 +40,7 @@ from training.lean import leave_pandas_out, uncollected
 from training.lease import Lease, LeaseHeld
 from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.phase import Phase, phase_of, phases_of
-from training.processes import SignsOfLife, die_with_parent
+from training.processes import SignsOfLife, cpu_seconds_with_children, die_with_parent
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 from training.secrets import masked_errors, masked_output
@@ -459,9 +459,9 @@ def _asked(job: Job, stage: Stage, module: ModuleType) -> list[reuse.Asked]:
 
 
 class _Clock:
-    """Measures wall seconds and processor seconds since it was created."""
+    """Measures wall seconds and processor seconds since it was created; children of this process are included."""
 
-    def __init__(self, cpu: Callable[[], float] = time.process_time) -> None:
+    def __init__(self, cpu: Callable[[], float] = cpu_seconds_with_children) -> None:
         self._cpu = cpu
         self._before, self._started = cpu(), time.monotonic()
 

@@ -44,7 +44,15 @@ from training.data.documents import (
 )
 from training.data.extract.digests import contradicts
 from training.data.extract.html import Extracted, clean, day_of, is_html
-from training.data.extract.isolation import BATCH_BYTES, BATCH_PAGES, Failure, Isolation, Page, isolation_for
+from training.data.extract.isolation import (
+    BATCH_BYTES,
+    BATCH_PAGES,
+    Failure,
+    Isolation,
+    Page,
+    close_isolation,
+    isolation_for,
+)
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import read_lists
@@ -375,6 +383,7 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts and metrics of all ranks into the stage's outcome."""
+    close_isolation()  # its time counts when it has ended
     counts = total_counts(ranks)
     read = [rank["archive"] for rank in ranks if "archive" in rank]
     if read and counts.records_in == sum(counts.quarantined.get(reason, 0) for reason in ("empty", "unreadable")):

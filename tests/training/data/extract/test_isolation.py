@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from training.data.extract.html import extract_html
 from training.data.extract.isolation import Failure, Isolation, Page
 from training.data.extract.settings import ExtractRecipe
+from training.processes import cpu_seconds_with_children
 
 SETTINGS = ExtractRecipe()
 PROSE = b"<p>" + b"The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + b"</p>"
@@ -35,6 +37,19 @@ def test_answers_are_those_of_the_extractor_in_order(isolation: Isolation):
     isolation.submit([])
     assert isolation.collect() == []
     assert isolation.num_deaths == 0
+
+
+def test_the_processor_time_of_the_child_counts_while_it_lives_and_when_it_has_ended(isolation: Isolation):
+    def of_children() -> float:
+        return cpu_seconds_with_children() - time.process_time()
+
+    before = of_children()
+    isolation.submit([page(PROSE)])
+    isolation.collect()
+    used = of_children() - before
+    assert used > 0.05  # the child's imports alone take several times as much
+    isolation.close()
+    assert of_children() - before >= used
 
 
 def test_a_child_that_was_killed_is_replaced_and_nothing_is_lost(isolation: Isolation):
