@@ -27,9 +27,9 @@ from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.job import launch_of
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
+from assets.running.shared import next_look
 from assets.running.watchers import watchers_of
 from assets.settings import unobserved
-from assets.shared import next_look
 from assets.status import Cell, Comparison, compare
 from resources.profile import Profile, load_profile
 from training import artifact

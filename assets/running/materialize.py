@@ -11,9 +11,9 @@ from assets.running.causes import StageFailed
 from assets.running.made import result_of
 from assets.running.make import make
 from assets.running.pipeline import Pipeline
+from assets.running.shared import report_inputs
 from assets.running.watch import Watch
 from assets.settings import observe_used
-from assets.shared import report_inputs
 from assets.status import Cell, Comparison
 from assets.undisturbed import nothing_removed
 

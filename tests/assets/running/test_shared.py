@@ -16,7 +16,7 @@ from assets.definitions import definitions
 from assets.partitions import known_recipes
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.running.pipeline import Pipeline
-from assets.shared import RECIPES_A_LOOK, is_shared, next_look, observe_edits, report_shared
+from assets.running.shared import RECIPES_A_LOOK, is_shared, next_look, observe_edits, report_shared
 from assets.status import Comparison, compare
 from tests.assets.fabricate import make_all, make_one
 from training import artifact
@@ -48,7 +48,7 @@ def told(made, variant):
         assert set(states(place).values()) == {MISSING}
         context = dg.build_sensor_context(instance=instance, cursor='["begun", "kitchen-nightly"]')
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("assets.shared.RECIPES_A_LOOK", 1)
+            patch.setattr("assets.running.shared.RECIPES_A_LOOK", 1)
             said = sensor(context)
         assert said.skip_message == f"shared partitions reported: {NAME}: {len(shared(place, variant))}"
         assert context.cursor == f'["begun", "{NAME}"]'
@@ -157,7 +157,7 @@ def test_a_change_of_a_file_causes_one_round_through_all_recipes_and_then_nothin
         seen.append(recipe.name)
         return real(recipe, *args, **named)
 
-    monkeypatch.setattr("assets.shared.compare", noted)
+    monkeypatch.setattr("assets.running.shared.compare", noted)
     everyone = sorted(known_recipes(recipe_folders(root)))
     with dg.DagsterInstance.ephemeral() as instance:
 
