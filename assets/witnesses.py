@@ -115,8 +115,9 @@ def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
 
 def _told_by_runs(cells: list[Cell], tracking: Tracking) -> list[Said]:
     found = []
+    by_fingerprint = tracking.told_of({cell.fingerprint for cell in cells if cell.artifact is not None})
     for cell in cells:
-        told = tracking.told_of(cell.fingerprint) if cell.artifact is not None else []
+        told = by_fingerprint.get(cell.fingerprint, [])
         records = {tags["record_digest"] for tags in told if "record_digest" in tags}
         digests = {tags["digest"] for tags in told}
         if cell.artifact is None or not told:

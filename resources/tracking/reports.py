@@ -120,22 +120,25 @@ class Tracking:
         path = sqlite_file(self.uri)
         return None if path is None else Path(path)
 
-    def told_of(self, fingerprint: str) -> list[dict[str, str]]:
-        """Return the tags of every MLflow run that reported the digest of an artifact with this fingerprint.
+    def told_of(self, fingerprints: Iterable[str]) -> dict[str, list[dict[str, str]]]:
+        """Return the tags of every MLflow run that reported the digest of an artifact, by the artifact's fingerprint.
 
         Each of these runs made the artifact. The newest comes first.
         """
         client = self.client()
         places = experiments(client)
-        if not places:
-            return []
-        order = ["start_time DESC"]
-        found = client.search_runs(places, f"tags.fingerprint = '{fingerprint}'", order_by=order)
-        return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
+        return {fingerprint: _told_of(client, places, fingerprint) for fingerprint in fingerprints}
 
     def client(self) -> Any:
         """An MLflow client that raises its errors as TrackingError, with a sentence."""
         return Asked(self.uri, lambda: make_client(self.uri, self.root))
+
+
+def _told_of(client: Any, places: list[str], fingerprint: str) -> list[dict[str, str]]:
+    if not places:
+        return []
+    found = client.search_runs(places, f"tags.fingerprint = '{fingerprint}'", order_by=["start_time DESC"])
+    return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
 
 
 class StageRun:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from assets import recipe_folders as recipe_folders_module
 from assets import trash, undisturbed
 from assets.cli import main
 from assets.found import reference_path, write_reference
@@ -44,7 +45,12 @@ def write(root, changes=""):
 
 
 @pytest.fixture(autouse=True)
-def recipes(monkeypatch):
+def recipes(monkeypatch, tmp_path_factory):
+    """Only the recipes of the tests and their bases, because each look compares all that are shipped."""
+    shipped = tmp_path_factory.mktemp("shipped")
+    for name in ("kitchen", "kitchen-nightly"):
+        shutil.copyfile(recipe_folders_module.SHIPPED / f"{name}.yaml", shipped / f"{name}.yaml")
+    monkeypatch.setattr(recipe_folders_module, "SHIPPED", shipped)
     monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
 
 
