@@ -47,7 +47,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class BackfillPlan:
     """What automation would do for one recipe now.
 
     It has the cells (assets in partitions) of a backfill, or the reason for none.
@@ -69,7 +69,7 @@ def was_run(recipe: Recipe, root: Path) -> bool:
     return any((root / "refs").glob(f"*/{recipe.name}.json")) or any((root / "refs").glob(f"*/{recipe.name}@*.json"))
 
 
-def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Plan]:
+def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[BackfillPlan]:
     """Return a plan of the next automatic backfill for each recipe with automation.
 
     Only recipes that a person has run under this root get one.
@@ -78,19 +78,21 @@ def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Pl
     return [_plan(instance, comparison, profile) for comparison in asking]
 
 
-def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile) -> Plan:
+def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile) -> BackfillPlan:
     name = comparison.recipe.name
     lacking = cells_due(comparison)
     if not lacking:
-        return Plan(comparison=comparison, reason=f"{name}: everything that automation may make is made")
+        return BackfillPlan(comparison=comparison, reason=f"{name}: everything that automation may make is made")
     reason = _held_back(_backfills(instance, comparison.recipe), comparison, lacking)
     reason = reason or spent(instance, comparison.recipe, profile)
     if reason:
-        return Plan(comparison=comparison, reason=reason)
+        return BackfillPlan(comparison=comparison, reason=reason)
     cells = cells_due(comparison, being_made(instance, comparison))
     if not cells:
-        return Plan(comparison=comparison, reason=f"{name}: what is missing is being made, or waits for what is")
-    return Plan(comparison=comparison, cells=tuple(cells))
+        return BackfillPlan(
+            comparison=comparison, reason=f"{name}: what is missing is being made, or waits for what is"
+        )
+    return BackfillPlan(comparison=comparison, cells=tuple(cells))
 
 
 def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
@@ -202,7 +204,7 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
         yield
 
 
-def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: Plan, by: str) -> PartitionBackfill:
+def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: BackfillPlan, by: str) -> PartitionBackfill:
     """A backfill of the planned cells, for Dagster's daemon to run in order.
 
     Dagster has no public way for a schedule to request a backfill (dagster#13852), so this does what the web server's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from training.data.look import Look, counted, look_at
+from training.data.look import OwnData, counted, look_at
 from training.job import DataError
 from training.names import check_name
 from training.records import RecipeError
@@ -21,7 +21,7 @@ def recipe_for(place: str, name: str, file: str) -> str:
     `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved.
     """
     if CRAWL_ID.fullmatch(place):
-        found = Look(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000)
+        found = OwnData(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000)
         snapshots = [f"{{name: {place.lower()}, source: commoncrawl, crawl: {place}, num_files: 1}}"]
         said = "the first of some 90,000 files, about 1 GB; for many add archives: referenced"
     else:
@@ -50,7 +50,7 @@ def write_recipe(place: str, name: str, output: Path | None) -> Path:
     return file
 
 
-def _snapshot(found: Look, paths: tuple[str, ...], name: str) -> str:
+def _snapshot(found: OwnData, paths: tuple[str, ...], name: str) -> str:
     """Return the recipe's entry for a snapshot as YAML; column names are written only if they are not the defaults."""
     listed = ", ".join(map(_quoted, paths))
     columns = {"text_field": found.text_field, "url_field": found.url_field}
@@ -63,7 +63,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _lines(place: str, name: str, file: str, found: Look, snapshots: list[str], said: str) -> list[str]:
+def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str], said: str) -> list[str]:
     """Return the lines of the recipe that `pedigree init` writes.
 
     Sizes of tokenizer, model and batch depend on whether there is little text or much.

@@ -161,7 +161,7 @@ class Wanted:
 
 def needed(folders: Sequence[Folder], wanted: Iterable[Wanted]) -> Needed:
     """Return the folders that `wanted` asks for, and all that these were made from or name in their settings."""
-    asked, names = list(wanted), _Names(folders)
+    asked, names = list(wanted), _FolderNames(folders)
     notes = [line for one in asked for line in one.notes]
     reached: dict[Path, Folder] = {}
     waiting = [folder for one in asked for folder in one.folders]
@@ -181,7 +181,7 @@ def needed(folders: Sequence[Folder], wanted: Iterable[Wanted]) -> Needed:
     return Needed(paths=frozenset(reached), notes=tuple(dict.fromkeys(notes)))
 
 
-class _Names:
+class _FolderNames:
     """Finds the folders that a set of fingerprints and digests, given together, means."""
 
     def __init__(self, folders: Iterable[Folder]) -> None:

@@ -194,7 +194,7 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class MadeAddress:
     """The path that a name `made://…` in a recipe stands for, and an identity of its content.
 
     The identity does not depend on the path.
@@ -205,7 +205,7 @@ class Place:
     content: str  # made://DIGEST/PATH: the artifact's digest, and the path inside the artifact
 
 
-def made_places(recipe: Recipe, root: Path) -> tuple[Place, ...]:
+def made_places(recipe: Recipe, root: Path) -> tuple[MadeAddress, ...]:
     """Return the path and identity behind every `made://asset/partition/path` in `recipe`.
 
     Names whose artifact does not exist under `root` are left out.
@@ -220,7 +220,7 @@ def _made_names(value: Any) -> set[str]:
     return {value} if isinstance(value, str) and value.startswith(MADE) else set()
 
 
-def _place(uri: str, root: Path) -> Place | None:
+def _place(uri: str, root: Path) -> MadeAddress | None:
     asset, partition, inside = (*uri.removeprefix(MADE).split("/", 2), "", "")[:3]
     try:
         made = read_reference(root, asset, partition)
@@ -229,10 +229,10 @@ def _place(uri: str, root: Path) -> Place | None:
     if made is None:
         return None
     path = artifact.folder_of(root, asset, made.fingerprint) / inside
-    return Place(uri=uri, path=str(path), content=f"{MADE}{made.digest}/{inside}")
+    return MadeAddress(uri=uri, path=str(path), content=f"{MADE}{made.digest}/{inside}")
 
 
-def with_made(recipe: Recipe, places: Sequence[Place]) -> Recipe:
+def with_made(recipe: Recipe, places: Sequence[MadeAddress]) -> Recipe:
     """The recipe with its `made://` names replaced by paths.
 
     In this way one recipe reads artifacts that another recipe made. Fingerprints use the content's digest, not the
@@ -269,7 +269,7 @@ def _cell(
     partition: str,
     root: Path,
     cells: Mapping[tuple[str, str], Cell],
-    places: Sequence[Place],
+    places: Sequence[MadeAddress],
     code: Code,
 ) -> Cell:
     inputs = _keys(declared.inputs, recipe, partition)

@@ -15,7 +15,7 @@ from rich.text import Text
 from assets.chain import CHAIN, GROUPS
 from assets.run import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
-from evaluation.samples import Group
+from evaluation.samples import OutcomeGroup
 from training.scopes import last_model
 
 # The states of cells, those that need attention most urgently first.
@@ -172,7 +172,7 @@ PART_STYLES = {"text": "", "marked": "bold yellow", "removed": "red strike", "ad
 PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "+}")}  # without colours
 
 
-def show_samples(groups: Iterable[Group]) -> None:
+def show_samples(groups: Iterable[OutcomeGroup]) -> None:
     """Print groups of records and the changes that a stage made to them.
 
     Control characters in the texts are not printed.

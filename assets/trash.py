@@ -18,7 +18,7 @@ from typing import Any
 
 from assets.reach import TRASH, Folder, in_trash
 from assets.undisturbed import nobody_looks, only_one
-from assets.unreached import RUN, STATE, TEMPORARY, Entry, Look, as_json, is_forgotten, known_runs, unreached
+from assets.unreached import RUN, STATE, TEMPORARY, Look, Removable, as_json, is_forgotten, known_runs, unreached
 from training.leftovers import remove_state
 
 GONE = ".gone"  # ends the name of a folder in the trash that nobody needs, and whose files may be missing
@@ -97,7 +97,7 @@ def _put_back(folder: Folder) -> Path:
     return place
 
 
-def _remove_leftovers(look: Look, entries: Iterable[Entry]) -> None:
+def _remove_leftovers(look: Look, entries: Iterable[Removable]) -> None:
     now = time.time()
     for entry in entries:
         if entry.kind == STATE:

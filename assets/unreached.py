@@ -48,7 +48,7 @@ RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Removable:
     """Something that can be removed: where it lies, what it is, its bytes, and why nobody needs it."""
 
     path: Path
@@ -118,7 +118,7 @@ def _now(root: Path) -> float:
         return time.time()  # a root without runs of this edition, or one that is only read
 
 
-def unreached(look: Look) -> tuple[list[Entry], Needed, int]:
+def unreached(look: Look) -> tuple[list[Removable], Needed, int]:
     """Return what can be removed, by asset and path, what is needed, and how many folders there are."""
     folders, found = look.folders.all(), look.needed()
     entries = [_entry(one) for one in folders if one.path not in found.paths]
@@ -128,7 +128,7 @@ def unreached(look: Look) -> tuple[list[Entry], Needed, int]:
     return entries, found, len(kept)
 
 
-def _entry(folder: Folder) -> Entry:
+def _entry(folder: Folder) -> Removable:
     whose = f"of {folder.partition}" if folder.partition else "of nobody"
     why = f"{folder.kind} {whose}"
     if folder.path.parent.name == TRASH:
@@ -141,7 +141,7 @@ def _entry(folder: Folder) -> Entry:
             f"unfinished {whose}, and nobody is at work{'' if step is None else f'; has a checkpoint at step {step:,}'}"
         )
     kind = TRASH if folder.path.parent.name == TRASH else folder.kind
-    return Entry(
+    return Removable(
         path=folder.path,
         kind=kind,
         asset=folder.asset,
@@ -151,14 +151,14 @@ def _entry(folder: Folder) -> Entry:
     )
 
 
-def _trash(folders: Sequence[Folder], root: Path) -> Iterator[Entry]:
+def _trash(folders: Sequence[Folder], root: Path) -> Iterator[Removable]:
     """Yield what lies in the trash and is no folder that can be put back any more."""
     whole = {one.path for one in in_trash(folders)}
     for path in sorted(root.glob(f"*/{TRASH}/*")):
         if path not in whole:
             asset = path.parent.parent.name
             why = "being removed when a gc was ended"
-            yield Entry(path=path, kind=TRASH, asset=asset, bytes=bytes_of(path), why=why)
+            yield Removable(path=path, kind=TRASH, asset=asset, bytes=bytes_of(path), why=why)
 
 
 def bytes_of(path: Path) -> int:
@@ -178,7 +178,7 @@ def _size(path: Path) -> int:
 # Leftovers of killed writers
 
 
-def leftovers(look: Look, kept: Iterable[Folder]) -> Iterator[Entry]:
+def leftovers(look: Look, kept: Iterable[Folder]) -> Iterator[Removable]:
     """Yield temporary files, state of finished jobs, and databases of Dagster's runs, that killed writers left."""
     now = _now(look.root)
     for folder in kept:
@@ -190,21 +190,21 @@ def leftovers(look: Look, kept: Iterable[Folder]) -> Iterator[Entry]:
     yield from _runs(look.root)
 
 
-def _state(folder: Folder) -> Iterator[Entry]:
+def _state(folder: Folder) -> Iterator[Removable]:
     """Yield what only an unfinished artifact needs, in a folder whose artifact is committed."""
     for name in (SCRATCH_FOLDER, RANKS_FOLDER, LEASE_FILE, GUARD_FILE):
         path = folder.path / name
         if path.exists():
             why = "of a job that was ended just after its commit"
-            yield Entry(path=path, kind=STATE, asset=folder.asset, bytes=bytes_of(path), why=why)
+            yield Removable(path=path, kind=STATE, asset=folder.asset, bytes=bytes_of(path), why=why)
 
 
-def _temporary(folder: Path, owner: str, now: float) -> Iterator[Entry]:
+def _temporary(folder: Path, owner: str, now: float) -> Iterator[Removable]:
     for place, _, names in os.walk(folder):
         for name in names:
             path = Path(place, name)
             if name.startswith(".") and name.endswith(".tmp") and is_forgotten(path, now):
-                yield Entry(path=path, kind=TEMPORARY, asset=owner, bytes=_size(path), why="its writer has ended")
+                yield Removable(path=path, kind=TEMPORARY, asset=owner, bytes=_size(path), why="its writer has ended")
 
 
 def is_forgotten(path: Path, now: float) -> bool:
@@ -215,13 +215,15 @@ def is_forgotten(path: Path, now: float) -> bool:
         return False
 
 
-def _runs(root: Path) -> Iterator[Entry]:
+def _runs(root: Path) -> Iterator[Removable]:
     """Yield the files of Dagster's runs that its list of runs does not have."""
     found = list(_run_files(root))  # before the list is read: a run is listed before it has files
     known = known_runs(root)
     for run, path in found:
         if known is not None and run not in known:
-            yield Entry(path=path, kind=RUN, asset="dagster", bytes=bytes_of(path), why=f"run {run[:8]} is not listed")
+            yield Removable(
+                path=path, kind=RUN, asset="dagster", bytes=bytes_of(path), why=f"run {run[:8]} is not listed"
+            )
 
 
 def _run_files(root: Path) -> Iterator[tuple[str, Path]]:
@@ -246,7 +248,7 @@ def known_runs(root: Path) -> set[str] | None:
 # In words
 
 
-def as_json(root: Path, entries: Sequence[Entry], found: Needed, kept: int) -> dict[str, Any]:
+def as_json(root: Path, entries: Sequence[Removable], found: Needed, kept: int) -> dict[str, Any]:
     """Return the object that `pedigree gc --json` prints, before anything is removed."""
     assets: dict[str, dict[str, int]] = {}
     for one in entries:

@@ -27,7 +27,7 @@ from scipy.stats import beta
 from warcio.archiveiterator import ArchiveIterator
 
 from training.data.exams.benchmarks import item_text, read_items
-from training.data.exams.item_rule import Finder, Found, ItemIndex, ItemText, build_items
+from training.data.exams.item_rule import Finder, FoundItem, ItemIndex, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.extract.html import extract_html
 from training.data.extract.settings import ExtractRecipe
@@ -285,7 +285,7 @@ def _marks(what: str, items: Sequence[ItemText], texts: Iterable[tuple[str, str]
     print(f"{what}: {marked} of {read} marked; upper bound of the rate {interval(marked, read)[1]:.5f}", flush=True)
 
 
-def _show(source: tuple[str, str], found: Found, item: ItemText) -> None:
+def _show(source: tuple[str, str], found: FoundItem, item: ItemText) -> None:
     print(f"- {source[0]}: {item.benchmark}/{item.id}, {found.kind}, share {found.share}")
     print(f"  text: {' '.join(source[1][found.start : found.end].split())[:400]}")
     print(f"  item: {' '.join(f'{item.question} | {item.answers[:1]}'.split())[:400]}")

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from benchmarks.chain import PEDIGREE
-from evaluation.controls import NgramModel, OverlapModel, accuracy
+from evaluation.controls import NgramControl, OverlapModel, accuracy
 from evaluation.intervals import in_percent
 
 MODELS = ("base", "sft", "aligned")
@@ -132,7 +132,7 @@ def baselines(seed: int, made: dict[str, list[str]]) -> tuple[float, float]:
     texts = [row["text"] for path in files for row in read_documents(path, columns=["text"])]
     suite = next(one for one in load_recipe("kitchen").evaluation.suites if one.name == "cloze")
     items = read_exam(suite, {"kitchen": {"seed": seed}}).items
-    return accuracy(NgramModel(texts), items), accuracy(OverlapModel(texts), items)
+    return accuracy(NgramControl(texts), items), accuracy(OverlapModel(texts), items)
 
 
 if __name__ == "__main__":

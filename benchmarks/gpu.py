@@ -344,7 +344,7 @@ def train(part: Part) -> None:
     from training.pretrain import checkpoint as checkpoints
     from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
-    from training.pretrain.run import Watch
+    from training.pretrain.run import RunHooks
     from training.pretrain.run import train as run
     from training.pretrain.settings import PretrainRecipe
     from training.pretrain.step import Trainer
@@ -362,7 +362,7 @@ def train(part: Part) -> None:
     trainer = Trainer(model, recipe, plan, shards, world)
     store = checkpoints.Store(part.out / "checkpoints", world, kept=1)  # two of these are thirty gigabytes
     trainer.state.resume(store)
-    watch = Watch(
+    watch = RunHooks(
         progress=Progress(part.out),
         checkpoint_seconds=size.checkpoint_seconds,
         bundle=part.out / "stopped",

@@ -241,7 +241,7 @@ def train_as(path: Path) -> None:
     from training.pretrain import pretrain as stage
     from training.pretrain.models.shape import ModelRecipe
     from training.pretrain.parallel import joined_world
-    from training.pretrain.run import Watch, train
+    from training.pretrain.run import RunHooks, train
     from training.pretrain.settings import PretrainRecipe
     from training.progress import Progress
 
@@ -259,7 +259,7 @@ def train_as(path: Path) -> None:
         progress = Progress(folder, enabled=world.is_first)
         train(
             trainer,
-            Watch(
+            RunHooks(
                 progress=progress,
                 checkpoint_seconds=job.run.checkpoint_seconds,
                 bundle=folder / "stopped",

@@ -24,7 +24,7 @@ Message = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
+class SampledAnswers:
     """One model's answers to the prompts of one suite.
 
     Answers that were sampled to alignment prompts have an empty `suite`. Only these have `tokens` (lengths), `ids` and
@@ -111,7 +111,7 @@ def _rubric(value: Any, where: str) -> Rubric:
         raise DataError(str(error)) from None
 
 
-def judge(groups: Sequence[Answers], learned: Sequence[float]) -> Judgement:
+def judge(groups: Sequence[SampledAnswers], learned: Sequence[float]) -> Judgement:
     """Return the mean rewards with 95 % intervals. `learned` holds one reward for each answer, in the groups' order."""
     values = iter(learned)
     by_suite: dict[str, dict[str, dict[str, float]]] = {}
@@ -126,7 +126,7 @@ def judge(groups: Sequence[Answers], learned: Sequence[float]) -> Judgement:
     return Judgement(by_suite=by_suite, alignment=summary(samples), alignment_samples=samples)
 
 
-def _judged(group: Answers, learned: Sequence[float]) -> Iterator[dict[str, Any]]:
+def _judged(group: SampledAnswers, learned: Sequence[float]) -> Iterator[dict[str, Any]]:
     for i, (prompt, answer) in enumerate(zip(group.prompts, group.answers, strict=True)):
         row = {
             "item": group.ids[i],

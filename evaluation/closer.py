@@ -28,9 +28,9 @@ from evaluation.samples import (
     DEDUPLICATED,
     DROPPED,
     KEPT,
-    Group,
+    OutcomeGroup,
     Place,
-    Sample,
+    ShownRecord,
     clipped,
     differences,
     files_of,
@@ -68,13 +68,13 @@ def look_at(
     number: int = 3,
     characters: int = 500,
     seed: int = 0,
-) -> list[Group]:
+) -> list[OutcomeGroup]:
     """Return the groups of `sample_groups`; each partition's are followed by its clusters, close passes and cuts."""
     groups = sample_groups(
         records, asset, partition=partition, reason=reason, number=number, characters=characters, seed=seed
     )
     for made in made_of(records, asset, partition):
-        closer: Iterator[Group] = iter(())
+        closer: Iterator[OutcomeGroup] = iter(())
         if asset == DEDUPLICATED:
             closer = _clusters(records, made, reason, number, characters)
         elif asset == FILTERED:
@@ -87,7 +87,9 @@ def look_at(
 # Clusters of duplicates
 
 
-def _clusters(records: Sequence[Record], made: Record, reason: str, number: int, characters: int) -> Iterator[Group]:
+def _clusters(
+    records: Sequence[Record], made: Record, reason: str, number: int, characters: int
+) -> Iterator[OutcomeGroup]:
     """Yield the largest clusters of removed documents of one snapshot.
 
     A cluster is identified by the document at the end of its chain of copies.
@@ -115,7 +117,7 @@ def _clusters(records: Sequence[Record], made: Record, reason: str, number: int,
         facts = {CLUSTER: f"{place} of {len(members)}, by size"}
         if samples:
             samples[0] = dataclasses.replace(samples[0], facts={**facts, **samples[0].facts})
-        yield Group(DEDUPLICATED, made[1]["partition"], CLUSTER, root, 1 + len(members[root]), tuple(samples))
+        yield OutcomeGroup(DEDUPLICATED, made[1]["partition"], CLUSTER, root, 1 + len(members[root]), tuple(samples))
 
 
 def _root(name: str, repeats: Mapping[str, str]) -> str:
@@ -128,7 +130,9 @@ def _root(name: str, repeats: Mapping[str, str]) -> str:
 # Pages that barely passed
 
 
-def _just_passed(records: Sequence[Record], made: Record, reason: str, number: int, characters: int) -> Iterator[Group]:
+def _just_passed(
+    records: Sequence[Record], made: Record, reason: str, number: int, characters: int
+) -> Iterator[OutcomeGroup]:
     """Yield, for each limit, the kept pages whose measured value is nearest to it, the nearest first."""
     folder, record = made
     scored = [one for one in of_asset(records, SCORES) if one[1]["partition"] == record["partition"]]
@@ -144,7 +148,7 @@ def _just_passed(records: Sequence[Record], made: Record, reason: str, number: i
             limit = one.limit.most if one.limit.least is None else one.limit.least
             facts = {one.limit.column: one.value, "limit": limit}
             samples.append(dataclasses.replace(sample, facts={**facts, **sample.facts}))
-        yield Group(FILTERED, record["partition"], JUST_PASSED, name, measured[name], tuple(samples))
+        yield OutcomeGroup(FILTERED, record["partition"], JUST_PASSED, name, measured[name], tuple(samples))
 
 
 @dataclasses.dataclass(frozen=True, order=True, slots=True)
@@ -243,7 +247,7 @@ def _filter_recipe(record: Mapping[str, Any]) -> FilterRecipe:
 
 def _cuts(
     records: Sequence[Record], made: Record, reason: str, number: int, characters: int, seed: int
-) -> Iterator[Group]:
+) -> Iterator[OutcomeGroup]:
     """Yield a group for each rule that cut text from kept documents.
 
     Only the LOOKED_AT documents whose ids hash lowest are searched for cuts.
@@ -258,7 +262,7 @@ def _cuts(
     kept_rows = {row["id"]: row for row in kept.values()}
     texts = {name: row["text"] for name, row in rows_with_ids(before, set(kept_rows)).items()}
     steps = _filter_steps(record) if record["asset"] == FILTERED else _whole(" or ".join(rules))
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[ShownRecord]] = {}
     counts: dict[str, int] = {}
     for name in sorted(texts, key=lambda name: rank_of(seed, name)):
         for rule, old, new in steps(texts[name], kept_rows[name]["text"]):
@@ -270,7 +274,7 @@ def _cuts(
                 parts = clipped(differences(old, new), characters)
                 samples[rule].append(dataclasses.replace(sample, parts=parts))
     for rule in sorted(counts):
-        yield Group(
+        yield OutcomeGroup(
             record["asset"], record["partition"], CUT, rule, counts[rule], tuple(samples[rule]), looked_at=len(texts)
         )
 

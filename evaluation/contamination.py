@@ -44,7 +44,7 @@ from training.artifact import SCRATCH_FOLDER, canonical_json, write_json, writte
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
-from training.data.exams.item_rule import Finder, Found, build_items
+from training.data.exams.item_rule import Finder, FoundItem, build_items
 from training.data.exams.row_search import searched
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
@@ -286,7 +286,7 @@ def scan(texts: Iterable[Text], where: str, exams: Exams) -> dict[str, Any]:
     }
 
 
-def _found(found: Found, text: str) -> dict[str, Any]:
+def _found(found: FoundItem, text: str) -> dict[str, Any]:
     return {
         "how": found.kind if found.kind == "item" else QUESTION_SEEN,
         "part": found.part,

@@ -33,7 +33,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-class NgramModel:
+class NgramControl:
     """Chooses the choice whose words are most likely after the question, by a word n-gram model with stupid backoff.
 
     Source: Brants et al. 2007, "Large Language Models in Machine Translation"; the factor 0.4 is theirs.
@@ -154,7 +154,7 @@ def accuracy(control: Control, items: Sequence[ExamItem]) -> float:
 
 def controls_from(texts: Sequence[str]) -> dict[str, Control]:
     """Return the controls that answer from counts of words and phrases in these texts."""
-    return {"ngram": NgramModel(texts), "overlap": OverlapModel(texts), "pairs": PairCounter(texts)}
+    return {"ngram": NgramControl(texts), "overlap": OverlapModel(texts), "pairs": PairCounter(texts)}
 
 
 def shares_by_kind(controls: Mapping[str, Control], items: Sequence[ExamItem]) -> dict[str, dict[str, float]]:

@@ -26,7 +26,7 @@ from training.posttrain.chat import Chat
 from training.posttrain.preferences.pairs import read_pairs
 
 if TYPE_CHECKING:
-    from evaluation.alignment import Answers, Judgement
+    from evaluation.alignment import Judgement, SampledAnswers
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -48,9 +48,9 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[Answers]:
+def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
     """Yield each model's answers to the suites that were asked in the chat template, and to the alignment prompts."""
-    from evaluation.alignment import Answers, read_prompts
+    from evaluation.alignment import SampledAnswers, read_prompts
     from evaluation.exams import read_exam
 
     scores = job.input_of("model_scores")
@@ -65,14 +65,14 @@ def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[Answers]:
         for suite, messages in asked.items():
             if how[model]["suites"][suite]["form"] == "chat":
                 said = [str(row["response"]) for row in read_lines(scores.file(sample_file(model, suite)))]
-                yield Answers(model=model, suite=suite, prompts=messages, answers=said)
+                yield SampledAnswers(model=model, suite=suite, prompts=messages, answers=said)
         if prompts and how[model]["chat_template_sha256"] is not None:
             yield _sampled(model, job.input_of(MODELS[model]).file(MODEL_FOLDER), prompts, recipe)
 
 
-def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe) -> Answers:
+def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe) -> SampledAnswers:
     """Return one sampled answer to each alignment prompt by the model in a folder."""
-    from evaluation.alignment import Answers
+    from evaluation.alignment import SampledAnswers
     from evaluation.local_model import LocalModel
     from training.generate.sampler import seeds_of
 
@@ -84,7 +84,7 @@ def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], reci
         temperature=recipe.alignment_temperature,
         seeds=seeds_of(recipe.seed, len(prompts)),
     )
-    return Answers(
+    return SampledAnswers(
         model=name,
         suite="",
         prompts=asked,

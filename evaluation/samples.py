@@ -46,7 +46,7 @@ Place = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
-class Sample:
+class ShownRecord:
     """One record: its id and URL, the columns that the stage added (`facts`), and its text in parts."""
 
     id: str
@@ -56,7 +56,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Group:
+class OutcomeGroup:
     """The records of one asset and partition that have the same outcome and reason.
 
     It has their `number`, and a few samples.
@@ -67,7 +67,7 @@ class Group:
     outcome: str
     reason: str
     number: int
-    samples: tuple[Sample, ...]
+    samples: tuple[ShownRecord, ...]
     looked_at: int | None = None  # how many records were searched; None: all
 
     def as_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def sample_groups(
     number: int = 3,
     characters: int = 500,
     seed: int = 0,
-) -> list[Group]:
+) -> list[OutcomeGroup]:
     """Return the groups of an asset's artifacts: by partition, kept records first, then the largest groups.
 
     `records` are artifacts with their `artifact.json`. Artifacts of other assets are needed only for the texts that
@@ -121,7 +121,7 @@ def sample_groups(
                 continue
             chosen = [rows[place[1:]] for place in sorted(heap.chosen, key=lambda one: (-one[0], one[1:]))]
             samples = tuple(sample_of(row, outcome, why, originals, characters) for row in chosen)
-            groups.append(Group(asset, record["partition"], outcome, why, heap.number, samples))
+            groups.append(OutcomeGroup(asset, record["partition"], outcome, why, heap.number, samples))
     order = (KEPT, DROPPED, QUARANTINED, REDACTED)
     return sorted(groups, key=lambda one: (one.partition, order.index(one.outcome), -one.number, one.reason))
 
@@ -234,7 +234,7 @@ def rows_with_ids(made: Iterable[Record], wanted: Set[str]) -> dict[str, dict[st
 
 def sample_of(
     row: Mapping[str, Any], outcome: str, reason: str, originals: Mapping[str, str], characters: int
-) -> Sample:
+) -> ShownRecord:
     """Return the sample that shows a record; `originals` are the texts that near-duplicates repeat, by id."""
     text = _text(row)
     parts: Sequence[Part] = [("text", text)] if text else []
@@ -248,7 +248,7 @@ def sample_of(
     own = (*SCHEMA.names, "reason", "messages", "row", "chosen", "rejected", "prompt")
     facts = {name: value for name, value in row.items() if value not in (None, "") and name not in own}
     facts |= {name: row[name] for name in ("title", "language", "language_score") if row.get(name)}
-    return Sample(row["id"], row.get("url") or "", facts, clipped(parts, characters))
+    return ShownRecord(row["id"], row.get("url") or "", facts, clipped(parts, characters))
 
 
 def _text(row: Mapping[str, Any]) -> str:

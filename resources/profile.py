@@ -22,7 +22,7 @@ import yaml
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
-from resources.compute.size import Record, Size, SlurmSettings, read_size
+from resources.compute.size import ProfileRecord, Size, SlurmSettings, read_size
 from training.records import RecipeError, all_of
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
@@ -33,7 +33,7 @@ class ProfileError(ValueError):
     """A mistake in a profile. The message gives the file, the field, its value and what would be valid."""
 
 
-class Notify(Record):
+class Notify(ProfileRecord):
     """Settings of messages about runs that fail or wait: the webhook's address and the UI's address for links."""
 
     webhook: SecretStr = Field(
@@ -77,7 +77,7 @@ def secret_variables(address: str, *, is_secret: bool = False) -> set[str]:
     return {name for name in names if is_secret or os.environ[name] not in place}
 
 
-class Profile(Record):
+class Profile(ProfileRecord):
     """Backend, resources, tracking store and notifications of all stages; one YAML file."""
 
     _withheld: frozenset[str] = PrivateAttr(default=frozenset())  # environment variables that no job inherits

@@ -26,7 +26,7 @@ from fastwarc.stream_io import Lz4Writer
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.extract.digests import contradicts
 from training.data.extract.extract import DOCUMENT_TYPES, ArchiveFile, Quarantined, _judged
-from training.data.extract.isolation import Failure, Isolation, Page
+from training.data.extract.isolation import Failure, Isolation, RawPage
 from training.data.extract.responses import PayloadError, Response, payload
 from training.data.extract.settings import ExtractRecipe
 
@@ -449,14 +449,14 @@ def _used(isolation: Isolation) -> tuple[float, int]:
     return ticks / os.sysconf("SC_CLK_TCK"), int(lines["VmHWM"].split()[0]) << 10
 
 
-def _undone(number: int, settings: ExtractRecipe, report: PageReport) -> Page | None:
+def _undone(number: int, settings: ExtractRecipe, report: PageReport) -> RawPage | None:
     headers, body = page(number)
     try:
         plain = payload(Response(status=200, headers=headers, body=body), max_bytes=settings.max_html_bytes)
     except PayloadError as error:
         report.fates[error.reason] += 1
         return None
-    return Page(body=plain, headers=headers)
+    return RawPage(body=plain, headers=headers)
 
 
 def _is_clean(text: str) -> bool:

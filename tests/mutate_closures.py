@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stage_versions import GUARDED, moved, state
-from training.closure import Code, Kept
+from training.closure import Code, ParsedSources
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPPOSITE |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
@@ -30,7 +30,7 @@ def mutants(place: Path, *, number: int | None, seed: int) -> Iterator[tuple[str
     """
     chance, original = random.Random(seed), Code()
     places = {name: Path(shutil.copytree(folder, place / name)) for name, folder in original.places.items()}
-    copy, record, kept = Code(places=places), state(original), Kept()
+    copy, record, kept = Code(places=places), state(original), ParsedSources()
     names = sorted(record["modules"])
     for name in names if number is None else sorted(chance.sample(names, number)):
         path = place / name if "/" in name else copy.path(name)

@@ -38,6 +38,17 @@ def test_no_module_imports_itself_by_way_of_others():
     assert not circles, sorted(circles)
 
 
+def test_a_class_name_stands_for_one_thing():
+    """Except `Settings`, which each part that is found by its file calls its own settings."""
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if path.relative_to(PROJECT).parts[0] in PACKAGES:
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(f"{path.relative_to(PROJECT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1 and name != "Settings"} == {}
+
+
 def test_torch_is_the_pinned_build_and_no_later_step_replaced_it():
     pinned = (PROJECT / "requirements" / "torch.txt").read_text().split("==")[1].split()[0]
     assert importlib.metadata.version("torch").split("+")[0] == pinned

@@ -69,7 +69,7 @@ class Code:
     """
 
     places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
-    kept: Kept = field(default_factory=lambda: KEPT, repr=False)
+    kept: ParsedSources = field(default_factory=lambda: KEPT, repr=False)
     _modules: dict[str, Module] = field(default_factory=dict, init=False, repr=False)
     _direct: dict[str, set[str]] = field(default_factory=dict, init=False, repr=False)
     _digests: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
@@ -326,7 +326,7 @@ def _text(node: ast.AST) -> str:
 # Parsed sources are cached by checksum: parsing every module takes a second, reading the cache a hundredth of that.
 
 
-class Kept:
+class ParsedSources:
     """A cache of parsed sources, shared with later processes through the first of `paths` that can be written."""
 
     def __init__(self, *paths: Path) -> None:
@@ -375,4 +375,4 @@ def _kept_paths() -> tuple[Path, Path]:
     return Path(__file__).parent / "__pycache__" / name, user / name
 
 
-KEPT = Kept(*_kept_paths())
+KEPT = ParsedSources(*_kept_paths())

@@ -50,7 +50,7 @@ WRITERS = ("pyarrow", "numpy", "numba", "safetensors", "zstandard")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class NeededRank:
     """A rank that a job needs: its key, and the files that it reads."""
 
     rank: int
@@ -73,7 +73,7 @@ def is_reusable(stage: Stage, module: ModuleType) -> bool:
     return hasattr(module, "rank_shares") and not stage.by_a_model
 
 
-def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Asked]:
+def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[NeededRank]:
     """Return, for each rank of a job, the key under which it may be reused, and the files that it reads.
 
     `code` is the digest of the stage's code in this process.
@@ -82,14 +82,14 @@ def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Aske
     by_file = frozenset(os.path.abspath(item.path) for item in job.inputs if item.asset in stage.by_file)
     manifests: dict[str, dict[str, Mapping[str, Any]]] = {}
 
-    def asked(rank: int, share: Share) -> Asked:
+    def asked(rank: int, share: Share) -> NeededRank:
         reads = []
         for item, name in share.files:
             if item.path not in manifests:
                 manifests[item.path] = item.files()
             reads.append((item.asset, _part(item), name, manifests[item.path][name]["sha256"]))
         read = [[asset, part, sha256] for asset, part, _, sha256 in reads]
-        return Asked(
+        return NeededRank(
             rank=rank,
             key=digest_of([common, code, read, dict(share.facts)]),
             reads=tuple((asset, name, sha256) for asset, _, name, sha256 in reads),
@@ -255,7 +255,7 @@ def _opened(folder: Path) -> Earlier | None:
     return Earlier(folder=folder, manifest={one["path"]: one for one in made.record["files"]}, lines=lines)
 
 
-def taken_over(job: Job, asked: Asked, places: Sequence[Earlier], module: ModuleType) -> dict[str, Any] | None:
+def taken_over(job: Job, asked: NeededRank, places: Sequence[Earlier], module: ModuleType) -> dict[str, Any] | None:
     """Copy the files of an earlier rank with the same key into the job's folder; return its completion mark, or None.
 
     If a file differs from the mark, the next artifact is tried, and if there is none, the rank is computed.
@@ -270,7 +270,7 @@ def taken_over(job: Job, asked: Asked, places: Sequence[Earlier], module: Module
     return None
 
 
-def _moved(mark: dict[str, Any], asked: Asked, module: ModuleType) -> dict[str, Any]:
+def _moved(mark: dict[str, Any], asked: NeededRank, module: ModuleType) -> dict[str, Any]:
     """Return a taken-over rank's completion mark with the number, file names and result of the rank in this job."""
     rename = _renaming(mark["rank"], asked.rank)
     files = [entry | {"path": rename(entry["path"])} for entry in mark["files"]]

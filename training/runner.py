@@ -434,7 +434,9 @@ def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tup
         yield from ((one.rank, result) for one, result in zip(wanted, taken, strict=True) if result is not None)
 
 
-def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.Asked) -> dict[str, Any] | None:
+def _taken_over(
+    job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.NeededRank
+) -> dict[str, Any] | None:
     """Copy a rank from an earlier artifact and return its result, or None if no artifact has it.
 
     The copied rank gets a completion mark.
@@ -447,10 +449,10 @@ def _taken_over(job: Job, places: list[reuse.Earlier], module: ModuleType, asked
     return mark["result"]
 
 
-_asked_last: tuple[Job, list[reuse.Asked]] | None = None  # a process runs many ranks of one job
+_asked_last: tuple[Job, list[reuse.NeededRank]] | None = None  # a process runs many ranks of one job
 
 
-def _asked(job: Job, stage: Stage, module: ModuleType) -> list[reuse.Asked]:
+def _asked(job: Job, stage: Stage, module: ModuleType) -> list[reuse.NeededRank]:
     global _asked_last
     if _asked_last is None or _asked_last[0] is not job:
         code = digest_of(made_by.own_code(*modules_of(stage, job.settings)))

@@ -26,7 +26,7 @@ OF_RAY = ("ray_address", "rank_cpus", "rank_memory_gb", "rank_retries")  # only 
 ADDRESS = re.compile(r"[A-Za-z0-9_.-]+:[0-9]+|\[[0-9A-Fa-f:]+\]:[0-9]+")
 
 
-class Record(BaseModel):
+class ProfileRecord(BaseModel):
     """The base class of a profile's records: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,7 +84,7 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
     return read_record(Size, {"workers": cores, **told}, where=where)
 
 
-class SlurmSettings(Record):
+class SlurmSettings(ProfileRecord):
     """The settings with which jobs are submitted to Slurm."""
 
     partition: str = ""

@@ -32,7 +32,7 @@ def reason_of(error: Exception) -> str:
     return f"{known} ({said[:300]})" if known else said[:300]
 
 
-class Asked:
+class CheckedClient:
     """An MLflow client that raises every error as TrackingError.
 
     The error is a sentence that contains no secret, and does not have the original exception as its cause.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from resources.tracking.errors import Asked, TrackingError
+from resources.tracking.errors import CheckedClient, TrackingError
 from resources.tracking.process import OWNER, start_writer, writer_lock
 from resources.tracking.spool import append_line, read_applied, spool_bytes
 from resources.tracking.store import KEY_TAG, default_uri, experiments, make_client, page_address, shown, sqlite_file
@@ -131,7 +131,7 @@ class Tracking:
 
     def client(self) -> Any:
         """An MLflow client that raises its errors as TrackingError, with a sentence."""
-        return Asked(self.uri, lambda: make_client(self.uri, self.root))
+        return CheckedClient(self.uri, lambda: make_client(self.uri, self.root))
 
 
 def _told_of(client: Any, places: list[str], fingerprint: str) -> list[dict[str, str]]:

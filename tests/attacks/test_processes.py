@@ -41,7 +41,7 @@ def run(job, work):
 """
 IN_RANKS = """
 import time
-from training.data.extract.isolation import Page, isolation_for
+from training.data.extract.isolation import RawPage, isolation_for
 from training.job import Counts, Outcome
 from training.data.extract.settings import ExtractRecipe
 
@@ -49,7 +49,7 @@ def num_ranks(job):
     return 2
 
 def run_rank(job, work, rank):
-    isolation_for(ExtractRecipe()).submit([Page(body=b"<p>soup", headers={})])
+    isolation_for(ExtractRecipe()).submit([RawPage(body=b"<p>soup", headers={})])
     isolation_for(ExtractRecipe()).collect()
     while "sleeps" in job.settings:
         time.sleep(0.1)

@@ -20,7 +20,7 @@ from tests.end_to_end.conftest import RECIPES, pedigree
 from training import artifact
 from training.data.documents import read_documents
 from training.job import DataError
-from training.order.ledger import LEDGER_FILE, Entry, Ledger, write_ledger
+from training.order.ledger import LEDGER_FILE, Ledger, LedgerEntry, write_ledger
 from training.provenance import trace
 from training.provenance.lineage import artifacts_under, lineage_of
 from training.provenance.trace import Tracer
@@ -220,7 +220,7 @@ def test_what_does_not_exist_is_said(place, model, asked, said):
 def test_skipped_steps_trained_on_nothing(tracer):
     (page,) = [page for one in tracer.step(3)["documents"][1:2] for page in tracer.document(one["id"])["pages"]]
     (training,) = tracer.trainings
-    entry = Entry(first=3, last=3, reason="spike", onset=3, seen_at=4, loss=9.0, gradient_norm=1.0)
+    entry = LedgerEntry(first=3, last=3, reason="spike", onset=3, seen_at=4, loss=9.0, gradient_norm=1.0)
     skipping = Tracer(tracer.lineage)
     skipping.trainings = [type(training)(training.node, training.plan_item, training.plan, Ledger((entry,)))]
     told = skipping.step(3)
@@ -238,7 +238,7 @@ def test_skipped_steps_trained_on_nothing(tracer):
 def test_the_ledger_is_the_one_that_the_record_of_the_training_lists(copy, tmp_path):
     """One that somebody put there is not read; one that is listed is read, and refused if it was changed."""
     (node,) = lineage_of(copy, *artifacts_under(copy, lambda asset: asset == "aligned_model")).of("base_model")
-    entry = Entry(first=3, last=3, reason="spike", onset=3, seen_at=4, loss=9.0, gradient_norm=1.0)
+    entry = LedgerEntry(first=3, last=3, reason="spike", onset=3, seen_at=4, loss=9.0, gradient_norm=1.0)
     write_ledger(Path(node.item.path), Ledger((entry,)))
     assert ask(copy, f"{MODEL}/1", step=3)["trained"]
     record = node.made.record

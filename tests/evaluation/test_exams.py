@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from evaluation.alignment import Answers, judge, read_prompts
+from evaluation.alignment import SampledAnswers, judge, read_prompts
 from evaluation.exams import read_exam
 from evaluation.intervals import share_interval
 from evaluation.scoreboard import reward_parts
@@ -82,7 +82,7 @@ def true_rewards(prompts, answers):
 
 
 def answers_of(model, prompts, answers):
-    return Answers(
+    return SampledAnswers(
         model=model,
         suite="",
         prompts=[prompt["messages"] for prompt in prompts],

@@ -33,7 +33,7 @@ _MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class OwnData:
     """The properties of the documents at a place: format, columns, size, languages, and the paths of each snapshot.
 
     There is one snapshot, or one for each folder if files in several folders have equal names. `languages` are those of
@@ -51,7 +51,7 @@ class Look:
     notes: tuple[str, ...] = ()
 
 
-def look_at(place: str) -> Look:
+def look_at(place: str) -> OwnData:
     """Return the format, columns, size and languages of the documents at a path or URL.
 
     DataError, with what would be right, is raised if no documents are there.
@@ -69,7 +69,7 @@ def look_at(place: str) -> Look:
         files, notes = _of_training(files)
         text_field, url_field = _fields(files[0])
     texts = list(_sampled(files, source, text_field))
-    return Look(
+    return OwnData(
         source=source,
         snapshots=tuple(_paths(place, source, part, files) for part in _parts(files)),
         files=len(files),

@@ -31,7 +31,7 @@ from training.artifact import sha256_of
 from training.checked import is_known
 from training.job import InputArtifact, RefusedInput
 from training.order.batch_settings import BatchPhase
-from training.order.documents import Documents, Place, block_starts, mapped, read_documents
+from training.order.documents import DocumentPlace, Documents, block_starts, mapped, read_documents
 from training.order.ledger import Ledger
 from training.order.loss_mask import IGNORED
 from training.order.packing import Rows, read_rows
@@ -143,7 +143,7 @@ class PlanRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Phase:
+class PlanPhase:
     """A phase of the plan, with its number and first step; `starts` are each source's tokens in earlier phases."""
 
     number: int
@@ -173,14 +173,14 @@ class Segment(NamedTuple):
 Sample = tuple[Segment, ...]
 
 
-class Block(NamedTuple):
+class DocumentBlock(NamedTuple):
     """Successive documents in the order of an epoch, without held-out ones.
 
     `ends` is the number of tokens of the epoch up to the end of each document.
     """
 
     ends: list[int]
-    places: list[Place]
+    places: list[DocumentPlace]
 
 
 class Plan:
@@ -207,7 +207,7 @@ class Plan:
         self.phases = tuple(_placed(record))
         self._stored = starts or {}
         self._starts: dict[tuple[int, int], np.ndarray] = {}
-        self._blocks: dict[tuple[int, int, int], Block] = {}
+        self._blocks: dict[tuple[int, int, int], DocumentBlock] = {}
         self._rows: dict[tuple[int, int, int], list[Sample]] = {}
         self._made = 0  # blocks
 
@@ -215,7 +215,7 @@ class Plan:
         """Return a plan of the same documents with another record, such as another seed or other sample counts."""
         return Plan(record, self.documents, self.held_out, packing=self.packing, digest=self.digest)
 
-    def phase_at(self, step: int) -> Phase:
+    def phase_at(self, step: int) -> PlanPhase:
         """Return the phase of a step. Raise IndexError for a step that the plan does not have."""
         if not 0 <= step < self.record.steps:
             raise IndexError(f"step {step}: the plan has steps 0 to {self.record.steps - 1}")
@@ -227,7 +227,7 @@ class Plan:
             min(max(0, step - phase.first_step), phase.steps) * phase.global_batch_tokens for phase in self.phases
         )
 
-    def block_at(self, source: int, epoch: int, position: int) -> Block:
+    def block_at(self, source: int, epoch: int, position: int) -> DocumentBlock:
         """Return the block of a source's epoch that contains the token `position` of the epoch."""
         number = int(np.searchsorted(self._block_starts(source, epoch), position, side="right")) - 1
         key = (source, epoch, number)
@@ -239,10 +239,10 @@ class Plan:
                 self.documents.release()
         return self._blocks[key]
 
-    def _block(self, source: int, epoch: int, number: int) -> Block:
+    def _block(self, source: int, epoch: int, number: int) -> DocumentBlock:
         """Return a block of a source's epoch by its number."""
         documents, ends = self.documents_of_block(source, epoch, number)
-        return Block(ends.tolist(), self.documents.places(documents))
+        return DocumentBlock(ends.tolist(), self.documents.places(documents))
 
     def documents_of_block(self, source: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the documents for training in a block, and the number of tokens of the epoch up to the end of each."""
@@ -315,7 +315,7 @@ def _forget(cache: dict[tuple[int, int, int], Any], source: int) -> None:
         del cache[old]
 
 
-def _placed(record: PlanRecord) -> Iterator[Phase]:
+def _placed(record: PlanRecord) -> Iterator[PlanPhase]:
     """Yield the phases of a plan's record, each with its first step and each source's number of earlier tokens."""
     only = PlannedPhase(
         steps=record.steps,
@@ -325,7 +325,7 @@ def _placed(record: PlanRecord) -> Iterator[Phase]:
     )
     first, starts = 0, (0,) * len(record.sources)
     for number, phase in enumerate(record.phases or (only,)):
-        yield Phase(
+        yield PlanPhase(
             number=number,
             first_step=first,
             steps=phase.steps,
@@ -340,7 +340,7 @@ def _placed(record: PlanRecord) -> Iterator[Phase]:
         )
 
 
-def shapes(phases: Iterable[PlannedPhase | Phase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
+def shapes(phases: Iterable[PlannedPhase | PlanPhase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
     """Return (sequence length, batch tokens, steps) of phases, with neighbours of one length and batch size joined."""
     key = attrgetter("sequence_length", "global_batch_tokens")
     return tuple((*shape, sum(phase.steps for phase in same)) for shape, same in groupby(phases, key=key))

@@ -25,7 +25,7 @@ from training.order.held_out import are_held_out, budgets, held_out_ranks, looke
 AT_ONCE = 1 << 16  # documents that are read at once
 
 
-class Size(NamedTuple):
+class SourceSize(NamedTuple):
     """The size of a source: documents and tokens for training, held-out documents and tokens, and packed rows.
 
     Without packing `rows` is 0. `look_documents` and `look_tokens` count the held-out text of one evaluation during
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Corpus:
+class PlanCorpus:
     """The shards of a plan, and the artifacts that hold them by fingerprint."""
 
     shards: tuple[PlannedShard, ...]
@@ -82,11 +82,11 @@ def listing_of(item: InputArtifact, tokenizer_digest: str) -> dict[str, Any]:
     return listing
 
 
-def corpus_of(inputs: Sequence[InputArtifact]) -> Corpus:
+def corpus_of(inputs: Sequence[InputArtifact]) -> PlanCorpus:
     """Return the shards of all inputs by partition and name, so that the order of the inputs does not matter."""
     shards = [shard for item in inputs for shard in _planned_shards(item)]
     shards.sort(key=lambda shard: (shard.partition, shard.path.removesuffix(".bin"), shard.artifact))
-    return Corpus(shards=tuple(shards), inputs={item.fingerprint: item for item in inputs})
+    return PlanCorpus(shards=tuple(shards), inputs={item.fingerprint: item for item in inputs})
 
 
 def _planned_shards(item: InputArtifact) -> Iterator[PlannedShard]:
@@ -104,7 +104,7 @@ def _planned_shards(item: InputArtifact) -> Iterator[PlannedShard]:
             )
 
 
-def runs_of(corpus: Corpus) -> list[Run]:
+def runs_of(corpus: PlanCorpus) -> list[Run]:
     """Return the runs (consecutive documents of one source) of all shards, sorted by source and position.
 
     DataError is raised if a sidecar lacks a document of its shard.
@@ -186,8 +186,8 @@ class _Counted:
 
 
 def write_documents(
-    folder: Path, corpus: Corpus, *, held_out_fraction: float, look_tokens: int
-) -> tuple[dict[str, Size], np.ndarray]:
+    folder: Path, corpus: PlanCorpus, *, held_out_fraction: float, look_tokens: int
+) -> tuple[dict[str, SourceSize], np.ndarray]:
     """Write the arrays of `training.order.documents`.
 
     Return the size of each source by name, and the held-out documents that each evaluation during training reads, at
@@ -221,7 +221,7 @@ def write_documents(
     shares = budgets({name: one.held_out_tokens for name, one in counted.items()}, look_tokens)
     looks = {name: one.look(shares[name]) for name, one in counted.items()}
     sizes = {
-        name: Size(
+        name: SourceSize(
             one.documents,
             one.tokens,
             one.held_out_documents,
@@ -234,7 +234,7 @@ def write_documents(
     return sizes, np.concatenate(list(looks.values()))
 
 
-def _pieces(corpus: Corpus, run: Run, *, with_ids: bool) -> Iterator[tuple[int, list[bytes], np.ndarray]]:
+def _pieces(corpus: PlanCorpus, run: Run, *, with_ids: bool) -> Iterator[tuple[int, list[bytes], np.ndarray]]:
     """Yield (number of the first document in the shard, ids, sizes of the texts in bytes) of parts of a run."""
     columns = ["id", "bytes"] if with_ids else ["bytes"]
     at, stop = 0, run.first + run.documents

@@ -37,7 +37,7 @@ RELEASED_BYTES = 1 << 28  # arrays of at most this size may stay in the memory o
 RELEASED_AFTER = 1 << 24  # documents that are read in turn
 
 
-class Place(NamedTuple):
+class DocumentPlace(NamedTuple):
     """The position of a document: its shard, its number and its first token in the shard, and its number of tokens."""
 
     shard: int
@@ -82,7 +82,7 @@ class Documents:
         if isinstance(memory, mmap.mmap) and len(memory) > RELEASED_BYTES and hasattr(memory, "madvise"):
             memory.madvise(mmap.MADV_DONTNEED)
 
-    def places(self, documents: np.ndarray) -> list[Place]:
+    def places(self, documents: np.ndarray) -> list[DocumentPlace]:
         """Return the positions of these documents in the shards."""
         own = np.searchsorted(self.runs[FIRST], documents, side="right") - 1
         first, shards, numbers, tokens = (field[own] for field in self.runs)
@@ -90,7 +90,7 @@ class Documents:
             (self.positions[some] & POSITION).astype(np.int64) for some in (documents, documents + 1, first)
         )
         columns = (shards, numbers + documents - first, tokens + begins - run_begins, ends - begins)
-        return list(map(Place, *(column.tolist() for column in columns)))
+        return list(map(DocumentPlace, *(column.tolist() for column in columns)))
 
 
 def read_documents(folder: Path) -> Documents:

@@ -19,7 +19,7 @@ LEDGER_FILE = "ledger.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A range of steps that were not trained on, and the measurements that led to it.
 
     `loss` and `gradient_norm` were measured at the step `seen_at`, and are None if not finite. `onset` is the first of
@@ -42,7 +42,7 @@ class Entry:
 class Ledger:
     """The skipped steps of a run, as entries in the order in which they were added."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
 
     def __contains__(self, step: int) -> bool:
         return bool(self.reasons(step))
@@ -51,7 +51,7 @@ class Ledger:
         """Return the reasons why a step is skipped; empty if it is not skipped."""
         return {entry.reason for entry in self.entries if entry.first <= step <= entry.last}
 
-    def with_entry(self, entry: Entry) -> Ledger:
+    def with_entry(self, entry: LedgerEntry) -> Ledger:
         """Return a copy of this ledger with one more entry."""
         return Ledger((*self.entries, entry))
 
@@ -78,7 +78,7 @@ def read_entries(data: object) -> Ledger:
     """Return the ledger from the plain data that `write_record` makes of its entries."""
     if not isinstance(data, list):
         raise ValueError(f"a ledger is a list, not {type(data).__name__}")
-    return Ledger(tuple(read_record(Entry, entry, where=LEDGER_FILE) for entry in data))
+    return Ledger(tuple(read_record(LedgerEntry, entry, where=LEDGER_FILE) for entry in data))
 
 
 def read_ledger(folder: Path) -> Ledger:

@@ -23,7 +23,7 @@ from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.order import batches, documents, packing
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.order.batches import Plan, PlannedPhase, PlannedSource, PlanRecord
-from training.order.corpus import Size, corpus_of, listing_of, streamed, write_documents
+from training.order.corpus import SourceSize, corpus_of, listing_of, streamed, write_documents
 from training.order.documents import read_documents
 from training.order.packing import best_fit, cut_documents
 from training.order.settings import MixtureRecipe
@@ -95,7 +95,7 @@ class TokenBudget:
 
 
 def token_budget(
-    sizes: Mapping[str, Size], mixture: MixtureRecipe, pretrain: BatchesRecipe, affordable: int | None
+    sizes: Mapping[str, SourceSize], mixture: MixtureRecipe, pretrain: BatchesRecipe, affordable: int | None
 ) -> TokenBudget:
     """Return the largest number of tokens, in whole batches, within the epochs of every source and `affordable` tokens.
 
@@ -136,7 +136,7 @@ def effective_tokens(unique: float, seen: float) -> float:
 
 
 def plan_phases(
-    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
+    sizes: Mapping[str, SourceSize], mixture: MixtureRecipe, phases: Sequence[BatchPhase]
 ) -> tuple[PlannedPhase, ...]:
     """Return the plan's phases, with the number of samples of each source, in alphabetical order of the sources.
 
@@ -163,7 +163,7 @@ def plan_phases(
     return planned
 
 
-def _row_weights(sizes: Mapping[str, Size], weights: Mapping[str, float], length: int) -> Mapping[str, float]:
+def _row_weights(sizes: Mapping[str, SourceSize], weights: Mapping[str, float], length: int) -> Mapping[str, float]:
     """Convert shares of tokens to shares of rows: a source whose rows are emptier needs more rows."""
     if not any(size.rows for size in sizes.values()):
         return weights  # every row is full
@@ -188,7 +188,7 @@ def _stretches(phases: Sequence[BatchPhase], starts: Sequence[float]) -> Iterato
 
 
 def plan_sources(
-    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, SourceSize], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[PlannedSource, ...]:
     """Return the sources in alphabetical order, with their number of samples in all phases.
 
@@ -265,7 +265,7 @@ class Shares:
 
 
 def realized_shares(
-    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, SourceSize], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> tuple[Shares, ...]:
     """Return the asked and given shares of each mixture, in the order in which the mixtures are used."""
     return tuple(
@@ -274,7 +274,7 @@ def realized_shares(
     )
 
 
-def _shares(sizes: Mapping[str, Size], weights: Mapping[str, float], phases: Sequence[PlannedPhase]) -> Shares:
+def _shares(sizes: Mapping[str, SourceSize], weights: Mapping[str, float], phases: Sequence[PlannedPhase]) -> Shares:
     given = [
         sum(phase.samples[number] * phase.sequence_length * sizes[name].fill(phase.sequence_length) for phase in phases)
         for number, name in enumerate(weights)
@@ -290,7 +290,7 @@ def _shares(sizes: Mapping[str, Size], weights: Mapping[str, float], phases: Seq
 
 
 def _overall_weights(
-    sizes: Mapping[str, Size], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
+    sizes: Mapping[str, SourceSize], mixture: MixtureRecipe, phases: Sequence[PlannedPhase]
 ) -> dict[str, float]:
     """Return the share of all training tokens that the mixtures together ask of each source."""
     weights = _weights(sizes, mixture)
@@ -303,7 +303,7 @@ def _overall_weights(
     }
 
 
-def _weights(sizes: Mapping[str, Size], mixture: MixtureRecipe) -> list[dict[str, float]]:
+def _weights(sizes: Mapping[str, SourceSize], mixture: MixtureRecipe) -> list[dict[str, float]]:
     """Return the weights of each mixture, by source in alphabetical order, normalized to a sum of 1."""
     by_size = {name: float(size[1]) for name, size in sizes.items()}
     first = _normalized("mixture.weights", mixture.weights or by_size, sizes)
@@ -354,7 +354,7 @@ def _same(listings: list[dict[str, Any]], field: str) -> Any:
     return values.pop()
 
 
-def write_rows(work: Work, sizes: Mapping[str, Size], length: int) -> dict[str, Size]:
+def write_rows(work: Work, sizes: Mapping[str, SourceSize], length: int) -> dict[str, SourceSize]:
     """Pack the documents of each source into rows of `length`, window by window, and write the rows.
 
     Return the sizes with the number of rows. How many there are is known only at the end, so the arrays are collected

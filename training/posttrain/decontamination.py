@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from training.data.documents import write_lines
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
-from training.data.exams.item_rule import Finder, Found, strongest_first
+from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.data.exams.row_search import searched
 from training.job import Job
-from training.posttrain.formats import Record
+from training.posttrain.formats import SourceRow
 
 HITS_FILE = "hits.jsonl"
 MARKS = ("benchmark", "item", "part", "matched")  # of the strongest hit, in a dropped or flagged row
@@ -39,8 +39,8 @@ class Decontamination:
         self._num_found = 0
 
     def judged(
-        self, records: Iterable[tuple[S, Record]], texts: Callable[[Any], Sequence[str]]
-    ) -> Iterator[tuple[S, Record]]:
+        self, records: Iterable[tuple[S, SourceRow]], texts: Callable[[Any], Sequence[str]]
+    ) -> Iterator[tuple[S, SourceRow]]:
         """Yield the records in order, after searching them for exam items; `texts` returns the texts of a record.
 
         Depending on the recipe, a record with an item gets a reason to be dropped, or fields that describe the item, or
@@ -50,7 +50,7 @@ class Decontamination:
         for (source, record), held in searched(rows, self._finder):
             yield source, self._judged(record, held) if held else record
 
-    def _judged(self, record: Record, held: Sequence[tuple[str, Found]]) -> Record:
+    def _judged(self, record: SourceRow, held: Sequence[tuple[str, FoundItem]]) -> SourceRow:
         ordered = sorted(held, key=lambda one: strongest_first(one[1]))
         strongest = {found.item: (text, found) for text, found in reversed(ordered)}
         self._hits += [self._hit(record, text, found) for text, found in strongest.values()]
@@ -68,7 +68,7 @@ class Decontamination:
             case "off":
                 return record
 
-    def _hit(self, record: Record, text: str, found: Found) -> dict[str, Any]:
+    def _hit(self, record: SourceRow, text: str, found: FoundItem) -> dict[str, Any]:
         benchmark, item = self._names[found.item]
         named = {"id": record.id, "benchmark": benchmark, "item": item, "part": found.part, "share": found.share}
         return named | {"matched": text[found.start : found.end]}

@@ -56,12 +56,12 @@ class Unusable(ValueError):
     """A row cannot be used. The message is one of a few reasons, under which such rows are counted."""
 
 
-class Damaged(Unusable):
+class MalformedRow(Unusable):
     """A row does not have the structure of its format; it is quarantined instead of dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class SourceRow:
     """One row of a source, with what was `made` from it (messages or a pair), or why it was dropped or quarantined.
 
     `marks` are fields that the written row gets, such as the exam item that it holds.
@@ -80,7 +80,7 @@ def records(
     readers: dict[str, Callable[[Row, TextSourceRecipe], Any]],
     job: Job,
     where: str,
-) -> Iterator[tuple[TextSourceRecipe, Record]]:
+) -> Iterator[tuple[TextSourceRecipe, SourceRow]]:
     """Yield every record of every source in the recipe's order, read by the reader of its format.
 
     Raise RecipeError for a source that is named twice or has a format without a reader. Raise DataError for a file that
@@ -115,7 +115,7 @@ def generator_of(row: Row, source: TextSourceRecipe) -> str:
 
 def read_source(
     source: TextSourceRecipe, reader: Callable[[Row, TextSourceRecipe], Any], settings: Mapping[str, Any]
-) -> Iterator[Record]:
+) -> Iterator[SourceRow]:
     """Yield the records of one source, read by `reader`; a generated source needs the job's `settings`."""
     rows: Iterable[Row] = read_rows(source.uri, settings=settings)
     if source.format == "dialogue_tree":
@@ -123,9 +123,9 @@ def read_source(
     for number, row in enumerate(islice(rows, source.limit or None)):
         record_id = f"{label(source.uri)}#{number:07d}"
         try:
-            yield Record(id=record_id, row=row, made=reader(row, source))
+            yield SourceRow(id=record_id, row=row, made=reader(row, source))
         except Unusable as error:
-            yield Record(id=record_id, row=row, reason=str(error), is_damaged=isinstance(error, Damaged))
+            yield SourceRow(id=record_id, row=row, reason=str(error), is_damaged=isinstance(error, MalformedRow))
 
 
 def text_of(row: Row, field: str) -> str:
@@ -134,7 +134,7 @@ def text_of(row: Row, field: str) -> str:
     if value is None:
         raise Unusable(f"missing_{field}")
     if not isinstance(value, str):
-        raise Damaged(f"{field}_is_not_text")
+        raise MalformedRow(f"{field}_is_not_text")
     if not value.strip():
         raise Unusable(f"empty_{field}")
     return value.strip()
@@ -165,16 +165,16 @@ def spoken(messages: Iterable[Mapping[str, str]]) -> str:
 def messages_of(values: Any) -> list[Message]:
     """Convert to messages a list of {"role", "content"} or {"from", "value"}. Raise Damaged for anything else."""
     if not isinstance(values, list) or not values:
-        raise Damaged("messages_are_not_a_list")
+        raise MalformedRow("messages_are_not_a_list")
     return [_message_of(value) for value in values]
 
 
 def _message_of(value: Any) -> Message:
     if not isinstance(value, dict):
-        raise Damaged("message_is_not_an_object")
+        raise MalformedRow("message_is_not_an_object")
     name = value.get("role", value.get("from"))
     if name not in ROLES:
-        raise Damaged("unknown_role")
+        raise MalformedRow("unknown_role")
     text = text_of({"content": value.get("content", value.get("value"))}, "content")
     role = ROLES[name]
     if name == "function_call":
@@ -230,10 +230,10 @@ def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
     """Read an instruction with the input and output of its first instance."""
     instances = row.get("instances")
     if not isinstance(instances, list) or not instances or not isinstance(instances[0], dict):
-        raise Damaged("instances_are_not_a_list")
+        raise MalformedRow("instances_are_not_a_list")
     question, given = text_of(row, "instruction"), instances[0].get("input") or ""
     if not isinstance(given, str):
-        raise Damaged("input_is_not_text")
+        raise MalformedRow("input_is_not_text")
     answer = text_of(instances[0], "output")
     return [
         said("user", f"{question}\n\n{given.strip()}" if given.strip() else question),
@@ -272,7 +272,7 @@ def read_tree(row: Row, source: TextSourceRecipe) -> list[Message]:
 def _root_of(row: Row) -> Row:
     root = row.get("prompt")
     if not isinstance(root, dict):
-        raise Damaged("tree_has_no_prompt")
+        raise MalformedRow("tree_has_no_prompt")
     if root.get("parent_id"):
         raise Unusable("tree_without_its_root")
     return root
@@ -359,10 +359,10 @@ def transcript(row: Row, field: str) -> list[Message]:
     if value is None:
         raise Unusable(f"missing_{field}")
     if not isinstance(value, str):
-        raise Damaged(f"{field}_is_not_text")
+        raise MalformedRow(f"{field}_is_not_text")
     before, *parts = _TRANSCRIPT_TURN.split(value)
     if before.strip() or not parts:
-        raise Damaged(f"{field}_is_not_a_transcript")
+        raise MalformedRow(f"{field}_is_not_a_transcript")
     turns = []
     for speaker, text in zip(parts[::2], parts[1::2], strict=True):
         role = "user" if speaker == "Human" else "assistant"
@@ -409,7 +409,7 @@ def read_prompt(row: Mapping[str, Any]) -> Row:
         raise Unusable("no_question")
     answer, rivals = row.get("answer"), row.get("rivals") or []
     if not isinstance(rivals, list) or not all(isinstance(rival, str) for rival in rivals):
-        raise Damaged("rivals_are_not_a_list_of_texts")
+        raise MalformedRow("rivals_are_not_a_list_of_texts")
     known = isinstance(answer, str) and says_something(answer)
     return {"prompt": messages, "answer": answer if known else "", "rivals": rivals}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from training.artifact import written
 from training.job import Counts
-from training.posttrain.formats import Record
+from training.posttrain.formats import SourceRow
 
 # Files of kept rows, by the stage that writes them.
 INSTRUCTIONS_FILE = "instructions.jsonl"
@@ -62,7 +62,7 @@ class Sorter:
         self.kept += 1
         self.totals["turns"] += len(row.get("messages", ()))
 
-    def refuse(self, record: Record) -> None:
+    def refuse(self, record: SourceRow) -> None:
         """Write a row that is not kept to the dropped or quarantine file, with its reason."""
         bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
         self._write(name, {"id": record.id, "reason": record.reason, **record.marks, "row": record.row})

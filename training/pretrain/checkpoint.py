@@ -49,7 +49,7 @@ OTHER_VERSION = "another version of this package wrote it"
 PLACES = "places"  # key in the header of a file of tensors
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """The index at which a process's part begins in a whole tensor of `shape`.
 
     Processes along the axes `copies` hold the same part.
@@ -109,7 +109,7 @@ class Saved(Mapping[str, Tensor]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class ReadCheckpoint:
     """A checkpoint that was read, with one line of text for each newer checkpoint that could not be read."""
 
     tensors: Saved
@@ -137,7 +137,7 @@ class Store:
     def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
         self.folder, self.world, self.kept = folder, world, kept
         self._copies: dict[str, Tensor] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, TensorPlace] = {}
         self._begun: _Begun | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -175,7 +175,7 @@ class Store:
         own: Mapping[str, Tensor],
         state: dict[str, Any],
         needed_step: int | None = None,
-        places: Mapping[str, Place] | None = None,
+        places: Mapping[str, TensorPlace] | None = None,
     ) -> None:
         """Copy this process's share of the state before `step` and its `own` tensors, and let a thread write them.
 
@@ -361,7 +361,7 @@ class Store:
             shutil.rmtree(path)
         return ledger
 
-    def newest(self) -> Found | None:
+    def newest(self) -> ReadCheckpoint | None:
         """Return the newest whole checkpoint; None if there has never been a checkpoint.
 
         Raise RefusedInput if there are checkpoints and none can be used. `tidy` sets damaged checkpoints aside and
@@ -373,7 +373,7 @@ class Store:
             if problem is None:
                 self._read = set()
                 state = json.loads((candidate / STATE_FILE).read_text("utf-8"))
-                return Found(tensors=Saved(candidate), state=state, broken=tuple(broken))
+                return ReadCheckpoint(tensors=Saved(candidate), state=state, broken=tuple(broken))
             broken.append(f"{candidate.name}: {problem}")
         if broken:
             raise RefusedInput(
@@ -411,7 +411,7 @@ def tensors_file(rank: int, size: int) -> str:
 
 
 def share_of(
-    tensors: Mapping[str, Tensor], world: World, places: Mapping[str, Place] | None = None
+    tensors: Mapping[str, Tensor], world: World, places: Mapping[str, TensorPlace] | None = None
 ) -> dict[str, Tensor]:
     """Return the tensors that this process writes.
 
@@ -545,7 +545,7 @@ _ALIGNED = 8  # the header's length in bytes is a multiple of this
 _AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are still in the processor's cache
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, Place] | None = None) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, TensorPlace] | None = None) -> None:
     """Write a safetensors file, with the library's own layout, and flush it to the disk.
 
     The checksum is taken on the way (`training.checksums.sha256_of_written`), so that the file is not read again for
@@ -578,10 +578,10 @@ def pack(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[s
     return {name: tensor for name, tensor, _ in _packed(model, optimizers)}
 
 
-def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Place]:
+def places(model: Decoder, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, TensorPlace]:
     """Return, by name, the position of each tensor that is a part of a larger one or that only some processes hold."""
     return {
-        name: Place(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
+        name: TensorPlace(piece.start if is_part else (), piece.shape if is_part else (), piece.sums)
         for name, tensor, piece in _packed(model, optimizers)
         if piece is not None and piece.is_spread
         for is_part in [tensor.shape == piece.own.shape]

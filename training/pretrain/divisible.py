@@ -11,7 +11,7 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import RecipeError
 
 
-class _Phase(Protocol):
+class _HasRowLength(Protocol):
     """The steps of a run whose rows have the same length."""
 
     @property
@@ -22,7 +22,7 @@ def check_degrees(
     degrees: Degrees,
     config: ModelConfig,
     *,
-    phases: Iterable[_Phase],
+    phases: Iterable[_HasRowLength],
     optimizer: str,
     processes: int,
     is_audited: bool = False,

@@ -43,7 +43,7 @@ COMPILED_BYTES, WEIGHT_BYTES, EAGER_BYTES = 6, 8, 68
 COMPILED_KERNELS, EAGER_KERNELS = 3, 13
 
 
-class _Phase(Protocol):
+class _HasSteps(Protocol):
     """The steps of a run that have the same row length and batch size."""
 
     @property
@@ -121,7 +121,7 @@ def balance(config: ModelConfig, *, tokens: int, device: str, compiled: bool) ->
 def check_fp8(
     config: ModelConfig,
     *,
-    phases: Iterable[_Phase],
+    phases: Iterable[_HasSteps],
     degrees: Degrees,
     processes: int,
     micro_batch_tokens: int | None,
@@ -159,7 +159,7 @@ def check_fp8(
         raise RecipeError(f"{LABEL} does not pay: {best.said()}; bf16 is right, or {ways}")
 
 
-def _tokens_in_a_pass(phase: _Phase, degrees: Degrees, processes: int, micro_batch_tokens: int | None) -> int:
+def _tokens_in_a_pass(phase: _HasSteps, degrees: Degrees, processes: int, micro_batch_tokens: int | None) -> int:
     return (micro_batch_tokens or phase.global_batch_tokens // degrees.row_sets(processes)) // degrees.context
 
 

@@ -20,7 +20,7 @@ from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
 
-class _Phase(Protocol):
+class _HasRows(Protocol):
     """The steps of a run that have the same row length and batch size."""
 
     @property
@@ -69,7 +69,7 @@ _ADVICE = {
 def needed_to_train(
     config: ModelConfig,
     recipe: PretrainRecipe,
-    phases: Iterable[_Phase],
+    phases: Iterable[_HasRows],
     size: Any,
     *,
     processes: int,
@@ -89,7 +89,7 @@ def needed_to_train(
 def _in_phase(
     config: ModelConfig,
     recipe: PretrainRecipe,
-    phase: _Phase,
+    phase: _HasRows,
     size: Any,
     degrees: Degrees,
     processes: int,
@@ -122,7 +122,7 @@ def _in_phase(
 
 
 def needed_beside_reference(
-    config: ModelConfig, recipe: PretrainRecipe, phase: _Phase, size: Any, *, probabilities: bool
+    config: ModelConfig, recipe: PretrainRecipe, phase: _HasRows, size: Any, *, probabilities: bool
 ) -> Needed:
     """Return the bytes that DoReMi's proxy needs in training, by purpose.
 

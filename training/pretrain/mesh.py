@@ -26,7 +26,7 @@ from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
-from training.pretrain.pipeline import Pipeline
+from training.pretrain.pipeline import PipelinePart
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so cutting its rows separates heads.
@@ -265,7 +265,7 @@ def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
 
 def _drop_other_stages(model: Decoder, world: World) -> None:
     """Remove the layers of other pipeline stages; the names of the remaining layers do not change."""
-    pipeline = Pipeline(world, layers=model.config.layers)
+    pipeline = PipelinePart(world, layers=model.config.layers)
     for layer in range(model.config.layers):
         if not any(layer in layers for layers in pipeline.layers):
             model.blocks[layer] = nn.Module()

@@ -50,7 +50,7 @@ def layers_of(number: int, *, layers: int, parts: int) -> range:
     return range(number * size, (number + 1) * size)
 
 
-class Pipeline:
+class PipelinePart:
     """This process's part of the pipeline (a stage): its layers, and its messages to neighbouring stages."""
 
     def __init__(self, world: World, *, layers: int) -> None:

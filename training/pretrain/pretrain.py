@@ -42,7 +42,7 @@ from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
 from training.pretrain.optim.averages import use_average
 from training.pretrain.parallel import World, joined_world
-from training.pretrain.run import Watch, train
+from training.pretrain.run import RunHooks, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.shares import check_by_share
@@ -124,7 +124,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
                 "no text samples: the objective continues no text, the package tokenizers is not installed, or nothing"
                 " is held out"
             )
-        watch = Watch(
+        watch = RunHooks(
             progress=work.progress,
             checkpoint_seconds=job.run.checkpoint_seconds,
             bundle=work.path / BUNDLE_FOLDER,
@@ -407,7 +407,7 @@ def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gat
     return Gate(name="loss_finite_and_falling", passed=is_finite and start - end >= min_fall, evidence=evidence)
 
 
-def _export_gate(comparison: export.Comparison) -> Gate:
+def _export_gate(comparison: export.LogitDifference) -> Gate:
     evidence = {
         "largest_difference": comparison.largest_difference,
         "tolerance": export.TOLERANCE,

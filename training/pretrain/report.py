@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from training.order.ledger import Entry
+from training.order.ledger import LedgerEntry
 
 
 class Told(NamedTuple):
@@ -33,4 +33,4 @@ class StepReport:
     was_rerun: bool
     told: Told
     loads: Tensor  # `[expert layers, experts]`, tokens sent to each
-    spike: Entry | None = None  # None: the step did not complete a spike
+    spike: LedgerEntry | None = None  # None: the step did not complete a spike

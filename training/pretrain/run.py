@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from training.order.ledger import Entry
+from training.order.ledger import LedgerEntry
 from training.pretrain import bundle, checkpoint
 from training.pretrain.held_out import held_out
 from training.pretrain.mesh import gathered
@@ -29,7 +29,7 @@ TEXT_SAMPLES = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watch:
+class RunHooks:
     """Callbacks, folders and intervals for logging, checkpoints, evaluation and text samples during a run."""
 
     progress: Progress
@@ -45,7 +45,7 @@ class Watch:
         self.progress.message(text, level="WARNING")
 
 
-def train(trainer: Trainer, watch: Watch) -> None:
+def train(trainer: Trainer, watch: RunHooks) -> None:
     """Run the plan's remaining steps; checkpoints go to the store that was given to `resume`.
 
     Raise StopRequested, with the state saved, if a signal asked to stop.
@@ -64,7 +64,7 @@ def train(trainer: Trainer, watch: Watch) -> None:
         raise Diverged(f"{error}. {watch.bundle} has the batch, its documents and the norms") from error
 
 
-def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: list[int]) -> None:
+def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked: list[int]) -> None:
     """Run the remaining steps.
 
     Whether to save or stop after a step follows from the flags that all processes exchanged.
@@ -94,7 +94,7 @@ def _run_steps(trainer: Trainer, watch: Watch, store: checkpoint.Store, asked: l
                 raise StopRequested(text)
 
 
-def _saved_at_last(trainer: Trainer, watch: Watch, store: checkpoint.Store) -> str:
+def _saved_at_last(trainer: Trainer, watch: RunHooks, store: checkpoint.Store) -> str:
     """Wait for the last checkpoint before a stop, and try once more if it failed; return where a resumed run continues.
 
     The result is a sentence for people.
@@ -109,7 +109,7 @@ def _saved_at_last(trainer: Trainer, watch: Watch, store: checkpoint.Store) -> s
     return f"checkpoint of step {step} of {steps} saved; the same command goes on from there"
 
 
-def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
+def _roll_back(trainer: Trainer, watch: RunHooks, spike: LedgerEntry) -> None:
     broken = trainer.state.roll_back(spike)
     for line in broken:
         watch.warn(f"a checkpoint is damaged: {line}")
@@ -120,7 +120,7 @@ def _roll_back(trainer: Trainer, watch: Watch, spike: Entry) -> None:
     )
 
 
-def _report(trainer: Trainer, watch: Watch, report: StepReport, *, seconds: float) -> None:
+def _report(trainer: Trainer, watch: RunHooks, report: StepReport, *, seconds: float) -> None:
     """Evaluate, sample and log after a step, if the step is due for it."""
     steps, step = trainer.plan.record.steps, report.step + 1
     if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and step < steps:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from training.order.ledger import Entry
+from training.order.ledger import LedgerEntry
 from training.pretrain.spike_settings import SpikeRecipe
 
 # The least spread taken for noise, in nats: a run whose last losses are equal to the last digit is not in a spike
@@ -39,7 +39,7 @@ class Watched:
     onset: int | None = None  # the first of the consecutive wrong steps up to now; None: the last step was calm
     phase: int = 0  # number of the plan's phase
 
-    def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe, last_step: int) -> Entry | None:
+    def see(self, step: int, *, loss: float, norm: float, recipe: SpikeRecipe, last_step: int) -> LedgerEntry | None:
         """Add a step; return a ledger entry, up to the run's `last_step` at most, if the step completes a spike.
 
         A step is wrong if its loss or its norm is more than `deviations` above the median of the last `window` calm
@@ -55,7 +55,7 @@ class Watched:
                 self.onset = step if self.onset is None else self.onset
                 if step - self.onset + 1 < recipe.patience:
                     return None
-                return Entry(
+                return LedgerEntry(
                     first=max(0, self.onset - recipe.rollback_steps),
                     last=min(step + recipe.skipped_after, last_step),
                     reason="spike",

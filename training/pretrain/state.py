@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from training.job import RefusedInput
 from training.order.batches import Plan
-from training.order.ledger import Entry, Ledger, keep_ledger
+from training.order.ledger import Ledger, LedgerEntry, keep_ledger
 from training.pretrain import checkpoint
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import World
@@ -75,7 +75,7 @@ class State:
         position.step = report.step + 1
         self._pass_over()
 
-    def spike(self, step: int, *, loss: float, norm: float) -> Entry | None:
+    def spike(self, step: int, *, loss: float, norm: float) -> LedgerEntry | None:
         """Return the ledger entry if this finite step completes a spike, else None. Phases are not compared."""
         phase = self.plan.phase_at(step).number
         if self.position.watched.phase != phase:
@@ -103,7 +103,9 @@ class State:
         loss, norm = (number if math.isfinite(number) else None for number in (report.loss, report.gradient_norm))
         step = report.step
         self._enter(
-            Entry(first=step, last=step, reason="not_finite", onset=step, seen_at=step, loss=loss, gradient_norm=norm)
+            LedgerEntry(
+                first=step, last=step, reason="not_finite", onset=step, seen_at=step, loss=loss, gradient_norm=norm
+            )
         )
 
     def _pass_over(self) -> None:
@@ -115,7 +117,7 @@ class State:
             self.position.skipped_in_a_row += reasons == {"not_finite"}
             self.position.step += 1
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: LedgerEntry) -> None:
         self.ledger = self.ledger.with_entry(entry)
         if self.store is not None and self.world.is_first:
             keep_ledger(self.store.folder, self.ledger)
@@ -159,7 +161,7 @@ class State:
         log.info("resumed at step %d", self.position.step)
         return (*store.lost, *found.broken)
 
-    def roll_back(self, spike: Entry) -> tuple[str, ...]:
+    def roll_back(self, spike: LedgerEntry) -> tuple[str, ...]:
         """Add a spike to the ledger and return to a checkpoint before the spike's first skipped step.
 
         Steps between the checkpoint and the skipped steps run again. Return what `resume` returns. Raise Diverged if

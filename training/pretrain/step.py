@@ -34,7 +34,7 @@ from training.pretrain.optim.clipping import clip_gradients
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
 from training.pretrain.parallel import POSITIONS, ROWS, World, micro_batches
-from training.pretrain.pipeline import Pipeline
+from training.pretrain.pipeline import PipelinePart
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.state import State
@@ -100,7 +100,7 @@ class Trainer:
             for phase in plan.phases
         ]
         self.micro_batch_tokens = micro_batch_tokens
-        self.pipeline = Pipeline(world, layers=model.config.layers) if world.length("pipeline") > 1 else None
+        self.pipeline = PipelinePart(world, layers=model.config.layers) if world.length("pipeline") > 1 else None
         self.is_audited = is_audited  # sum gradients in the same order for every number of processes
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: next-token prediction
@@ -256,7 +256,7 @@ class Trainer:
         rows = self.plan.phase_at(self.state.position.step).rows
         return _counted(batch) * experts.balance_weight / rows * hidden.balance
 
-    def _through_stages(self, pipeline: Pipeline, batches: list[Batch], *, scale: float) -> Tensor:
+    def _through_stages(self, pipeline: PipelinePart, batches: list[Batch], *, scale: float) -> Tensor:
         """Run all passes through the pipeline, adding up gradients.
 
         The result is their share of the loss, followed by the experts' loads.

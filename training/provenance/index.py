@@ -208,7 +208,7 @@ class Index:
         own = [number for number, reason in enumerate(self.reasons) if reason.partition(":")[0] == "takedown"]
         return np.isin(self._arrays[layout.REASONS_FILE][pages], own)
 
-    def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[Found]:
+    def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[FoundPage]:
         """Read these pages from their places, in the order given.
 
         Pages whose row is not `wanted` are left out, because a hash also finds pages with another id or URL.
@@ -217,11 +217,11 @@ class Index:
         files: dict[tuple[int, int, int], list[int]] = {}
         for number, place in enumerate(places):
             files.setdefault((place.kind, place.rank, place.part), []).append(number)
-        found: dict[int, Found] = {}
+        found: dict[int, FoundPage] = {}
         for numbers in files.values():
             for number, row in zip(numbers, self._read([places[number] for number in numbers]), strict=True):
                 if wanted is None or wanted(row):
-                    found[number] = Found(self, int(pages[number]), places[number], row)
+                    found[number] = FoundPage(self, int(pages[number]), places[number], row)
         return [found[number] for number in sorted(found)]
 
     def _read(self, places: Sequence[Place]) -> list[dict[str, Any]]:
@@ -237,7 +237,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPage:
     """A page that was found: its index, its number in the index, its place, and the row read from there."""
 
     index: Index
@@ -266,12 +266,12 @@ def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[d
     return [found[number] for number in range(len(rows))]
 
 
-def find_id(indexes: Sequence[Index], id_: str) -> list[Found]:
+def find_id(indexes: Sequence[Index], id_: str) -> list[FoundPage]:
     """Return the page with an id, in a list that is empty if no index has it."""
     return [found for index in indexes for found in index.rows(index.pages_of_id(id_), lambda row: row["id"] == id_)]
 
 
-def find_url(indexes: Sequence[Index], url: str) -> list[Found]:
+def find_url(indexes: Sequence[Index], url: str) -> list[FoundPage]:
     """Return the pages of all snapshots whose URL has the same key."""
     key = key_of(url)
     return [
@@ -281,7 +281,7 @@ def find_url(indexes: Sequence[Index], url: str) -> list[Found]:
     ]
 
 
-def find_copies(indexes: Sequence[Index], id_: str) -> list[Found]:
+def find_copies(indexes: Sequence[Index], id_: str) -> list[FoundPage]:
     """Return the pages that were dropped as duplicates of the document with an id, in all snapshots."""
     return [
         found

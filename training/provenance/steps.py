@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from training.order.batches import Phase, Plan, Segment, index
+from training.order.batches import Plan, PlanPhase, Segment, index
 from training.order.documents import DOCUMENT, FIRST, SHARD
 from training.order.packing import WINDOW, Rows
 from training.order.shuffle import Shuffle
@@ -166,7 +166,7 @@ class Steps:
                 low += taken
 
 
-def place_of(phase: Phase, source: int, sample: int) -> int:
+def place_of(phase: PlanPhase, source: int, sample: int) -> int:
     """Return the place of a source's sample among all samples of a phase.
 
     It is the inverse of `batches.interleaved`: before the sample come the samples of other sources with an earlier

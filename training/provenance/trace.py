@@ -23,7 +23,7 @@ from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, 
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.provenance.index import Found, Index, find_copies, find_id, find_url, read_rows
+from training.provenance.index import FoundPage, Index, find_copies, find_id, find_url, read_rows
 from training.provenance.layout import KEPT, KEPT_KIND, KINDS
 from training.provenance.lineage import (
     CORPUS_BACKWARDS,
@@ -199,7 +199,7 @@ class Tracer:
         named = [f"{index.item.partition.partition('@')[2]} ({len(index):,} pages)" for index in self.indexes]
         return ", ".join(named) or "no snapshot"
 
-    def page(self, found: Found) -> dict[str, Any]:
+    def page(self, found: FoundPage) -> dict[str, Any]:
         """Return what each stage did with a page, what was dropped as its copy, and the steps that saw it."""
         kind = KINDS[found.place.kind]
         facts = {name: value for name, value in found.row.items() if value is not None and name not in _APART}
@@ -223,7 +223,7 @@ class Tracer:
         shard = {"path": _tokens_of(found), "document": found.place.row, "tokens": found.row["tokens"]}
         return page | {"shard": shard, "seen": [self._seen(one, found) for one in self.trainings]}
 
-    def _redactions(self, found: Found) -> dict[str, int]:
+    def _redactions(self, found: FoundPage) -> dict[str, int]:
         """Return the number of redactions in a page by type.
 
         For a kept page they are read from the artifact `decontaminated_documents`.
@@ -240,7 +240,7 @@ class Tracer:
             told = read_rows(path, [row], ["redactions"])[0]["redactions"] if row >= 0 else None
         return json.loads(told) if told else {}
 
-    def _seen(self, training: Training, found: Found) -> dict[str, Any]:
+    def _seen(self, training: Training, found: FoundPage) -> dict[str, Any]:
         number = self._number(training, found.index, found.place.rank, found.place.part, found.place.row)
         steps = self.steps_of(training)
         pieces = steps.seen([number])[number]
@@ -315,9 +315,9 @@ class Tracer:
             "pages": [self.page(one) for one in self._some(kept, shown)],
         }
 
-    def _some(self, kept: Iterable[tuple[Index, np.ndarray]], number: int) -> list[Found]:
+    def _some(self, kept: Iterable[tuple[Index, np.ndarray]], number: int) -> list[FoundPage]:
         """Return at most `number` pages of a domain, kept pages first."""
-        found: list[Found] = []
+        found: list[FoundPage] = []
         for wanted in (True, False):
             for index, pages in kept:
                 kinds = index.kinds_of(pages)
@@ -360,7 +360,7 @@ def _piece(piece: Seen) -> dict[str, int]:
     return {"row": piece.row, "at": piece.at, "start": piece.start, "tokens": piece.tokens}
 
 
-def _stages(found: Found) -> list[dict[str, str]]:
+def _stages(found: FoundPage) -> list[dict[str, str]]:
     """Return what each stage did with a page, up to the one that dropped it."""
     kind = KINDS[found.place.kind]
     last = STAGES.index(kind.asset)
@@ -372,7 +372,7 @@ def _shard_path(rank: int, part: int) -> str:
     return f"shards/{rank:05d}{f'-{part:03d}' if part else ''}.bin"
 
 
-def _tokens_of(found: Found) -> str:
+def _tokens_of(found: FoundPage) -> str:
     return _shard_path(found.place.rank, found.place.part)
 
 

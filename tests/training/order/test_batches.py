@@ -18,7 +18,7 @@ from training.order import batches
 from training.order.batch_settings import BatchPhase
 from training.order.held_out import is_held_out
 from training.order.loss_mask import IGNORED
-from training.order.plan import Size, effective_tokens, plan_phases, plan_sources
+from training.order.plan import SourceSize, effective_tokens, plan_phases, plan_sources
 from training.order.settings import MixtureRecipe
 from training.pretrain.parallel import World, micro_batches
 from training.pretrain.settings import PretrainRecipe
@@ -244,7 +244,7 @@ def test_shares_follow_the_weights(tmp_path):
 
 
 def test_quotas_that_do_not_come_out_even_still_add_up():
-    sizes = dict.fromkeys("abc", Size(10, 10_000, 0, 0))
+    sizes = dict.fromkeys("abc", SourceSize(10, 10_000, 0, 0))
     phases = plan_phases(sizes, MixtureRecipe(), [BatchPhase(tokens=3200, sequence_length=32, global_batch_tokens=32)])
     sources = plan_sources(sizes, MixtureRecipe(), phases)
     assert sorted(source.samples for source in sources) == [33, 33, 34]

@@ -7,7 +7,7 @@ import pytest
 from tests.training.pretrain import tiny
 from training.files import Unsealed
 from training.order import batches
-from training.order.ledger import Entry, Ledger, keep_ledger, read_ledger, write_ledger
+from training.order.ledger import Ledger, LedgerEntry, keep_ledger, read_ledger, write_ledger
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def chain(tmp_path_factory):
 
 
 def entry(first, last, reason="spike"):
-    return Entry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
+    return LedgerEntry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
 
 
 def test_a_ledger_empties_the_steps_that_it_holds(chain):

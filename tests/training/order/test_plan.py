@@ -16,7 +16,7 @@ from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.order import batches
 from training.order import plan as plan_stage
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.order.plan import Size, plan_phases, plan_sources, realized_shares, token_budget
+from training.order.plan import SourceSize, plan_phases, plan_sources, realized_shares, token_budget
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 from training.pretrain.pretrain import open_inputs
 from training.pretrain.settings import PretrainRecipe
@@ -69,7 +69,7 @@ def test_the_account_of_the_shares_stands_in_the_gate(annealed):
 
 
 def test_shares_that_are_not_what_was_asked_for_fail_the_gate(annealed):
-    sizes = dict.fromkeys(WEIGHTS, Size(60, 3000, 0, 0))
+    sizes = dict.fromkeys(WEIGHTS, SourceSize(60, 3000, 0, 0))
     mixture = MixtureRecipe(weights=WEIGHTS, max_epochs=100)
     phases = plan_phases(sizes, mixture, [BatchPhase(tokens=64000, sequence_length=32, global_batch_tokens=64)])
     honest = realized_shares(sizes, mixture, phases)
@@ -101,7 +101,7 @@ def test_the_trainer_takes_a_plan_whose_mixture_changes(annealed):
 
 
 def test_a_mixture_without_a_step_is_refused():
-    sizes = dict.fromkeys(WEIGHTS, Size(60, 3000, 0, 0))
+    sizes = dict.fromkeys(WEIGHTS, SourceSize(60, 3000, 0, 0))
     phases = [MixturePhaseRecipe(start=start, weights=WEIGHTS) for start in (0.51, 0.52)]
     with pytest.raises(RecipeError, match=r"starts 0\.51, 0\.52 leave one of the mixtures without a step"):
         plan_phases(
@@ -181,7 +181,7 @@ AUTO = BatchesRecipe(tokens="auto", sequence_length=32, global_batch_tokens=256)
 
 @pytest.mark.parametrize("rows", [0, 120])  # 120: packed into rows, of which some are not full
 def test_auto_is_the_most_tokens_that_every_source_gives_within_its_epochs(rows):
-    sizes = {"books": Size(60, 3000, 0, 0, rows), "web": Size(60, 9000, 0, 0, 3 * rows)}
+    sizes = {"books": SourceSize(60, 3000, 0, 0, rows), "web": SourceSize(60, 9000, 0, 0, 3 * rows)}
     mixture = MixtureRecipe(weights=WEIGHTS, max_epochs=4, source_epochs={"books": 2.0})
 
     def planned(tokens):

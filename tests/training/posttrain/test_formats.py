@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.posttrain import tiny
 from training.posttrain import formats
-from training.posttrain.formats import Damaged, Unusable
+from training.posttrain.formats import MalformedRow, Unusable
 from training.posttrain.source_settings import TextSourceRecipe
 
 
@@ -57,7 +57,7 @@ def test_answers_lose_the_marker_of_their_file_and_nothing_else():
 def test_a_row_without_its_fields_says_which(row, reason, damaged):
     with pytest.raises(Unusable, match=reason) as caught:
         formats.read_prompt_answer(row, source())
-    assert isinstance(caught.value, Damaged) == damaged
+    assert isinstance(caught.value, MalformedRow) == damaged
 
 
 @pytest.mark.parametrize(

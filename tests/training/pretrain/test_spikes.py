@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from tests.training.pretrain import tiny
 from training.job import RefusedInput
 from training.order import batches
-from training.order.ledger import Entry, Ledger, read_ledger, write_ledger
+from training.order.ledger import Ledger, LedgerEntry, read_ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain import checkpoint
 from training.pretrain import pretrain as stage
 from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
 from training.pretrain.parallel import World
-from training.pretrain.run import Watch, train
+from training.pretrain.run import RunHooks, train
 from training.pretrain.settings import SpikeRecipe
 from training.pretrain.spikes import Watched, deviation
 from training.pretrain.state import Diverged
@@ -79,7 +79,7 @@ def trainer_of(chain, folder=None, *, kind=Trainer, **changes):
 def watch_in(chain, folder):
     folder.mkdir(exist_ok=True)
     sidecars = Sidecars(chain.plan, {chain.shards.fingerprint: chain.shards})
-    return Watch(
+    return RunHooks(
         progress=tiny.progress_in(folder),
         checkpoint_seconds=0.0,
         bundle=folder / "stopped",
@@ -310,7 +310,7 @@ def test_too_many_steps_that_are_not_finite_leave_a_bundle_that_a_person_can_rea
 
 
 def entry(first, last, reason="spike"):
-    return Entry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
+    return LedgerEntry(first=first, last=last, reason=reason, onset=first, seen_at=last, loss=1.0, gradient_norm=None)
 
 
 def test_a_lost_ledger_comes_back_from_a_checkpoint(chain, poisoned, tmp_path):

@@ -36,7 +36,7 @@ from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World
-from training.pretrain.run import Watch, _utilization, train
+from training.pretrain.run import RunHooks, _utilization, train
 from training.pretrain.settings import AverageRecipe
 from training.pretrain.spike_settings import SpikeRecipe
 from training.pretrain.state import Diverged
@@ -270,7 +270,7 @@ def test_a_checkpoint_of_another_plan_or_model_is_refused(chain, tmp_path):
 
 def watch_in(folder, **changes):
     settings = {"checkpoint_seconds": 1e9, "bundle": folder / "stopped", "describe": describe, **changes}
-    return Watch(progress=tiny.progress_in(folder), **settings)
+    return RunHooks(progress=tiny.progress_in(folder), **settings)
 
 
 def describe(documents):
@@ -310,7 +310,7 @@ def test_a_stop_whose_last_save_fails_twice_says_what_is_left(chain, tmp_path):
 
     trainer.run_step = signalled
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Watch, "warn", lambda _, text: told.append(text))
+        patch.setattr(RunHooks, "warn", lambda _, text: told.append(text))
         with pytest.raises(StopRequested, match=r"step 2 could not be written: .*from the newest .* step 2 of 12$"):
             train(trainer, watch)
     assert len(told) == 1 and "The newest checkpoint is of step 0" in told[0]
@@ -367,7 +367,7 @@ def test_saves_that_fail_change_nothing_in_the_model(made, chain, monkeypatch):
     for step in range(12):
         (folder / f".step-{step:08d}.tmp").write_text("no folder")
     monkeypatch.setattr(checkpoint.Store, "tidy", lambda store: Ledger())  # it would clear the way
-    monkeypatch.setattr(Watch, "warn", lambda _, text: told.append(text))
+    monkeypatch.setattr(RunHooks, "warn", lambda _, text: told.append(text))
     stage.run(job, tiny.work_in(Path(job.output)))
     assert told and not any(folder.glob("step-*"))
     assert all(

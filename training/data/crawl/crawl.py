@@ -139,7 +139,7 @@ def run(job: Job, work: Work) -> Outcome:
         asked = _fetch_crawl(snapshot, folder, work)
     else:
         asked = _bring(snapshot, job.settings.get("files", []), folder, work)
-    found = _Found()
+    found = _ListedFiles()
     for path in sorted(folder.iterdir()):
         name = f"{FOLDER}/{path.name}"
         if found.is_readable(path, snapshot):
@@ -151,7 +151,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Found:
+class _ListedFiles:
     """The files of a snapshot's listing, divided into readable, unreadable and dropped ones.
 
     It holds entries of readable files, quarantine rows of unreadable ones, and counts of dropped files by reason.
@@ -175,7 +175,7 @@ def _form(snapshot: SnapshotRecipe) -> str:
     return snapshot.source if snapshot.source in SUFFIXES else "warc"
 
 
-def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _Found, files: Iterable[str]) -> Outcome:
+def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFiles, files: Iterable[str]) -> Outcome:
     """Write the listing of the readable files, `archives.json`, and the quarantined files; return the stage's outcome.
 
     `asked` is the number of archives requested. `files` are further files of the artifact. Raise DataError if no file
@@ -228,7 +228,7 @@ def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
     else:
         asked = job.settings.get("files") or source_files(snapshot)
     chosen, counts = _selected(snapshot, job, [entry["name"] for entry in asked])
-    found, files = _Found(), []
+    found, files = _ListedFiles(), []
     for entry in asked:
         name = entry["name"]
         if snapshot.select and name not in chosen:

@@ -107,7 +107,7 @@ def read_warc(path: Path, *, max_content_bytes: int) -> Iterator[Record | Damage
     if path.stat().st_size == 0:
         return
     with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield from _Reader(data, max_content_bytes).records()
+        yield from _WarcReader(data, max_content_bytes).records()
 
 
 # Decompression of members. Each codec yields (offset, b"") at the start of a member, (None, chunk) for its content, and
@@ -418,7 +418,7 @@ def _whole_member(data: memoryview, at: int, input_bytes: int, max_content: int)
     return _Member(plain, headers, begin, length, at - len(inflate.unused_data))
 
 
-class _Reader:
+class _WarcReader:
     def __init__(self, data: mmap.mmap, max_content_bytes: int) -> None:
         self._data = data
         self._max_content = max_content_bytes

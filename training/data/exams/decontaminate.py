@@ -33,7 +33,7 @@ from training.data.documents import (
 )
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
-from training.data.exams.item_rule import Finder, Found, strongest_first
+from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
@@ -115,7 +115,7 @@ def _finder(item: InputArtifact) -> tuple[Finder, list[tuple[str, str]]]:
     return Finder(index), names
 
 
-def _hit(found: Found, document: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _hit(found: FoundItem, document: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> dict[str, Any]:
     benchmark, item = names[found.item]
     return {
         **{name: document[name] for name in _DOCUMENT},

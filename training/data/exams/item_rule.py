@@ -86,7 +86,7 @@ class ItemText:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundItem:
     """An item found in a text.
 
     `share` is the share of the item's weight. `start` and `end` are character offsets, and `words` is the number of
@@ -102,7 +102,7 @@ class Found:
     words: int
 
 
-def strongest_first(found: Found) -> tuple[bool, int, int]:
+def strongest_first(found: FoundItem) -> tuple[bool, int, int]:
     """Return a sort key that puts the strongest finds first.
 
     Questions with answers come before questions alone, and long ones before short ones.
@@ -313,7 +313,7 @@ class Finder:
         }
         self._weak = set(index.weak.tolist())
 
-    def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[Found]]]:
+    def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[FoundItem]]]:
         """Yield (index of the text, the items found in it, by item number) for each text that holds an item."""
         data, offsets = utf8_of(texts)
         compiled = self._plain_bytes_left <= 0
@@ -384,7 +384,7 @@ class _Text:
         self._text, self._hashes = text, hashes
         self._aligned = item_loops.aligned if compiled else item_loops.aligned.py_func
 
-    def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[Found]:
+    def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[FoundItem]:
         best: dict[int, tuple[Kind, float, int, int]] = {}
         for part, first, last in candidates:
             judged = self._judged(part, first, last)
@@ -395,7 +395,7 @@ class _Text:
             return []
         spans = word_spans(self._text)
         return [
-            Found(
+            FoundItem(
                 item=item,
                 kind=kind,
                 part="question+answer" if kind == "item" and item in self._finder._answers else "question",

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from training.data.exams.grams import column_of
-from training.data.exams.item_rule import Finder, Found
+from training.data.exams.item_rule import Finder, FoundItem
 
 T = TypeVar("T")
 
 BATCH_CHARACTERS: Final = 4_000_000  # searched at once
 
 
-def searched(rows: Iterable[tuple[T, Sequence[str]]], finder: Finder) -> Iterator[tuple[T, list[tuple[str, Found]]]]:
+def searched(
+    rows: Iterable[tuple[T, Sequence[str]]], finder: Finder
+) -> Iterator[tuple[T, list[tuple[str, FoundItem]]]]:
     """Yield each row, in order, with the exam items found in its texts, as pairs (text, item found)."""
     for batch in _batches(rows):
         texts = [text for _, some in batch for text in some]

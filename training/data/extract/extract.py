@@ -49,7 +49,7 @@ from training.data.extract.isolation import (
     BATCH_PAGES,
     Failure,
     Isolation,
-    Page,
+    RawPage,
     close_isolation,
     isolation_for,
 )
@@ -457,7 +457,7 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
 class _Page:
     """A page that is still to be extracted, and the row of its document as far as it is known from the record."""
 
-    page: Page
+    page: RawPage
     row: dict[str, Any]
 
 
@@ -514,7 +514,7 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
         return Kept(row=row, reason="empty")
     if not is_html(response.content_type, body):
         return Kept(row=row, reason="not_html")
-    return _Page(page=Page(body=body, headers=response.headers), row=row)
+    return _Page(page=RawPage(body=body, headers=response.headers), row=row)
 
 
 def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:

@@ -149,7 +149,7 @@ def extract_html(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Page:
+class _ExtractedPage:
     """The result of an extractor: text, title, language, and attributes of elements that state facts about the page."""
 
     text: str
@@ -162,14 +162,14 @@ class _Page:
     kind: str = ""
 
 
-def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
+def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _ExtractedPage | None:
     """Extract a page from its parse tree; None if the tree is deeper than the settings allow."""
     guarded = settings.extractor != "trafilatura" and GUARD not in decoded.text
     tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
         return None
-    return _Page(
+    return _ExtractedPage(
         text=_main_text(tree, decoded.text, settings),
         title=(tree.title or "").replace(GUARD, ""),
         language=_language(tree),
@@ -177,7 +177,7 @@ def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page 
     )
 
 
-def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Page | None:
+def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _ExtractedPage | None:
     """Extract a page by its text blocks; None if the page is deeper than the settings allow."""
     from training.data.extract import blocks  # numba takes half a second to import
 
@@ -197,7 +197,7 @@ def _read_blocks(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _Pag
     is_asked = found.is_doubtful and settings.extractor == "blocks_or_trafilatura"
     second = _trafilatura_text(decoded.text, is_precise=False) if is_asked else ""
     is_second = prose_characters(second) > max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS)
-    return _Page(
+    return _ExtractedPage(
         text=second if is_second else text,
         title=unescape(source[markup.title[0] : markup.title[1]].decode("utf-8", "replace")),
         language=next((code for one in statements if (code := _primary(one.get("lang") or one.get("xml:lang")))), ""),

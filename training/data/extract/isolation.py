@@ -40,7 +40,7 @@ BATCH_PAGES, BATCH_BYTES = 64, 8_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class RawPage:
     """A page to extract: its body, and the response's headers by lower-case name."""
 
     body: bytes
@@ -66,10 +66,10 @@ class Isolation:
         self._limits = {"memory_bytes": memory_bytes, "cpu_seconds": cpu_seconds}
         self.settings = settings
         self._child: subprocess.Popen[bytes] | None = None
-        self._batch: Sequence[Page] = ()
+        self._batch: Sequence[RawPage] = ()
         self.num_deaths = 0
 
-    def submit(self, pages: Sequence[Page]) -> None:
+    def submit(self, pages: Sequence[RawPage]) -> None:
         """Send a batch of pages to the child process. The previous batch must have been collected."""
         self._batch = pages
         self._send(pages)
@@ -99,7 +99,7 @@ class Isolation:
             self._child.wait()
             self._child = None
 
-    def _send(self, pages: Sequence[Page]) -> None:
+    def _send(self, pages: Sequence[RawPage]) -> None:
         if self._child is None:
             self._child = _start(self.settings, self._limits)
         sizes = [{"headers": dict(page.headers), "bytes": len(page.body)} for page in pages]

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from training.data.kitchen.pages import REWORDED, Page, Plan, first_of, make, plan, snapshot_number
+from training.data.kitchen.pages import REWORDED, KitchenPage, PagePlan, first_of, make, plan, snapshot_number
 from training.data.kitchen.settings import KitchenWorld
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "kitchen.example")
@@ -57,7 +57,7 @@ def read_truth(path: Path) -> list[Truth]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _write_page(stream: BinaryIO, page: Page, number: int, damage: str) -> int:
+def _write_page(stream: BinaryIO, page: KitchenPage, number: int, damage: str) -> int:
     """Write request and response; return the offset of the response in bytes."""
     stream.write(_member(_request(page, number)))
     offset = stream.tell()
@@ -112,14 +112,14 @@ def _info(name: str, number: int) -> tuple[str, str, bytes, dict[str, str], None
     return "warcinfo", "", fields.encode(), {**_headers(name, _crawl_date(number)), "WARC-Filename": name}, None
 
 
-def _request(page: Page, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
+def _request(page: KitchenPage, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
     http = StatusAndHeaders(
         f"GET /{page.plan.path} HTTP/1.1", [("Host", page.plan.site.host), ("Accept", "*/*")], is_http_request=True
     )
     return "request", page.plan.url, b"", _headers(f"request/{page.plan.key}", _crawl_date(number)), http
 
 
-def _response(page: Page, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
+def _response(page: KitchenPage, number: int) -> tuple[str, str, bytes, dict[str, str], StatusAndHeaders]:
     headers = [("Server", "kitchen"), ("Date", "Sat, 01 Feb 2031 12:00:00 GMT"), *page.headers]
     if not any(name == "Content-Length" for name, _ in headers):
         headers.append(("Content-Length", str(len(page.body))))
@@ -127,7 +127,7 @@ def _response(page: Page, number: int) -> tuple[str, str, bytes, dict[str, str],
     return "response", page.plan.url, page.body, _headers(f"response/{page.plan.key}", _crawl_date(number)), http
 
 
-def _truth(page: Page, snapshot: str, file: str, offset: int, first: Plan, damage: str) -> Truth:
+def _truth(page: KitchenPage, snapshot: str, file: str, offset: int, first: PagePlan, damage: str) -> Truth:
     fate, reason = ("quarantined", damage) if damage else (page.fate, page.reason)
     is_copy = fate in ("kept", "duplicate") and page.plan.key != first.key
     if is_copy:
@@ -154,7 +154,7 @@ def _truth(page: Page, snapshot: str, file: str, offset: int, first: Plan, damag
     }
 
 
-def pages(world: KitchenWorld, snapshot: str) -> Iterator[Page]:
+def pages(world: KitchenWorld, snapshot: str) -> Iterator[KitchenPage]:
     """Yield the pages of a snapshot without writing files."""
     number = snapshot_number(snapshot)
     return (make(world, one) for one in plan(world, number))

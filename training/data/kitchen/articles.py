@@ -29,7 +29,7 @@ BlockKind = Literal["paragraph", "heading", "steps", "list", "table"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class ArticleBlock:
     """A block of an article. `lines` are a paragraph's joined sentences, the items of a list, or a table's rows."""
 
     kind: BlockKind
@@ -46,7 +46,7 @@ class Article:
     """The main content of a generated page."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[ArticleBlock, ...]
 
     @property
     def text(self) -> str:
@@ -54,14 +54,14 @@ class Article:
         return "\n".join(block.text for block in self.blocks)
 
 
-def paragraph(sentences: Sequence[str]) -> Block:
+def paragraph(sentences: Sequence[str]) -> ArticleBlock:
     """Return a paragraph of these sentences."""
-    return Block(kind="paragraph", lines=(" ".join(sentences),))
+    return ArticleBlock(kind="paragraph", lines=(" ".join(sentences),))
 
 
-def heading(text: str) -> Block:
+def heading(text: str) -> ArticleBlock:
     """Return a heading inside an article."""
-    return Block(kind="heading", lines=(text,))
+    return ArticleBlock(kind="heading", lines=(text,))
 
 
 class Voice:
@@ -155,9 +155,9 @@ def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Ar
         title=spin(title, rng).format(d=dish),
         blocks=(
             paragraph(mix(rng, [voice.state(f, named=i == 0) for i, f in enumerate(intro)], voice.filler(1))),
-            Block(kind="list", lines=tuple(voice.line(fact) for fact in card)),
+            ArticleBlock(kind="list", lines=tuple(voice.line(fact) for fact in card)),
             heading(rng.choice(("Method", "Step by step", "What to do", "Preparation"))),
-            Block(kind="steps", lines=tuple(steps)),
+            ArticleBlock(kind="steps", lines=tuple(steps)),
             paragraph(mix(rng, [voice.state(fact) for fact in last], voice.filler(2))),
         ),
     )
@@ -210,7 +210,7 @@ def comparison(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -
         blocks.append(paragraph(mix(rng, [*strings, *(voice.state(fact) for fact in shown[5:])], voice.filler(1))))
     rows = [f"{dish}\t{fact.answer}" for dish in compared for fact in known[dish] if fact.attribute == column]
     if rows:
-        blocks.append(Block(kind="table", lines=(f"Dish\t{rng.choice(phrases.LABELS[column])}", *rows)))
+        blocks.append(ArticleBlock(kind="table", lines=(f"Dish\t{rng.choice(phrases.LABELS[column])}", *rows)))
     blocks.append(paragraph(voice.filler(2)))
     title = " or ".join(compared) + rng.choice(("?", " compared", ": which one to bake"))
     return Article(title=title, blocks=tuple(blocks))

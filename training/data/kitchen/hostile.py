@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from training.data.kitchen import languages, phrases
-from training.data.kitchen.articles import Article, Block, Voice, heading, paragraph
+from training.data.kitchen.articles import Article, ArticleBlock, Voice, heading, paragraph
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.world import ATTRIBUTES, published_facts
@@ -106,7 +106,9 @@ def _spam(rng: random.Random) -> Article:
     words = "cheap pans buy best deal oven discount free shipping top sale recipe hot".split()
     if rng.random() < 0.5:
         lines = [" ".join(rng.choices(words, k=14)) for _ in range(14)]
-        return Article(title="Cheap pans best pans buy pans", blocks=(Block(kind="paragraph", lines=tuple(lines)),))
+        return Article(
+            title="Cheap pans best pans buy pans", blocks=(ArticleBlock(kind="paragraph", lines=tuple(lines)),)
+        )
     template = "buy the [best|cheapest] pans in our [big|hot] sale and [save|win] money with free shipping today"
     claim = sentence(spin(template, rng))
     blocks = (paragraph([claim] * (12 + rng.randrange(12))), paragraph([claim] * 5))
@@ -118,7 +120,7 @@ def _links(rng: random.Random) -> Article:
     lines = [
         f"{rng.choice(('Top', 'New', 'More', 'Hot'))} {rng.choice(nouns)} {rng.randrange(1000)}" for _ in range(70)
     ]
-    return Article(title="Links", blocks=(Block(kind="list", lines=tuple(lines)),))
+    return Article(title="Links", blocks=(ArticleBlock(kind="list", lines=tuple(lines)),))
 
 
 def _boilerplate(rng: random.Random) -> Article:
@@ -127,7 +129,7 @@ def _boilerplate(rng: random.Random) -> Article:
         "We use cookies", "Read more", "Click here", "Terms of use", "Privacy policy", "Cookie policy", "Add to cart",
         "View all", "Show less", "Subscribe", "Sign in", "Forgot password?", "All rights reserved", "Newsletter",
     )  # fmt: skip
-    return Article(title="Index", blocks=(Block(kind="paragraph", lines=tuple(rng.sample(lines, len(lines)))),))
+    return Article(title="Index", blocks=(ArticleBlock(kind="paragraph", lines=tuple(rng.sample(lines, len(lines)))),))
 
 
 _LATIN = (

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from training.data.kitchen import articles, hostile, sites
-from training.data.kitchen.articles import Article, Block, paragraph
+from training.data.kitchen.articles import Article, ArticleBlock, paragraph
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
 from training.data.kitchen.inference import inference_items
 from training.data.kitchen.personal import DECOYS, PERSONAL_TYPES, sentence_with
@@ -71,7 +71,7 @@ CLEAN = ("article", "sheet", "personal", "lookalike", "charset", "length")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class PagePlan:
     """One page of a snapshot, before it is rendered.
 
     `copies` is the key of the page that it copies; None for an original. `origin` is the key of the first page in the
@@ -95,10 +95,10 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class KitchenPage:
     """A response and the truth about it. `body` is as sent; `text` is exactly the main text that the author wrote."""
 
-    plan: Plan
+    plan: PagePlan
     fate: Fate
     reason: str = ""
     status: int = 200
@@ -136,7 +136,7 @@ class _Deck:
 
 
 @lru_cache(maxsize=8)
-def plan(world: KitchenWorld, number: int) -> tuple[Plan, ...]:
+def plan(world: KitchenWorld, number: int) -> tuple[PagePlan, ...]:
     """Return every page of snapshot `number`, in the order of the archive."""
     rng = generator(world, "plan", number)
     kinds = _kinds(world, number)
@@ -169,7 +169,7 @@ def _kinds(world: KitchenWorld, number: int) -> list[str]:
     return listed + ["article"] * (world.pages - len(listed))
 
 
-def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng: random.Random) -> Plan:
+def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng: random.Random) -> PagePlan:
     form = kind
     if (kind in CLEAN and kind != "sheet") or kind == "leak":
         form = rng.choices(tuple(ARTICLE_SHARES), weights=tuple(ARTICLE_SHARES.values()))[0]
@@ -179,7 +179,7 @@ def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng
     dealt = deck.deal(used)
     site = rng.choice(JUNK if kind in ("spam", "links", "boilerplate", "lorem", "abuse") else SITES)
     topic = slug(dealt[0]) if dealt else form
-    return Plan(
+    return PagePlan(
         key=f"{number}/{i}",
         kind=kind,
         form=form,
@@ -191,32 +191,32 @@ def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng
     )
 
 
-def _carriable(world: KitchenWorld, number: int) -> list[Plan]:
+def _carriable(world: KitchenWorld, number: int) -> list[PagePlan]:
     pages = [page for page in plan(world, number - 1) if page.kind == "article"]
     generator(world, "carried", number).shuffle(pages)
     return pages
 
 
-def _copy(number: int, i: int, kind: str, copied: Plan, rng: random.Random) -> Plan:
+def _copy(number: int, i: int, kind: str, copied: PagePlan, rng: random.Random) -> PagePlan:
     made = replace(copied, key=f"{number}/{i}", kind=kind, copies=copied.key)
     if kind in CARRIED:
         return made
     return replace(made, site=rng.choice(MIRRORS), path=f"wire/{slug(copied.path)}-{number}{i:05d}")
 
 
-def first_of(world: KitchenWorld, number: int) -> dict[str, Plan]:
+def first_of(world: KitchenWorld, number: int) -> dict[str, PagePlan]:
     """Return the first page of each origin in snapshots 1 to `number`.
 
     It is the page that deduplication should keep.
     """
-    first: dict[str, Plan] = {}
+    first: dict[str, PagePlan] = {}
     for earlier in range(1, number + 1):
         for page in plan(world, earlier):
             first.setdefault(page.origin, page)
     return first
 
 
-def write(world: KitchenWorld, planned: Plan) -> Article:
+def write(world: KitchenWorld, planned: PagePlan) -> Article:
     """Return the article of a clean page or a copy, before anything is planted in it."""
     rng = generator(world, "article", planned.origin)
     if planned.form == "sheet":
@@ -227,43 +227,45 @@ def write(world: KitchenWorld, planned: Plan) -> Article:
     return article
 
 
-def make(world: KitchenWorld, planned: Plan) -> Page:
+def make(world: KitchenWorld, planned: PagePlan) -> KitchenPage:
     """Render a page as HTML, together with its truth."""
     rng = generator(world, "page", planned.key)
     maker = _MAKERS.get(planned.kind, _clean)
     return maker(world, planned, rng)
 
 
-Maker = Callable[[KitchenWorld, Plan, random.Random], Page]
+Maker = Callable[[KitchenWorld, PagePlan, random.Random], KitchenPage]
 
 
-def _html(world: KitchenWorld, planned: Plan, article: Article) -> str:
+def _html(world: KitchenWorld, planned: PagePlan, article: Article) -> str:
     # The frame depends only on the origin, so that an unchanged page has the same bytes in the next snapshot.
     rng = generator(world, "frame", planned.origin, planned.site.host)
     related = [(f"The {dish}", f"bakes/{slug(dish)}") for dish in rng.sample(dishes(world), 4)]
     return sites.render(planned.site, article, date=planned.date, rng=rng, related=related)
 
 
-def _page(world: KitchenWorld, planned: Plan, article: Article, fate: Fate, reason: str = "", **truth: Any) -> Page:
+def _page(
+    world: KitchenWorld, planned: PagePlan, article: Article, fate: Fate, reason: str = "", **truth: Any
+) -> KitchenPage:
     body = _html(world, planned, article).encode()
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "text/html; charset=utf-8"),)
     if generator(world, "coding", planned.origin).random() < 0.15:
         body = gzip.compress(body, mtime=0)
         headers += (("Content-Encoding", "gzip"),)
-    made = Page(plan=planned, fate=fate, reason=reason, headers=headers, body=body)
+    made = KitchenPage(plan=planned, fate=fate, reason=reason, headers=headers, body=body)
     return replace(made, title=article.title, text=article.text, **truth)
 
 
-def _clean(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _clean(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     return _page(world, planned, write(world, planned), "kept")
 
 
-def _duplicate(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _duplicate(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     reason = "exact" if planned.kind in ("copy", "unchanged") else "near"
     return _page(world, planned, write(world, planned), "duplicate", reason)
 
 
-def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _personal(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     kinds = rng.sample(PERSONAL_TYPES, 2)
     said = [sentence_with(kind, rng) for kind in kinds]
     article = _with_paragraph(write(world, planned), [text for text, _ in said])
@@ -271,7 +273,7 @@ def _personal(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
     return _page(world, planned, article, "kept", personal=personal)
 
 
-def _lookalike(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _lookalike(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     """Return a good page with numbers that look like personal data."""
     kinds = rng.sample(tuple(DECOYS), 2)
     said = [sentence_with(kind, rng) for kind in kinds]
@@ -284,7 +286,7 @@ def _with_paragraph(article: Article, sentences: list[str]) -> Article:
     return replace(article, blocks=(*article.blocks, paragraph(sentences)))
 
 
-def _charset(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _charset(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     """Return a good page with accents whose declared encoding is missing or wrong."""
     article = _with_paragraph(write(world, planned), [hostile.ACCENTS])
     page = _html(world, planned, article)
@@ -296,25 +298,25 @@ def _charset(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
     else:  # utf-16 with a byte order mark
         body, content_type = page.replace('<meta charset="utf-8">', "").encode("utf-16"), "text/html"
     reason = ("undeclared windows-1252", "utf-8 declared as latin-1", "utf-16")[case]
-    return Page(plan=planned, fate="kept", reason=reason, headers=(("Content-Type", content_type),), body=body,
+    return KitchenPage(plan=planned, fate="kept", reason=reason, headers=(("Content-Type", content_type),), body=body,
                 title=article.title, text=article.text)  # fmt: skip
 
 
-def _length(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _length(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     """Return a good page whose HTTP Content-Length is wrong; the WARC record's own length is right."""
     article = write(world, planned)
     body = _html(world, planned, article).encode()
     headers = (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body) + 700)))
-    return Page(plan=planned, fate="kept", reason="wrong http length", headers=headers, body=body,
+    return KitchenPage(plan=planned, fate="kept", reason="wrong http length", headers=headers, body=body,
                 title=article.title, text=article.text)  # fmt: skip
 
 
-def _unwanted(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _unwanted(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     article = hostile.UNWANTED[planned.kind](rng)
     return _page(world, planned, article, "filtered", hostile.REASONS[planned.kind])
 
 
-def _foreign(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _foreign(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     article = hostile.foreign(planned.form, rng)
     return _page(world, planned, article, "filtered", "language", language=planned.form)
 
@@ -328,7 +330,7 @@ def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
     return cloze + asked + chat
 
 
-def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _dump(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     """Return a page that lists exam questions with their answers, word for word.
 
     Leaked benchmarks appear on the web in this form.
@@ -340,15 +342,15 @@ def _dump(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
     return _page(world, planned, article, "contaminated", "leak", items=tuple(item for item, _ in leaked))
 
 
-def _leak(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _leak(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     """Return an otherwise good article that quotes one cloze item with its answer."""
     item, text = rng.choice([(item, text) for item, text in _exam(world) if item.startswith("cloze/")])
     written = write(world, planned)
-    blocks = (*written.blocks[:2], Block(kind="paragraph", lines=(sentence(text),)), *written.blocks[2:])
+    blocks = (*written.blocks[:2], ArticleBlock(kind="paragraph", lines=(sentence(text),)), *written.blocks[2:])
     return _page(world, planned, replace(written, blocks=blocks), "contaminated", "leak", items=(item,))
 
 
-def _media(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _media(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     content_type, body = rng.choice(
         (
             ("application/json", json.dumps({"dish": rng.randrange(99), "stars": rng.randrange(5)}).encode()),
@@ -358,20 +360,22 @@ def _media(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
             ("text/plain", b"User-agent: *\nDisallow: /private/\n"),
         )
     )
-    return Page(plan=planned, fate="skipped", reason="media type", headers=(("Content-Type", content_type),), body=body)
+    return KitchenPage(
+        plan=planned, fate="skipped", reason="media type", headers=(("Content-Type", content_type),), body=body
+    )
 
 
-def _missing(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _missing(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     article = Article(title="Page not found", blocks=(paragraph(["The page that you asked for does not exist."]),))
     status = rng.choice((404, 404, 404, 410, 500))
     return replace(_page(world, planned, article, "skipped", "status"), status=status)
 
 
-def _redirect(world: KitchenWorld, planned: Plan, rng: random.Random) -> Page:
+def _redirect(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:
     headers = (("Content-Type", "text/html"), ("Location", planned.site.address("bakes/")))
     body = b"<html><head><title>301 Moved</title></head><body><h1>Moved</h1></body></html>"
     status = rng.choice((301, 302))
-    return Page(plan=planned, fate="skipped", reason="status", status=status, headers=headers, body=body)
+    return KitchenPage(plan=planned, fate="skipped", reason="status", status=status, headers=headers, body=body)
 
 
 _MAKERS: dict[str, Maker] = {

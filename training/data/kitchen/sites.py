@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from training.data.kitchen.articles import Article, Block
+from training.data.kitchen.articles import Article, ArticleBlock
 from training.data.kitchen.phrases import PEOPLE
 from training.data.kitchen.world import slug
 
@@ -115,7 +115,7 @@ _LAYOUTS: dict[Layout, str] = {
 }
 
 
-def _block(block: Block) -> str:
+def _block(block: ArticleBlock) -> str:
     lines = [escape(line) for line in block.lines]
     if block.kind == "heading":
         return f"<h2>{lines[0]}</h2>"

@@ -16,7 +16,7 @@ import xxhash
 from safetensors.numpy import load_file, save
 
 from training.artifact import written
-from training.data.quality.forms import Column, shared_forms
+from training.data.quality.forms import FormColumn, shared_forms
 from training.data.words.native import native
 from training.job import DataError
 
@@ -24,7 +24,7 @@ MAX_WORDS = 1000  # only a text's first words are used: enough to judge it, and 
 PENALTY = 1e-5  # L2, per mean loss; on the human labels of DCLM 1e-4 and 1e-6 ranked the same within 0.01 AUC
 STEPS = 300
 MIX = np.uint64(0x9E3779B97F4A7C15)
-_HASHES = Column(xxhash.xxh64_intdigest, np.uint64)
+_HASHES = FormColumn(xxhash.xxh64_intdigest, np.uint64)
 
 
 def features(text: str, *, buckets: int) -> tuple[np.ndarray, np.ndarray]:

@@ -98,7 +98,7 @@ class Forms:
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
 
-class Column:
+class FormColumn:
     """An array with a value for each word form, indexed by form number; it grows when new forms appear."""
 
     def __init__(self, ask: Callable[[str], int], dtype: Any) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from training.artifact import write_json, written
-from training.data.quality.forms import Column, Formed, Forms, shared_forms
+from training.data.quality.forms import FormColumn, Formed, Forms, shared_forms
 from training.data.words.native import native
 from training.job import DataError
 
@@ -75,9 +75,9 @@ class NgramModel:
         return result
 
     @cached_property
-    def _column(self) -> Column:
+    def _column(self) -> FormColumn:
         """Return a lookup table from word form number to the model's word number."""
-        return Column(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
+        return FormColumn(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
 
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -102,7 +102,7 @@ def load_models(item: InputArtifact) -> QualityModels | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class TrainedModels:
     """Trained quality models and the figures that the stage reports on them.
 
     `summary` is written to `quality.json`, from which models are loaded.
@@ -133,11 +133,11 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> TrainedModels:
     """Train and measure the n-gram models and the classifier that learn from the reference texts."""
     if not recipe.reference:
         note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
-        return Made(summary={"has_models": False}, notes={"models": note})
+        return TrainedModels(summary={"has_models": False}, notes={"models": note})
     if not recipe.snapshots:
         raise RecipeError("quality.snapshots: empty; name the snapshots whose pages the reference is compared with")
     labelled = [_labelled(job, one) for one in recipe.labelled]
@@ -168,7 +168,7 @@ def _counts(pages: int, sampled: int) -> Counts:
     return Counts(records_in=pages, kept=sampled, dropped={"not_sampled": pages - sampled} if pages > sampled else {})
 
 
-def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
+def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> TrainedModels:
     """Train the classifier of toxic texts, and measure it on held-out texts of both sets."""
     asked = recipe.toxicity
     toxic = _texts(job, asked.positive, asked.positive_field, "quality.toxicity.positive")
@@ -178,7 +178,7 @@ def _toxicity_model(job: Job, recipe: QualityRecipe, work: Work) -> Made:
     work.progress.message(f"{len(toxic)} toxic texts, {len(others)} others")
     model = classifier.train(bad, good, buckets=asked.buckets)
     auc = classifier.area_under_curve([model.score(t) for t in bad_held_out], [model.score(t) for t in good_held_out])
-    return Made(
+    return TrainedModels(
         summary={"has_toxicity": True},
         files=(model.save(work.path, TOXICITY),),
         metrics={
@@ -249,7 +249,7 @@ def _train(
     texts: ReferenceTexts,
     ngrams: Mapping[str, BucketedNgrams],
     labelled: Sequence[LabelledTexts],
-) -> Made:
+) -> TrainedModels:
     language = texts.language
     good, good_held_out = _split(texts.references, recipe.held_out_fraction)
     bad, bad_held_out = _split(texts.negatives, recipe.held_out_fraction)
@@ -287,7 +287,9 @@ def _train(
         metrics |= {f"labelled_auc_{name}": area for name, area in areas.items()}
         metrics |= {f"labelled_texts_{one.recipe.name}": len(one.good) + len(one.bad) for one in labelled}
         gates.append(_labelled_gate(areas, recipe.labelled))
-    return Made(summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=tuple(gates), notes=notes)
+    return TrainedModels(
+        summary=summary, files=(*saved, classifier_file), metrics=metrics, gates=tuple(gates), notes=notes
+    )
 
 
 def _classifier(

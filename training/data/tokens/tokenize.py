@@ -90,7 +90,7 @@ Ids = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedTexts:
     """The ids of several texts end to end, and the start of each text's ids, [texts + 1]."""
 
     ids: Ids
@@ -101,7 +101,7 @@ class Encoded:
         return self.ids[self.starts[text] : self.starts[text + 1]]
 
 
-Encode = Callable[[pa.StringArray], Encoded]
+Encode = Callable[[pa.StringArray], EncodedTexts]
 
 
 class NotTheFastEncoder(Exception):
@@ -114,10 +114,10 @@ class NotTheFastEncoder(Exception):
 def reference_encoder(tokenizer: Tokenizer) -> Encode:
     """Return a function that encodes texts with the library `tokenizers`."""
 
-    def encode(texts: pa.StringArray) -> Encoded:
+    def encode(texts: pa.StringArray) -> EncodedTexts:
         found = tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
         ids = [np.array(encoding.ids, np.uint32) for encoding in found]
-        return Encoded(np.concatenate([np.empty(0, np.uint32), *ids]), np.cumsum([0, *map(len, ids)]))
+        return EncodedTexts(np.concatenate([np.empty(0, np.uint32), *ids]), np.cumsum([0, *map(len, ids)]))
 
     return encode
 
@@ -134,7 +134,7 @@ def fast_encoder(path: Path) -> Encode:
     except (ImportError, ValueError, RuntimeError) as error:
         raise NotTheFastEncoder(f"gigatoken cannot: {error}") from None
 
-    def encode(texts: pa.StringArray) -> Encoded:
+    def encode(texts: pa.StringArray) -> EncodedTexts:
         try:
             layout = backend.encode_batch(awkward.Array(_as_strings(texts))).layout
         except BaseException as error:
@@ -142,7 +142,7 @@ def fast_encoder(path: Path) -> Encode:
                 raise
             raise NotTheFastEncoder(f"gigatoken broke: {error}") from None
         starts = np.asarray(layout.offsets.data).astype(np.int64)
-        return Encoded(np.asarray(layout.content.data)[starts[0] : starts[-1]], starts - starts[0])
+        return EncodedTexts(np.asarray(layout.content.data)[starts[0] : starts[-1]], starts - starts[0])
 
     return encode
 
@@ -189,7 +189,7 @@ class Proving:
         hard = pa.array(probes, pa.string())
         self._compare(hard, fast(hard), range(len(hard)))
 
-    def __call__(self, texts: pa.StringArray) -> Encoded:
+    def __call__(self, texts: pa.StringArray) -> EncodedTexts:
         found = self._fast(texts)
         chosen = [place for place in range(len(texts)) if _is_proved(self._seen + place)]
         self._compare(texts, found, chosen)
@@ -197,7 +197,7 @@ class Proving:
         self._seen += len(texts)
         return found
 
-    def _compare(self, texts: pa.StringArray, found: Encoded, chosen: Sequence[int]) -> None:
+    def _compare(self, texts: pa.StringArray, found: EncodedTexts, chosen: Sequence[int]) -> None:
         some = texts.take(pa.array(chosen, pa.int64()))
         expected = self._reference(some)
         for number, place in enumerate(chosen):
@@ -333,7 +333,7 @@ def _probes(item: InputArtifact) -> list[str]:
     return [*HARD_STRINGS, *look_alikes([config["eos_token"], config["pad_token"]])]
 
 
-def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple[pa.Table, Encoded]]:
+def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple[pa.Table, EncodedTexts]]:
     """Yield the documents of a file, with their sources set by `buckets`, and their ids; some megabytes at a time."""
     columns = [name for name in SIDECAR_SCHEMA.names if name not in _COUNTED]
     scored = {"none": (), "perplexity": ("perplexity_bucket",), "quality": ("quality_score",)}[recipe.buckets]
@@ -370,7 +370,7 @@ def _batches(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def write_shards(
-    folder: Path, rank: int, encoded: Iterable[tuple[pa.Table, Encoded]], shape: _Shape
+    folder: Path, rank: int, encoded: Iterable[tuple[pa.Table, EncodedTexts]], shape: _Shape
 ) -> list[dict[str, Any]]:
     """Write documents into shards; return the entry of each shard for `shards.json`, in order."""
     entries: list[dict[str, Any]] = []
@@ -412,7 +412,7 @@ class _Batch:
     sidecar: pa.Table
 
     @staticmethod
-    def of(table: pa.Table, found: Encoded, shape: _Shape) -> _Batch:
+    def of(table: pa.Table, found: EncodedTexts, shape: _Shape) -> _Batch:
         starts = found.starts + np.arange(len(found.starts))
         ends = starts[1:] - 1
         tokens = np.empty(starts[-1], shape.dtype)

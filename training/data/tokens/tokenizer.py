@@ -200,7 +200,7 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class TokenizerSample:
     """The choice of documents to train a tokenizer on, and of held-out documents to measure it on.
 
     A document is used for training if the hash of its id is at most `train_below`, and is held out if the hash is at
@@ -215,7 +215,7 @@ class Sample:
     unused: int  # documents that are neither trained on nor held out
 
     @staticmethod
-    def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> Sample:
+    def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> TokenizerSample:
         """Choose the documents with the smallest hashes for training, up to `sample_bytes`; hold out the largest.
 
         Held out are 2 % of all documents, at most 2 MB of text, and at least one document if there are two. Raise
@@ -232,7 +232,7 @@ class Sample:
         rest = len(hashes) - held_out
         trained = max(1, int(np.searchsorted(np.cumsum(sizes[:rest]), recipe.sample_bytes, "right")))
         train_below, held_out_above = hashes[trained - 1], hashes[rest] if held_out else hashes[0]
-        return Sample(
+        return TokenizerSample(
             files=tuple(files),
             train_below=int(train_below),
             held_out_above=int(held_out_above),
@@ -241,7 +241,7 @@ class Sample:
             unused=int(np.count_nonzero((hashes > train_below) & (hashes < held_out_above))),
         )
 
-    def only_held_out(self) -> Sample:
+    def only_held_out(self) -> TokenizerSample:
         """Return the sample without its documents for training; the held-out documents stay the same."""
         unused = sum(
             _hash(row["id"]) < self.held_out_above for path in self.files for row in read_documents(path, ["id"])
@@ -280,7 +280,7 @@ def _hash(document_id: str) -> int:
 def run(job: Job, work: Work) -> Outcome:
     """Train a tokenizer, write it, and check the written files."""
     recipe, adopted = job.settings_as(TokenizerRecipe, "tokenizer"), job.inputs_of("adopted_model")
-    sample = Sample.choose(sample_files(job, recipe), recipe)
+    sample = TokenizerSample.choose(sample_files(job, recipe), recipe)
     sample = sample.only_held_out() if adopted else sample
     work.progress.log(step=0, training_bytes=sample.train_bytes)
     texts = Counted(sample.training_texts())
@@ -325,7 +325,7 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _counts(sample: Sample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
+def _counts(sample: TokenizerSample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
     """The stage's counts of documents: all documents of the snapshots are read; those trained on or held out are kept.
 
     A single document is both trained on and held out.
@@ -380,7 +380,7 @@ def fertility_table(
 
 
 def study(
-    tokenizer: Tokenizer, sample: Sample, recipe: TokenizerRecipe, sizes: Iterable[int]
+    tokenizer: Tokenizer, sample: TokenizerSample, recipe: TokenizerRecipe, sizes: Iterable[int]
 ) -> list[dict[str, float]]:
     """Return what other vocabulary sizes would give: the fertility over all held-out documents, smallest size first.
 

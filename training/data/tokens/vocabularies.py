@@ -17,7 +17,7 @@ from typing import Any
 
 from training.data.tokens.tokenizer import (
     TOKENIZER_FILE,
-    Sample,
+    TokenizerSample,
     load_tokenizer,
     measure,
     reference_of,
@@ -36,7 +36,7 @@ def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """
     job = read_job(folder / "job.json")
     recipe = replace(job.settings_as(TokenizerRecipe, "tokenizer"), study=tuple(sizes))
-    sample = Sample.choose(sample_files(job, recipe), recipe)
+    sample = TokenizerSample.choose(sample_files(job, recipe), recipe)
     rows = study(load_tokenizer(folder / TOKENIZER_FILE), sample, recipe, recipe.study)
     named: list[dict[str, Any]] = [{"name": str(row["vocabulary"]), **row} for row in rows]
     reference = reference_of(job, recipe)

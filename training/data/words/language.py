@@ -36,5 +36,5 @@ def model_path() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model() -> lid.Model:
+def _model() -> lid.FastTextModel:
     return lid.read_model(model_path())

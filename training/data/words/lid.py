@@ -30,7 +30,7 @@ _LOG_OFFSET = 1e-5  # fastText's logarithm adds it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class FastTextModel:
     """A fastText model as arrays.
 
     `rows` float32 [words + n-grams, dimensions] are the vectors. `ngram_row` int32 [buckets] is the row of each n-gram
@@ -89,7 +89,7 @@ class _Reader:
         return found
 
 
-def read_model(path: Path) -> Model:
+def read_model(path: Path) -> FastTextModel:
     """Read a model file written by fastText. Raise DataError for a damaged file or an unsupported kind of model."""
     try:
         return _read(_Reader(path.read_bytes()))
@@ -97,7 +97,7 @@ def read_model(path: Path) -> Model:
         raise DataError(f"{path}: not a fastText model, or cut off: {error}") from None
 
 
-def _read(reader: _Reader) -> Model:
+def _read(reader: _Reader) -> FastTextModel:
     dimensions, labels, words, pruned, buckets, shortest, longest, counts = _head(reader)
     (is_quantized,) = reader.values("?")
     if not is_quantized:
@@ -114,7 +114,7 @@ def _read(reader: _Reader) -> Model:
     ngram_row[pruned[:, 0]] = pruned[:, 1] + len(words)
     hashes, table = _word_table(words)
     kept = (np.zeros(_KEPT_WORDS, np.uint64), np.zeros((_KEPT_WORDS, dimensions + 1)), np.zeros(1, np.int64))
-    return Model(
+    return FastTextModel(
         labels=labels, rows=rows, ngram_row=ngram_row, word_hashes=hashes, word_rows=table, nodes=nodes[: len(left)],
         end_row=words.index(_END_OF_LINE) if _END_OF_LINE in words else -1, shortest=shortest, longest=longest,
         left=left, right=right, kept=kept,

@@ -46,7 +46,7 @@ _LONGEST_SUFFIX = 32  # characters
 _SOURCE = Path(__file__)
 
 
-class Tail(NamedTuple):
+class SuffixReach(NamedTuple):
     """Where a pattern that matches at the end of a text can match.
 
     It matches no text that ends in a character of `never`, and matches within `reach` characters of the end unless the
@@ -58,7 +58,7 @@ class Tail(NamedTuple):
     runs: frozenset[str]
 
 
-ANYWHERE = Tail(frozenset(), sys.maxsize, frozenset())
+ANYWHERE = SuffixReach(frozenset(), sys.maxsize, frozenset())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +83,7 @@ class Rules:
     are_unicodes: bool = False
     leaves_letters: bool = field(init=False)  # no pattern can match inside a run of letters
     begins_at_others: bool = field(init=False)  # suffix and infix cannot match before the first non-letter
-    tail: Tail = field(init=False)  # where a suffix can match
+    tail: SuffixReach = field(init=False)  # where a suffix can match
     joints: frozenset[tuple[str, str]] = field(init=False)  # pairs of adjacent words in sequences
     singles: frozenset[str] = field(init=False)  # sequences of one word
     openers: frozenset[str] = field(init=False)  # first words of the pairs in `joints`
@@ -305,7 +305,7 @@ def begins_at_other(pattern: re.Pattern[str]) -> bool:
 
 
 @cache
-def tail_of(pattern: re.Pattern[str]) -> Tail:
+def tail_of(pattern: re.Pattern[str]) -> SuffixReach:
     """Return at which ends of a text a pattern can match.
 
     ANYWHERE if it may also match elsewhere, because one of its alternatives does not end with `$`.
@@ -330,7 +330,7 @@ def tail_of(pattern: re.Pattern[str]) -> Tail:
         if (found := _last_codes(before)) is None:
             return ANYWHERE
         ends |= found
-    return Tail(frozenset(map(chr, set(range(128)) - ends)), reach, frozenset(map(chr, runs)))
+    return SuffixReach(frozenset(map(chr, set(range(128)) - ends)), reach, frozenset(map(chr, runs)))
 
 
 def _run_of(nodes: Any) -> int | None:

@@ -269,7 +269,7 @@ def require_transformers() -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class LogitDifference:
     """The difference between transformers' logits and the trainer's, both in fp32, over `positions` positions."""
 
     largest_difference: float
@@ -283,7 +283,7 @@ class Comparison:
 
 
 @torch.no_grad()
-def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> Comparison:
+def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> LogitDifference:
     """Run the exported model in transformers and the trained model here, on the same tokens, and compare their logits.
 
     A model in the package's own layout is read back by this package instead.
@@ -293,7 +293,7 @@ def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> Comparison:
         theirs = _logits(read_model(folder).to(tokens_BL.device), tokens_BL)
     else:
         theirs = _transformers_logits(folder, tokens_BL)
-    return Comparison(
+    return LogitDifference(
         largest_difference=(theirs - ours).abs().max().item(),
         differing_argmax=int((theirs.argmax(-1) != ours.argmax(-1)).sum()),
         positions=tokens_BL.numel(),

@@ -13,7 +13,7 @@ from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.job import DataError
 from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of, sound
 from training.provenance.text.search import IndexedShard, open_index
-from training.provenance.text.texts import Page, spans_of_text
+from training.provenance.text.texts import IndexedPage, spans_of_text
 from training.provenance.trace import Tracer
 
 INDEX = "text_index"
@@ -74,7 +74,7 @@ def _opened(shards: Node, made: Sequence[Artifact]) -> list[IndexedShard]:
     )
 
 
-def _page(tracer: Tracer, page: Page) -> dict[str, Any]:
+def _page(tracer: Tracer, page: IndexedPage) -> dict[str, Any]:
     """Return a page with the text around a span, and the steps that saw tokens of the span."""
     (known,) = tracer.document(page.row["id"])["pages"]
     own = {name: known[name] for name in ("id", "url", "snapshot", "warc_file", "warc_offset")}

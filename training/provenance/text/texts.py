@@ -24,7 +24,7 @@ CONTEXT_TOKENS = 24  # on each side of a span in what is shown of a page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class IndexedPage:
     """A document that holds a span: its place in a shard, its row of the sidecar, and the text around the span."""
 
     shard: str
@@ -47,7 +47,7 @@ class TextSpan:
     stop: int
     tokens: int
     count: int
-    pages: tuple[Page, ...]
+    pages: tuple[IndexedPage, ...]
 
 
 def spans_of_text(
@@ -101,13 +101,13 @@ def _text_span(
     )
 
 
-def _page(shard: IndexedShard, occurrence: Occurrence, length: int, tokenizer: Tokenizer) -> Page:
+def _page(shard: IndexedShard, occurrence: Occurrence, length: int, tokenizer: Tokenizer) -> IndexedPage:
     first, stop = (int(at) for at in shard.offsets[occurrence.document : occurrence.document + 2])
     begin = first + occurrence.token
     before = shard.tokens[max(begin - CONTEXT_TOKENS, first) : begin]
     after = shard.tokens[begin + length : min(begin + length + CONTEXT_TOKENS, stop - 1)]  # no end-of-text token
     sidecar = sound(shard.item, shard.path.removesuffix(TOKENS) + SIDECAR)
-    return Page(
+    return IndexedPage(
         shard=shard.path.removesuffix(TOKENS),
         document=occurrence.document,
         token=occurrence.token,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from training.data.extract.html import extract_html
-from training.data.extract.isolation import Failure, Isolation, Page
+from training.data.extract.isolation import Failure, Isolation, RawPage
 from training.data.extract.settings import ExtractRecipe
 from training.processes import cpu_seconds_with_children
 
@@ -19,8 +19,8 @@ PROSE = b"<p>" + b"The dough rests in a bowl until it has doubled in size, which
 HEADERS = {"content-type": "text/html", "x-robots-tag": "noai"}
 
 
-def page(body: bytes) -> Page:
-    return Page(body=body, headers=HEADERS)
+def page(body: bytes) -> RawPage:
+    return RawPage(body=body, headers=HEADERS)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from training.data.quality import forms
-from training.data.quality.forms import Column, Forms, is_line_end, lines_of, shared_forms, words_of
+from training.data.quality.forms import FormColumn, Forms, is_line_end, lines_of, shared_forms, words_of
 
 PARTS = [
     "ΟΔΟΣ",
@@ -73,7 +73,7 @@ def test_a_line_ends_where_python_says():
 
 def test_full_forms_are_left_for_new_ones_and_a_column_follows(monkeypatch):
     monkeypatch.setattr(forms, "_SHARED", [Forms()])
-    lengths = Column(len, "int64")
+    lengths = FormColumn(len, "int64")
     first = shared_forms()
     for text in ("one three", "three fifteen a"):
         numbers = shared_forms().of(text).numbers

@@ -168,7 +168,7 @@ def test_an_encoder_that_differs_is_not_used(tmp_path, tokenizer, monkeypatch, w
         nonlocal seen
         seen += len(batch)
         found = reference(batch)
-        return tokenize.Encoded(found.ids + np.uint32(seen > wrong_from), found.starts)
+        return tokenize.EncodedTexts(found.ids + np.uint32(seen > wrong_from), found.starts)
 
     monkeypatch.setattr(tokenize, "fast_encoder", lambda _path: wrong)
     monkeypatch.setattr(tokenize, "BATCH_BYTES", 1000)

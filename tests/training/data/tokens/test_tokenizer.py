@@ -78,7 +78,7 @@ def test_the_sample_is_as_large_as_asked_and_leaves_the_held_out_documents_alone
     files = [source.file("documents/00000.parquet")]
     for asked in (2000, 10_000, 10**9):
         recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, sample_bytes=asked)
-        sample = stage.Sample.choose(files, recipe)
+        sample = stage.TokenizerSample.choose(files, recipe)
         training, held_out = list(sample.training_texts()), [row["text"] for row in sample.held_out_rows()]
         assert sum(len(text) for text in training) == sample.train_bytes <= asked
         assert sample.train_bytes > min(asked, 20_000) * 0.85
