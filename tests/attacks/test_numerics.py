@@ -14,7 +14,6 @@ import pytest
 
 from assets.chain import CHAIN
 from assets.recipe_folders import SHIPPED, load_recipe
-from assets.remade import class_lines
 from assets.running.jobs import job_of
 from assets.status import compare
 from assets.why import explain
@@ -24,6 +23,7 @@ from resources.compute.size import Size
 from tests.end_to_end.conftest import RECIPES
 from training import artifact
 from training.job import Job, read_job, write_job
+from training.numerics import in_words
 from training.recipe import Recipe
 from training.run_settings import RunSettings
 from training.runner import run_job
@@ -69,7 +69,9 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
     )
     cells = compare(recipe, copy).cells
     base, sft = cells["base_model", recipe.name], cells["sft_model", recipe.name]
-    assert base.state == "made" and said in class_lines("base_model", base.artifact)[1]
+    (why,) = explain("base_model", recipe, None, copy)["partitions"]
+    assert base.state == "made" and said in why["numerics"][1]
+    assert why["numerics"][0] == f"numerics class: {in_words(base.artifact.record['numerics'])}"
     assert (sft.state, sft.reasons) == ("outdated", (f"input base_model was made again: {said}",))
     shutil.rmtree(earlier)
     (entry,) = explain("sft_model", recipe, None, copy)["partitions"]
@@ -77,8 +79,8 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
 
 
-# Plans of recipes with more than one model, and the prompts of reinforcement learning.
-ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "prompt_data")
+# Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's.
+ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan")
 DATA = [
     name
     for name, declared in CHAIN.items()
@@ -93,8 +95,7 @@ def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, 
     Short: the last partition in this process with another number of workers. Long: every partition in processes of its
     own, workers × threads, and as two tasks of an array.
     """
-    jobs = list(jobs_of(untouched, asset))
-    assert jobs, f"the small kitchen has no {asset}"
+    jobs = list(jobs_of(untouched, asset)) or [made_for_rl(asset, untouched, tmp_path / "rl")]
     for job in jobs[-times(short=1, long=len(jobs)) :]:
         expected = artifact.find(Path(job.output)).digest
         for number, run in enumerate(other_runs(job.run, CHAIN[asset])[: times(short=1, long=99)]):
@@ -105,6 +106,15 @@ def test_data_has_the_same_bytes_for_every_number_of_workers_and_threads(asset, 
             else:
                 run_job(made, STAGES)
             assert artifact.find(output).digest == expected, f"{asset} [{job.partition}] with {run}"
+
+
+def made_for_rl(asset: str, root: Path, output: Path) -> Job:
+    """The job of an asset that only reinforcement learning has, run from what it shares with the small kitchen."""
+    recipe = load_recipe("kitchen-small-rl", folders=(RECIPES, SHIPPED))
+    comparison = compare(recipe, root)
+    job = replace(job_of(comparison.cells[asset, recipe.name], comparison, Size()), output=str(output))
+    run_job(job, STAGES)
+    return job
 
 
 def other_runs(run: RunSettings, declared: Asset) -> list[RunSettings]:
@@ -139,7 +149,26 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
     stages = {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model}
-    assert stages - tried == {"scaling", "prompts"}
+    assert stages - tried == {"scaling"}  # below
+
+
+FIT = """
+import sys
+from tests.evaluation.test_scaling import ladder
+from training.artifact import digest_of
+from evaluation.scaling import page, scaling
+result = scaling(ladder(noise=0.003, seed=5), {"parameters": 1e9, "tokens": 2e10}, resamplings=3, seed=1)
+print(digest_of([result, page(result)]))
+"""
+
+
+def test_a_scaling_law_has_the_same_bytes_for_every_number_of_threads(times):
+    digests = set()
+    for threads in range(1, 1 + times(short=0, long=4)):
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        done = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, check=True)
+        digests.add(done.stdout)
+    assert len(digests) <= 1
 
 
 def test_an_audited_training_is_one_class_for_every_number_of_threads_and_processes(first, untouched, tmp_path, times):

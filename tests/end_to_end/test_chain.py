@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import itertools
 import json
@@ -28,7 +29,9 @@ from tests.end_to_end.conftest import COMMAND, RECIPES, made, pedigree
 from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
 from tests.screen import broken_words
+from training.artifact import find
 from training.job import DataError
+from training.numerics import in_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -146,6 +149,17 @@ def test_a_trained_model_records_the_verdict_that_allowed_it(first):
     for name in ("base_model", "sft_model", "reward_model", "aligned_model"):
         record = json.loads(Path(first.answer["assets"][name]["kitchen-small"]["uri"], "artifact.json").read_text())
         assert [(one["asset"], one["digest"]) for one in record["guards"]] == [("data_contamination", scan["digest"])]
+
+
+def test_the_card_and_the_report_name_the_numerics_class_of_every_model(first):
+    card = Path(first.answer["assets"]["model_card"]["kitchen-small"]["uri"])
+    pages = (card / "README.md").read_text("utf-8"), html.unescape((card / "report.html").read_text("utf-8"))
+    for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores"):
+        found = find(Path(first.answer["assets"][asset]["kitchen-small"]["uri"])).record["numerics"]
+        words = in_words(found)
+        for part in (found["device"], f"threads {found['threads']}", "processes 1", found["builds"]["torch"]):
+            assert part in words
+        assert all(re.search(rf"{asset}[^\n]*{re.escape(words)}", page) for page in pages), asset
 
 
 def test_the_champion_is_still_the_clean_model(leaking, first, root):
