@@ -167,6 +167,7 @@ def _run(
                     announce=display.announce,
                     starts_anew=starts_anew,
                     exact=exact,
+                    say=display.say,
                 )
         except (RecipeError, DataError, ProfileError):
             raise

@@ -30,6 +30,7 @@ from training.secrets import Masked
 PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a terminal
 REFRESHES_PER_SECOND = 2.0
 STDERR_LOG = "stderr.log"
+INDENT = 10  # columns of the seconds before a line
 
 
 class Display:
@@ -46,6 +47,7 @@ class Display:
         self._started = self._said_at = clock()
         self._left = TimeLeft(root, clock)
         self._now: Running | None = None
+        self._doing = "starting"  # what the run does while no asset is made
         self._waiting: tuple[str, float] | None = None  # what a cell waits for, and since when
         self._ended = threading.Event()
         self._ticking = threading.Thread(target=self._tick_until_ended, daemon=True)
@@ -98,7 +100,12 @@ class Display:
         elif kind in ("made", "reused"):
             self._left.end(cell)
             self._now = self._waiting = None
+            self._doing = "reporting to Dagster"
             self._print(*_ending(kind, cell, values))
+
+    def say(self, doing: str) -> None:
+        """Show what the run does while no asset is made."""
+        self._doing = doing
 
     def refresh(self) -> None:
         """Redraw the progress bar now, if there is one. It is also redrawn automatically, twice a second."""
@@ -107,8 +114,8 @@ class Display:
                 self._live.refresh()
 
     def tick(self) -> None:
-        """Print a line about the running asset, if nothing was printed for PLAIN_SECONDS."""
-        if self._clock() - self._said_at < PLAIN_SECONDS or not (self._now or self._waiting):
+        """Print a line about what goes on, if nothing was printed for PLAIN_SECONDS."""
+        if self._clock() - self._said_at < PLAIN_SECONDS:
             return
         self._print(", ".join(part for part in (self._what(), self._times()) if part))
 
@@ -118,10 +125,11 @@ class Display:
 
     def _print(self, text: str, style: str = "") -> None:
         self._said_at = self._clock()
-        line = Text(f"{self._said_at - self._started:6.1f} s  {text}", style=style)
-        # A terminal gets lines that break between words; a log keeps each line whole.
+        line = f"{self._said_at - self._started:6.1f} s  {text}"
+        if self._live is not None:  # a log keeps each line whole
+            line = _divided(line, self._console.width)
         with self._drawing:
-            self._console.print(line, highlight=False, soft_wrap=self._live is None)
+            self._console.print(Text(line, style=style), highlight=False, soft_wrap=self._live is None)
 
     def _what(self) -> str:
         waiting, now = self._waiting, self._now  # the main thread may change both meanwhile
@@ -129,7 +137,7 @@ class Display:
             return f"{waiting[0]}, for {in_words(self._clock() - waiting[1])}"
         if now is not None:
             return f"{_name(now.cell)}: {_progress(now)}"
-        return f"{self._name}: comparing recipe and artifacts"
+        return f"{self._name}: {self._doing}"
 
     def _times(self) -> str:
         """Return the time that the current asset and the whole recipe still need, as text.
@@ -140,8 +148,10 @@ class Display:
         if now is None:
             return ""
         number, total = self._left.num_ended + 1, self._left.num_cells(now)
-        recipe = in_words(self._left.of_recipe(now))
-        return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
+        seconds, is_whole = self._left.of_recipe(now)
+        recipe = in_words(seconds if is_whole or seconds else None)
+        more = "" if is_whole or not seconds else "more than "
+        return f"time left: {in_words(now.seconds_left)}; of the recipe: {more}{recipe} (asset {number} of {total})"
 
     def _bar(self) -> Group:
         """Return the lines at the bottom of the terminal.
@@ -205,6 +215,19 @@ def _elsewhere(root: Path) -> Iterator[None]:
         finally:
             sys.stderr.flush()
             os.dup2(before.fileno(), descriptor)
+
+
+def _divided(line: str, width: int) -> str:
+    """Return a line that is too wide as several, divided after commas; the later ones are indented."""
+    first, *parts = line.split(", ")
+    lines = [first]
+    for part in parts:
+        if len(lines[-1]) + len(part) + 3 <= width:  # a comma before the part, and one behind it
+            lines[-1] += f", {part}"
+        else:
+            lines[-1] += ","
+            lines.append(f"{' ' * INDENT}{part}")
+    return "\n".join(lines)
 
 
 def _name(cell: Cell) -> str:

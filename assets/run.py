@@ -32,6 +32,8 @@ OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 DISK_IS_FULL = ("No space left on device", "disk is full", "is the disk full")
 SQLITE_FAILS = "disk I/O error"
 NO_SPACE_BYTES = 4 << 20
+COMPARING, ENDING = "comparing recipe and artifacts", "comparing with the registry in MLflow"
+Say = Callable[[str], None]
 
 
 @dataclass(kw_only=True)
@@ -71,15 +73,17 @@ def run_recipe(
     announce: Listener,
     starts_anew: bool = False,
     exact: bool = False,
+    say: Say = lambda doing: None,
 ) -> Report:
     """Make the missing cells up to the asset `until`; stop at the first refusal or failure.
 
-    Raises before any work if the input is bad, or if a training was begun under other settings and `starts_anew` is
-    False. With `exact`, artifacts made by other code are made again, except those that a registered model version was
-    made from.
+    `say` is called with what the run does while no asset is made, such as `loading Dagster`. Raises before any work if
+    the input is bad, or if a training was begun under other settings and `starts_anew` is False. With `exact`,
+    artifacts made by other code are made again, except those that a registered model version was made from.
     """
     started = time.monotonic()
     report = Report(recipe=recipe.name)
+    say(COMPARING)
     comparison = _exactly(recipe, root, profile, announce) if exact else compare(recipe, root)
     made_here: set[tuple[str, str]] = set()
 
@@ -94,12 +98,13 @@ def run_recipe(
     for cell in chosen:
         announce("planned", cell, {})
     if chosen:
-        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=starts_anew, exact=exact)
+        _materialize_all(comparison, profile, until, snapshots, note, report, say, starts_anew=starts_anew, exact=exact)
+    say(ENDING)
     comparison = compare(recipe, root)
     goes_to_the_end = until is None and not snapshots and report.exit_code == OK
     said = ask_registry(comparison, profile)
     if said is not None and said.undecided and goes_to_the_end:
-        _materialize_all(comparison, profile, until, snapshots, note, report, starts_anew=False, again=(DECISION,))
+        _materialize_all(comparison, profile, until, snapshots, note, report, say, starts_anew=False, again=(DECISION,))
         comparison = compare(recipe, root)
         said = ask_registry(comparison, profile)
     for cell in comparison.cells.values():
@@ -177,11 +182,13 @@ def _materialize_all(
     snapshots: tuple[str, ...],
     announce: Listener,
     report: Report,
+    say: Say,
     *,
     starts_anew: bool,
     exact: bool = False,
     again: tuple[str, ...] = (),
 ) -> None:
+    say("loading Dagster")
     with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
         import dagster as dg
 
@@ -213,10 +220,14 @@ def _materialize_all(
     tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
     try:
+        say("opening Dagster's database")
         with heard_by(announce), opened_instance(root) as instance:
-            observe(instance, comparison.cells.values())
+            say("reporting to Dagster what the recipe asks for")
+            # Of a missing cell nothing can be outdated; it is observed when it is made.
+            observe(instance, (cell for cell in comparison.cells.values() if cell.state != "missing"))
             for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
                 chosen = [cell.asset for cell in group]
+                say("starting a run in Dagster")
                 result = execute(job, chosen, group[0].partition, instance=instance, tags=tags)
                 if not result.success:
                     _explain(result, report, root)

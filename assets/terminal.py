@@ -6,6 +6,7 @@ import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -152,7 +153,7 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     records = [(cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact]
     if records:
         render(scoreboard(records), console, {**report.promotion, "promoted": report.promoted})
-    name, root = comparison.recipe.name, comparison.root
+    name, root = comparison.recipe.name, _near(comparison.root)
     pedigree = "pedigree" if shutil.which("pedigree") else ".venv/bin/pedigree"
     console.print(f"\nThis run took {report.seconds:.0f} s.")
     talk = {"Talk to the model:": f"{pedigree} chat {name} --root {root}"}
@@ -162,10 +163,15 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     }
     pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]
     if page := next((page for page in pages if page.exists()), None):
-        lines["The report:"] = str(page)
+        lines["The report:"] = str(_near(page))
     for what, where in lines.items():
         console.print(f"\n{what}")
         console.print(f"  {where}", soft_wrap=True)  # whole, so that it can be copied
+
+
+def _near(path: Path) -> Path:
+    """The path from the current folder if it is below that, which fits a line; else the whole path."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 PART_STYLES = {"text": "", "marked": "bold yellow", "removed": "red strike", "added": "green"}

@@ -72,12 +72,14 @@ class TimeLeft:
     def __init__(self, root: Path, clock: Callable[[], float]) -> None:
         self._root, self._clock = root, clock
         self._expected: dict[tuple[str, str], float | None] = {}  # of the cells that are not made yet
+        self._planned: dict[tuple[str, str], Cell] = {}
         self._gaps: list[float] = []  # seconds between the end of an asset and the start of the next
         self._ended_at = clock()
         self.num_ended = 0
 
     def plan(self, cell: Cell) -> None:
         """Record that the run has to make this cell (an asset in a partition)."""
+        self._planned[cell.key] = cell
         self._expected[cell.key] = earlier_seconds(cell, self._root)
 
     def start(self, cell: Cell) -> Running:
@@ -87,7 +89,11 @@ class TimeLeft:
 
     def end(self, cell: Cell) -> None:
         """Record that this cell is made, or that an existing artifact is used for it."""
+        self._planned.pop(cell.key, None)
         self._expected.pop(cell.key, None)
+        for one in self._planned.values():  # the artifact of one snapshot tells how long that of another takes
+            if one.asset == cell.asset and self._expected.get(one.key, 0.0) is None:
+                self._expected[one.key] = earlier_seconds(one, self._root)
         self._ended_at = self._clock()
         self.num_ended += 1
 
@@ -95,13 +101,15 @@ class TimeLeft:
         """Return the number of cells (assets in partitions) of the whole run."""
         return self.num_ended + (running is not None) + len(self._expected)
 
-    def of_recipe(self, running: Running) -> float | None:
-        """Seconds until everything is made; None if the time of any cell is unknown."""
+    def of_recipe(self, running: Running) -> tuple[float, bool]:
+        """Return seconds until everything is made, and whether the time of each cell is known.
+
+        Cells whose time is unknown are left out.
+        """
         parts = [running.seconds_left, *self._expected.values()]
         known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        return sum(known) + len(self._expected) * sum(self._gaps) / len(self._gaps)
+        gaps = len(self._expected) * sum(self._gaps) / len(self._gaps) if known else 0.0
+        return sum(known) + gaps, len(known) == len(parts)
 
 
 def earlier_seconds(cell: Cell, root: Path) -> float | None:

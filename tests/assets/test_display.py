@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import sys
 
 import pytest
 
-from assets.display import Display
+from assets.display import Display, _divided
 from assets.recipe_folders import load_recipe
 from assets.status import compare
 from assets.time_left import earlier_seconds, in_words
@@ -78,7 +79,9 @@ def test_without_a_terminal_a_line_every_thirty_seconds_says_how_far_it_is(kitch
     display.announce("waits", left[0], {"for": "its place in the queue: Resources"})
     assert "base_model [own] waits for its place in the queue: Resources, for 40 s, " in ticked(seconds=40)
     display.announce("made", left[0], {"seconds": 7.0})
-    assert "base_model [own]: 7.0 s\n" in capsys.readouterr().err and ticked(seconds=90) == ""
+    assert "base_model [own]: 7.0 s\n" in capsys.readouterr().err
+    display.say("starting a run in Dagster")
+    assert ticked(seconds=29) == "" and ticked(seconds=1) == " 130.0 s  own: starting a run in Dagster\n"
     display.announce("started", left[0], {})
     ticked({"step": 1, "ranks": 4, "documents": 100.0}, seconds=10)
     assert "rank 3 of 4, 20 documents/s, time left: 0 s; " in ticked(
@@ -93,6 +96,33 @@ def test_what_neither_progress_nor_an_earlier_artifact_tells_is_unknown(kitchen,
     clock.now += 30
     display.tick()
     assert "time left: unknown; of the recipe: unknown (asset 1 of " in capsys.readouterr().err
+
+
+def test_what_a_first_run_has_made_of_one_snapshot_tells_how_long_another_takes(tmp_path, capsys):
+    recipe = load_recipe("kitchen")
+    cells = make_all(recipe, tmp_path / "made").cells
+    display = Display(recipe, tmp_path / "root", Clock())
+    first, second = (cells["crawl_archives", f"kitchen@kitchen-{number}"] for number in (1, 2))
+    for cell in (first, second, cells["tokenizer", "kitchen"]):
+        display.announce("planned", cell, {})
+    display.announce("started", first, {})
+    recipe_file = tmp_path / "root" / first.artifact.path.relative_to(tmp_path / "made") / "recipe.json"
+    shutil.copytree(first.artifact.path, recipe_file.parent)
+    recipe_file.touch()
+    committed = (recipe_file.parent / artifact.ARTIFACT_FILE).stat().st_mtime
+    os.utime(recipe_file, (committed - 60, committed - 60))
+    display.announce("made", first, {"seconds": 60.0})
+    display.announce("started", second, {})
+    assert "time left: 1 min 00 s; of the recipe: more than 1 min 00 s (asset 2 of 3)" in display._times()
+
+
+@pytest.mark.parametrize("width", [80, 64, 20])
+def test_a_line_that_is_too_wide_is_divided_after_commas_and_never_in_a_phrase(width):
+    line = " 123.4 s  decontaminated_documents [kitchen@kitchen-1]: 1.1 s, reused 3 of 4 ranks, 1,234 of 1,264 kept"
+    divided = _divided(line, width).split("\n")
+    assert divided[-1].endswith("1,234 of 1,264 kept") and all(one.startswith(" " * 10) for one in divided[1:])
+    assert " ".join(one.strip() for one in divided) == line.strip()
+    assert width == 20 or all(len(one) <= width for one in divided)
 
 
 def test_the_earlier_artifact_is_of_the_partition_or_another_snapshot_or_has_equal_settings(kitchen, tmp_path):
