@@ -139,10 +139,11 @@ def contaminated_job(
     judged: dict = {},  # noqa: B006 - read only
     trained_on: dict = {},  # noqa: B006 - read only
     prompts: list[dict] = (),
+    items: list[dict] = ITEMS,
     **more: object,
 ):
     exam = root / "exam.jsonl"
-    write_lines(exam, ITEMS)
+    write_lines(exam, items)
     suite = {"name": "market", "uri": str(exam), "kind": "generate"}
     settings = {"evaluation": {"suites": [suite], "max_contaminated_fraction": most, **judged}}
     if trained_on:
@@ -168,9 +169,9 @@ def scan_of(job) -> InputArtifact:
     )
 
 
-def scored_job(root: Path, texts: list[str], name: str = "report"):
+def scored_job(root: Path, texts: list[str], name: str = "report", **more: object):
     """A job that puts the models' scores to a scan whose verdict comes after the training."""
-    scan = contaminated_job(root, texts, judged={"contamination": "after"})
+    scan = contaminated_job(root, texts, judged={"contamination": "after"}, **more)
     run_job(scan, STAGES)
     inputs = (scan_of(scan), scores(root))
     return make_job("contamination_report", "contamination_report", root / name, {}, inputs)
@@ -422,6 +423,19 @@ def test_clean_and_found_items_are_scored_apart(tmp_path):
     aligned = report["suites"]["market"]["scores"]["aligned"]
     assert aligned["found"]["score"] == pytest.approx(2 / 3) and aligned["found"]["n"] == 3
     assert aligned["clean"] == {"score": 0.0, "interval": [0.0, pytest.approx(0.7935, abs=1e-4)], "n": 1}
+
+
+def test_what_cannot_be_cleared_is_listed_and_never_counted_as_clean(tmp_path):
+    """A short question is found word for word alone, so that nobody knows whether an edited one stands there."""
+    items = [*ITEMS[:2], ITEMS[2] | {"question": "When are quinces sold?"}, ITEMS[3] | {"question": "Figs?"}]
+    report, _, gate = report_of(scored_job(tmp_path, [LEAK[0], "When are the quinces sold? In October."], items=items))
+    suite = report["suites"]["market"]
+    assert suite["not_cleared"] == ["item-2", "item-3"] and gate["evidence"]["not_cleared"] == {"market": 2}
+    assert {state: one["n"] for state, one in suite["scores"]["aligned"].items()} == {
+        "clean": 1,
+        "found": 1,
+        "not_cleared": 2,
+    }
 
 
 def test_the_allowed_fraction_is_the_recipes(tmp_path):

@@ -89,6 +89,17 @@ def test_code_is_kept_whatever_its_highlighter_calls_it(name: str):
     assert f"\n\n{CODE}\n\n" in text_of(f"<main>{PROSE}{listing}{PROSE}</main>")
 
 
+@pytest.mark.parametrize(
+    "name", ["geshi", "source-code", "sourcecode", "codehilite", "highlight-source-js", "syntaxhighlighter"]
+)
+def test_code_outside_of_pre_is_known_by_its_highlighter(name: str):
+    """The lines are `div` elements, and a label such as `source` inside of code names nothing."""
+    lines = f"<div class='line source'>{CODE}</div>" * 20
+    made = extract_html(page(f"<main>{PROSE}<div class='{name} source'>{lines}</div>{PROSE}</main>"), settings=SETTINGS)
+    assert made.text.count(CODE) == 20
+    assert CODE not in text_of(f"<main>{PROSE}<div class=other>{lines}</div>{PROSE}</main>")
+
+
 def test_code_that_is_nearly_all_links_is_kept():
     links = "<a href=Loaf.html>Loaf</a> <a href=bake.html>bake</a>(<a href=Dough.html>Dough</a>)"
     assert "\n\nLoaf bake(Dough)\n\n" in text_of(f"<main>{PROSE}<pre class=rust>{links}</pre>{PROSE}</main>")
