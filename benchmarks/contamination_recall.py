@@ -145,6 +145,7 @@ VARIANTS: Final[dict[str, tuple[float, Callable[[Plant], str]]]] = {
     "verbatim": (0.99, lambda plant: plant.text),
     "upper case": (0.99, lambda plant: plant.text.upper()),
     "no punctuation": (0.99, lambda plant: re.sub(r"[^\w\s'’]", " ", plant.text)),
+    "punctuation deleted": (0.99, lambda plant: re.sub(r"[^\w\s]", "", plant.text)),
     "other punctuation": (0.99, lambda plant: "**" + re.sub(r"[^\w\s'’]", " — ", plant.text).replace(" ", " * ")),
     "spacing": (0.99, lambda plant: plant.text.replace(" ", " \u00a0\n\t")),
     "full width": (0.99, lambda plant: plant.text.translate(FULL_WIDTH)),

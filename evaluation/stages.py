@@ -44,7 +44,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="7",
+    version="8",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),

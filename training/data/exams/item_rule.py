@@ -23,15 +23,20 @@ its passage right before it. A question of fewer than MIN_WORDS words is found o
 are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their answer are not
 searched for. Passages are not searched for either, because a page that an exam quotes gives no answer away.
 
-Not found: paraphrases, translations, an item whose numbers or names were exchanged, words that are glued together or
-cut into letters, and an item whose pieces are spread over a page.
+Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
+item with such words has its question a second time, and its answers too, with these signs left out.
+
+Not found: paraphrases, translations, an item whose numbers or names were exchanged, other words that are glued together
+or words cut into letters, and an item whose pieces are spread over a page.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -68,6 +73,7 @@ MIN_SEEDS: Final = 3
 MIN_SEED_WEIGHT: Final = 6.0
 
 QUESTION, ANSWER, WHOLE = 0, 1, 2
+INSIDE_WORDS: Final = re.compile(r"(?<=\w)[^\w\s]+(?=\w)")
 
 Kind = Literal["item", "question"]
 Floats = npt.NDArray[np.float64]
@@ -161,16 +167,17 @@ class _Part:
 
 def build_items(items: Sequence[ItemText]) -> ItemIndex:
     """Return the index over items of one or several benchmarks; an item's number is its position in `items`."""
-    questions = [folded_words(item.question) for item in items]
-    answers = [[words for words in map(folded_words, item.answers) if words] for item in items]
+    questions = [_spellings(item.question) for item in items]
+    answers = [[words for text in item.answers for words in _spellings(text) if words] for item in items]
     shared = _sharing(items, questions)
     parts: list[_Part] = []
     weak, unsearchable = [], []
-    for number, (question, accepted) in enumerate(zip(questions, answers, strict=True)):
+    for number, ((question, *joined), accepted) in enumerate(zip(questions, answers, strict=True)):
         whole = [*question, *(accepted[0] if accepted else ())]
         made = _part(number, QUESTION, question, shared[items[number].benchmark])
         if len(question) >= MIN_WORDS:
-            parts.append(made)
+            others = (words for words in joined if len(words) >= MIN_WORDS)
+            parts += [made, *(_part(number, QUESTION, words, shared[items[number].benchmark]) for words in others)]
         elif len(whole) >= MIN_WORDS:
             parts.append(_part(number, WHOLE, whole, {}))
         else:
@@ -184,18 +191,25 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
     return _indexed(parts, answers, [folded_words(item.passage) for item in items], weak, unsearchable)
 
 
+def _spellings(text: str) -> list[list[str]]:
+    """Return the words of a text; if signs stand inside of words, also the words that it has without these signs."""
+    words, joined = folded_words(text), folded_words(INSIDE_WORDS.sub("", text))
+    return [words] if joined == words else [words, joined]
+
+
 def _hashed(words: Sequence[str]) -> Hashes:
     return np.array([folded_hash(word) for word in words], np.uint64)
 
 
-def _sharing(items: Sequence[ItemText], questions: Sequence[list[str]]) -> dict[str, Counter[int]]:
+def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) -> dict[str, Counter[int]]:
     """Return, by benchmark, how many different questions have a run of SEED_WORDS words.
 
     Runs are given by their hashes. Only runs in several questions are counted.
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for item, words in zip(items, questions, strict=True):
-        counts[item.benchmark].update(set(ngram_hashes(_hashed(words), SEED_WORDS).tolist()))
+    for item, spellings in zip(items, questions, strict=True):
+        runs = (ngram_hashes(_hashed(words), SEED_WORDS).tolist() for words in spellings)
+        counts[item.benchmark].update(set(chain.from_iterable(runs)))
     return {name: Counter({run: n for run, n in some.items() if n > 1}) for name, some in counts.items()}
 
 
@@ -308,9 +322,9 @@ class Finder:
         self._seed_weights = index.weights[places] if len(places) else np.empty((0, SEED_WORDS))
         self._answers = _by_item(index.answer_items)
         self._passages = _by_item(index.passage_items)
-        self._questions = {
-            int(item): part for part, item in enumerate(index.items) if index.kinds[part] in (QUESTION, WHOLE)
-        }
+        self._questions: dict[int, int] = {}  # the first spelling of each
+        for part in np.flatnonzero(index.kinds != ANSWER).tolist():
+            self._questions.setdefault(int(index.items[part]), part)
         self._weak = set(index.weak.tolist())
 
     def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[FoundItem]]]:

@@ -66,6 +66,19 @@ def test_a_changed_item_is_still_the_item(change):
     assert held(planted(change(RIVERS.question))) == [("rivers", "item")]
 
 
+def test_an_item_whose_punctuation_was_deleted_is_still_the_item_and_its_frame_is_not():
+    """Then `half-timbered` is one word, and `1,250` another number than 1 and 250."""
+    frame = "Of 1,250 half-timbered, tar-painted, straw-thatched mills by the {}-weir, how many were sold at $3.50?"
+    weirs = ("alder", "birch", "cedar", "rowan", "hazel")
+    items = [
+        ItemText(benchmark="mills", id=weir, question=frame.format(weir), answers=(f"1,{number}04",))
+        for number, weir in enumerate(weirs, 1)
+    ]
+    deleted = str.maketrans("", "", ",.-$?")
+    assert held(planted(frame.format("cedar"), "1,304").translate(deleted), items) == [("cedar", "item")]
+    assert held(planted(frame.format("willow"), "1,304").translate(deleted), items) == []
+
+
 @pytest.mark.parametrize("words", [0, 1, 40, 110])
 def test_the_answer_may_come_later(words):
     assert held(planted(RIVERS.question, "word " * words + "the alder")) == [("rivers", "item")]
