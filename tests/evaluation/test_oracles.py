@@ -130,6 +130,13 @@ def test_a_shipped_suite_scores_the_right_answer_alone(benchmark):
         assert score(benchmark, items, lambda i: f"{space}{final(items[i].answers[0])}") == 1
         assert score(benchmark, items, lambda i: wrong_for(items, i)) == 0
         assert score(benchmark, items) == 0
+        every = list(dict.fromkeys(final(item.answers[0]) for item in items))
+        by_chance = score(benchmark, items, lambda i: ", ".join(every))
+        asked = score(benchmark, items, lambda i: items[i].question)
+        if benchmark.name == "gsm8k":  # lm-eval takes the last number of whatever is said
+            assert by_chance == sum(final(item.answers[0]) == every[-1] for item in items) / len(items) and asked < 0.1
+        else:
+            assert by_chance == asked == 0
     else:  # likelihoods; of TruthfulQA the first choice is right, of LAMBADA there is one
         assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
         assert score(benchmark, items, chosen=lambda i: items[i].gold + 1 if items[i].gold == 0 else 0) == 0
