@@ -49,6 +49,12 @@ def test_a_paragraph_ends_at_blank_lines_items_tables_headings_and_code():
     assert found == ["One two.", "- an item", "1. other", "After.", "Last", "Behind."]
 
 
+def test_what_a_change_touches_is_told_in_ten_lines():
+    sections = (PROJECT / "CONTRIBUTING.md").read_text("utf-8").split("\n## Add ")[1:]
+    assert {one.splitlines()[0]: len(one.splitlines()) - 2 for one in sections if len(one.splitlines()) > 12} == {}
+    assert len(sections) == 7
+
+
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_a_page_begins_with_a_paragraph(page):
     title, blank, first = page.read_text("utf-8").splitlines()[:3]

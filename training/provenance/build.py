@@ -240,7 +240,7 @@ class _array:
         stream: IO[bytes] = self._stack.enter_context(written(self.path))
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.count,)}
         np.lib.format.write_array_header_1_0(stream, header)
-        return lambda part: stream.write(np.ascontiguousarray(part.astype(self.dtype)).data)  # type: ignore
+        return lambda part: stream.write(np.ascontiguousarray(part.astype(self.dtype)).data)  # pyrefly: ignore[bad-return]
 
     def __exit__(self, *raised: Any) -> None:
         self._stack.__exit__(*raised)
