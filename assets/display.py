@@ -149,9 +149,8 @@ class Display:
             return ""
         number, total = self._left.num_ended + 1, self._left.num_cells(now)
         seconds, is_whole = self._left.of_recipe(now)
-        recipe = in_words(seconds if is_whole or seconds else None)
-        more = "" if is_whole or not seconds else "more than "
-        return f"time left: {in_words(now.seconds_left)}; of the recipe: {more}{recipe} (asset {number} of {total})"
+        recipe = in_words(seconds) if is_whole else f"more than {in_words(seconds)}" if seconds >= 1 else in_words(None)
+        return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
 
     def _bar(self) -> Group:
         """Return the lines at the bottom of the terminal.
