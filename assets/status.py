@@ -16,7 +16,7 @@ from assets.chain import CHAIN, ancestors, input_partitions, partitions_of
 from assets.found import Reference, aside, look, put_back, read_reference, reference_path
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
-from assets.tombstones import CRAWL, honoured, read_tombstones
+from assets.tombstones import CRAWL, Tombstone, honoured, read_tombstones
 from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
 from training.closure import Code, current_code
@@ -28,6 +28,12 @@ from training.stage import Asset, Input, modules_of
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
+
+LEARNED = (
+    "quality_models",
+    "tokenizer",
+)  # models of the corpus; `withdrawals.models` says what a takedown does to them
+TO_LEARNED = frozenset(LEARNED).union(*map(ancestors, LEARNED))
 
 INPUT_IS_ANOTHER = " is another one"  # ends the reason of a cell that is outdated because an input is
 
@@ -58,6 +64,7 @@ class Cell:
     reference: Reference | None = None
     other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
     note: str = ""  # a remark from outside this comparison, such as that a promotion decision is stale
+    kept_from: int | None = None  # takedowns that its artifact honours; None unless it is kept although there are more
 
     @property
     def is_damaged(self) -> bool:
@@ -80,6 +87,11 @@ class Cell:
         is_kept = self.reference is not None and self.reference.record_digest
         kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
         return f"made by an earlier edition: {kept}"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is a model that learned from the corpus before a withdrawal, and is used on."""
+        return self.kept_from is not None
 
     @property
     def way_out(self) -> str:
@@ -175,22 +187,86 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     """
     cells: dict[tuple[str, str], Cell] = {}
     places, code = made_places(recipe, root), current_code()
-    located = with_made(recipe, places)
-    withdrawn = read_tombstones(root)
+    corpora = _Corpora(with_made(recipe, places), root, places, code, read_tombstones(root))
     with known_under(root):
         for declared in CHAIN.values():
-            for partition in partitions_of(declared, located):
-                part = partition.partition("@")[2]
-                crawl = cells.get((CRAWL, partition))
+            for partition in partitions_of(declared, corpora.recipe):
                 try:
-                    asked = honoured(located, declared.name, part, crawl.fingerprint if crawl else "", root, withdrawn)
-                    cell = _cell(declared, asked, partition, root, cells, places, code)
+                    cell = corpora.cell(declared, partition, cells)
                 except DataError as error:
                     if not skip_unavailable:
                         raise
-                    cell = _unavailable(declared, located, partition, (str(error),))
+                    cell = _unavailable(declared, corpora.recipe, partition, (str(error),))
                 cells[cell.key] = cell
     return Comparison(recipe=recipe, root=root, cells=cells | dict(_changed(cells, root)))
+
+
+class _Corpora:
+    """Makes the cells of a recipe, for the corpus as it is now and as it was after any earlier takedown.
+
+    The earlier ones tell whether a model learned from the same corpus before pages were withdrawn from it.
+    """
+
+    def __init__(
+        self, recipe: Recipe, root: Path, places: Sequence[Place], code: Code, withdrawn: Sequence[Tombstone]
+    ) -> None:
+        self.recipe, self._root, self._places, self._code, self._withdrawn = recipe, root, places, code, withdrawn
+        self._earlier: dict[int, dict[tuple[str, str], Cell]] = {}
+
+    def cell(
+        self, declared: Asset, partition: str, cells: Mapping[tuple[str, str], Cell], number: int | None = None
+    ) -> Cell:
+        """Return a cell whose inputs are in `cells`, with the first `number` takedowns; None means all of them."""
+        stones = self._withdrawn[:number]
+        crawl = cells.get((CRAWL, partition))
+        part, of = partition.partition("@")[2], crawl.fingerprint if crawl else ""
+        asked = honoured(self.recipe, declared.name, part, of, self._root, stones)
+        cell = _cell(declared, asked, partition, self._root, cells, self._places, self._code)
+        if declared.name not in LEARNED or self.recipe.withdrawals.models == "retrain" or cell.reference is None:
+            return cell
+        if cell.state == "unavailable" or cell.reference.fingerprint == cell.fingerprint:
+            return cell
+        return self._kept(cell, cell.reference, len(stones)) or cell
+
+    def _kept(self, cell: Cell, reference: Reference, stones: int) -> Cell | None:
+        """Return the cell with the artifact of its reference, if only takedowns lie between the two; else None.
+
+        Its inputs at that time are not looked for, because they may have been removed.
+        """
+        folder = artifact.folder_of(self._root, cell.asset, reference.fingerprint)
+        found = look(folder, cell.asset, {reference.record_digest} - {""})
+        fitting = (number for number in range(stones) if self._learned(cell, number) == reference.fingerprint)
+        number = next(fitting, None) if found.artifact is not None else None
+        if found.artifact is None or number is None:
+            return None
+        while number + 1 < stones and self._learned(cell, number + 1) == reference.fingerprint:
+            number += 1  # that takedown touched nothing that the model learned from
+        return replace(
+            cell,
+            fingerprint=reference.fingerprint,
+            inputs=(),
+            state="damaged" if found.damage else "made",
+            artifact=found.artifact,
+            is_recorded=reference.digest == found.artifact.digest,
+            reasons=(found.damage,) if found.damage else (),
+            note=f"kept: it learned from pages that takedown {number + 1} withdrew (withdrawals.models)",
+            kept_from=number,
+        )
+
+    def _learned(self, cell: Cell, number: int) -> str:
+        """Return the fingerprint that a model made from the corpus after `number` takedowns has; "" if it was kept."""
+        before = self._before(number)[cell.key]
+        return "" if before.is_kept else before.fingerprint
+
+    def _before(self, number: int) -> dict[tuple[str, str], Cell]:
+        """Return the cells up to the models of the corpus, with the first `number` takedowns alone."""
+        if number not in self._earlier:
+            cells = self._earlier[number] = {}
+            for declared in CHAIN.values():
+                if declared.name in TO_LEARNED:
+                    for partition in partitions_of(declared, self.recipe):
+                        cells[declared.name, partition] = self.cell(declared, partition, cells, number)
+        return self._earlier[number]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,9 +421,9 @@ def _read_and_guarding(
 ) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """For a made cell, yield each input and each guard, with its entry in the artifact's record.
 
-    A guard is left out if its fingerprint is no longer the recorded one.
+    A guard is left out if its fingerprint is no longer the recorded one. A kept model has read earlier artifacts.
     """
-    if cell.artifact is None:
+    if cell.artifact is None or cell.is_kept:
         return
     yield from zip(cell.inputs, cell.artifact.record["inputs"], strict=True)
     for item in cell.artifact.record.get("guards", ()):

@@ -85,7 +85,7 @@ class Look:
     def needed(self) -> Needed:
         """Return the folders that are needed now. Raise DataError if a registry does not answer."""
         folders = self.folders.all()
-        now = _now(self.root)
+        now = file_system_time(self.root)
         return needed(
             folders,
             (
@@ -99,7 +99,7 @@ class Look:
 
     def is_at_work(self, folder: Path) -> bool:
         """Whether somebody is at work in a folder."""
-        return bool(at_work(folder, self._profile, now=_now(self.root)))
+        return bool(at_work(folder, self._profile, now=file_system_time(self.root)))
 
     def _by_versions(self) -> Wanted:
         try:
@@ -109,7 +109,7 @@ class Look:
         return Wanted(names={frozenset(filter(IDENTITY.fullmatch, one.tags.values())) for one in versions})
 
 
-def _now(root: Path) -> float:
+def file_system_time(root: Path) -> float:
     """Return the present time by the clock of the file system, which is the same for all machines."""
     try:
         os.utime(root / LOCK_FILE)
@@ -180,7 +180,7 @@ def _size(path: Path) -> int:
 
 def leftovers(look: Look, kept: Iterable[Folder]) -> Iterator[Removable]:
     """Yield temporary files, state of finished jobs, and databases of Dagster's runs, that killed writers left."""
-    now = _now(look.root)
+    now = file_system_time(look.root)
     for folder in kept:
         if folder.kind == ARTIFACT and not folder.problem and not look.is_at_work(folder.path):
             yield from _state(folder)

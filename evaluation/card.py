@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.answers import MODELS
+from evaluation.kept import kept_models
 from evaluation.pages import environment
 from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import (
@@ -77,6 +78,7 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
             comparisons=comparison_rows(board["comparisons"]),
             kinds=kinds(board["scores"]),
             numerics=numerics_lines(board["numerics"]),
+            kept=kept_models(records),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             line=one_line,

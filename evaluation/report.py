@@ -19,6 +19,7 @@ from evaluation.answers import MODELS, sample_file
 from evaluation.closer import look_at
 from evaluation.figures import Bar, bars_picture, funnel_picture, funnel_steps, line_picture, thinned
 from evaluation.intervals import in_percent, share_interval
+from evaluation.kept import kept_models
 from evaluation.pages import SHOWN_CHARACTERS, environment
 from evaluation.samples import has_records
 from evaluation.scoreboard import (
@@ -69,6 +70,7 @@ def render_report(
             against_champion=against_champion(board["promotion"]),
             lineage=lineage(records),
             numerics=numerics_lines(board["numerics"]),
+            kept=kept_models(records),
             looked_at=looked_at(records) if shown is None else shown,
             clusters=cluster_counts(records),
             findings=findings(records),

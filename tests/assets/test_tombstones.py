@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from assets import tombstones
 from assets.recipe_folders import load_recipe
-from assets.status import compare
+from assets.status import LEARNED, compare
 from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, read_tombstones
+from tests.assets.fabricate import make_all
 from training.files import sealed_text, write_sealed
 from training.job import DataError
 from training.withdrawal_settings import WithdrawalRecipe
@@ -160,3 +162,39 @@ def test_a_list_that_was_changed_under_the_root_is_written_again(root):
     assert path.read_text() == "=org,example,\tasked by its owner\n"
     path.write_text("")
     assert fingerprints(root) == before
+
+
+def test_models_of_the_corpus_are_kept_through_takedowns_and_made_again_where_the_recipe_wants_it(root):
+    made = make_all(KITCHEN, root).cells
+    crawls = tuple(made["crawl_archives", part].fingerprint for part in (FIRST, SECOND))
+    for number in (1, 2, 3):  # the second touches nothing
+        append(
+            root, stone(number, Entry(entry=f"=org,{number},", touches=() if number == 2 else (0,)), looked_at=crawls)
+        )
+    kept = compare(KITCHEN, root).cells
+    models = [key for key in made if key[0] in LEARNED]
+    assert models and all(kept[key].artifact == made[key].artifact and kept[key].state == "made" for key in models)
+    assert all(kept[key].kept_from == 0 and "takedown 1 withdrew" in kept[key].remark for key in models)
+    assert kept["filtered_documents", SECOND].fingerprint == made["filtered_documents", SECOND].fingerprint
+    assert kept["filtered_documents", FIRST].state == "outdated"
+    after = make_all(KITCHEN, root)
+    assert not after.to_do() and all(after.cells[key].is_kept for key in models)
+    again = replace(KITCHEN, withdrawals=WithdrawalRecipe(models="retrain"))
+    assert {compare(again, root).cells[key].state for key in models} == {"outdated"}
+    retrained = make_all(again, root).cells  # from then on these are the ones that are kept
+    append(root, stone(4, Entry(entry="=org,4,", touches=(1,)), looked_at=crawls))
+    append(root, stone(5, Entry(entry="=org,5,", touches=(0,)), looked_at=crawls))
+    latest = compare(KITCHEN, root).cells
+    assert all(latest[key].artifact == retrained[key].artifact for key in models)
+    assert {latest[key].kept_from for key in models} <= {3, 4}
+
+
+def test_a_model_is_not_kept_if_the_recipe_changed_too_and_is_kept_without_its_inputs(root):
+    made = make_all(KITCHEN, root).cells
+    append(root, stone(1, DOMAIN, looked_at=(made["crawl_archives", FIRST].fingerprint,)))
+    other = replace(KITCHEN, tokenizer=replace(KITCHEN.tokenizer, sample_bytes=KITCHEN.tokenizer.sample_bytes + 1))
+    assert compare(other, root).cells["tokenizer", "kitchen"].state == "outdated"
+    for one in made["filtered_documents", FIRST], made["extracted_documents", FIRST]:
+        assert one.artifact is not None
+        shutil.rmtree(one.artifact.path)
+    assert compare(KITCHEN, root).cells["tokenizer", "kitchen"].is_kept
