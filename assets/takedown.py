@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,12 @@ import numpy as np
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import Comparison, compare, last_made
+from assets.running.under_way import at_work
+from assets.status import LEARNED, Comparison, compare, last_made
 from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
 from assets.trace import is_public_suffix, model_of_version, versions_of
-from assets.undisturbed import only_one
+from assets.undisturbed import nobody_looks, only_one
+from assets.unreached import file_system_time
 from resources.profile import Profile
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
@@ -216,6 +218,7 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         **_made_from(root, crawls),
         "archives": [archives_of(root, crawl) for crawl in sorted(crawls)],
         **models,
+        "learned": [told for one in touched for told in _learned(one, crawls)],
         "rows": NOT_KNOWN,
         "rebuild": _price(touched, snapshots, profile),
         "problems": problems,
@@ -232,6 +235,18 @@ def _recipes(root: Path) -> tuple[list[Comparison], list[str]]:
         except RecipeError as error:
             problems.append(f"recipe {name} cannot be read, so it will not be rebuilt: {error}")
     return found, problems
+
+
+def _learned(comparison: Comparison, crawls: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield the vocabulary and the quality models of a recipe that learned from these crawls, and what is to come."""
+    touched = {
+        cell.partition for cell in comparison.cells.values() if cell.asset == CRAWL and cell.fingerprint in crawls
+    }
+    for cell in comparison.cells.values():
+        made = last_made(cell, comparison.root) if cell.asset in LEARNED else None
+        if made is not None and (cell.is_kept or touched & {partition for _, partition in cell.inputs}):
+            told = {"asset": cell.asset, "partition": cell.partition, "fingerprint": made.fingerprint}
+            yield told | {"policy": comparison.recipe.withdrawals.models, "is_kept": cell.is_kept}
 
 
 def _crawls(comparison: Comparison) -> set[str]:
@@ -339,6 +354,8 @@ def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]]
         crawls = {cell.partition: cell.fingerprint for cell in comparison.cells.values() if cell.asset == CRAWL}
         for cell in comparison.cells.values():
             crawl = crawls.get(cell.partition, "")
+            if cell.asset in LEARNED and comparison.recipe.withdrawals.models == "keep" and cell.state == "made":
+                continue
             if cell.asset not in CORPUS or (CHAIN[cell.asset].scope == "snapshot" and crawl not in ranks):
                 continue
             made = last_made(cell, comparison.root)
@@ -396,8 +413,9 @@ def withdraw(
         if not is_known:
             if not confirm(told):
                 return told | {"done": "", "tombstones": [], "tagged": []}
-            check_nobody_writes(root)
-            append(root, *new)
+            with nobody_looks(root):  # a run that has compared holds a lease or a job by now; a later one honours this
+                check_nobody_writes(root, profile)
+                append(root, *new)
         entries = {target.entry for target in asked.targets}
         stones = [one for one in (before if is_known else new) if entries & {each.entry for each in one.entries}]
         return told | {
@@ -439,9 +457,12 @@ def rebuilt_assets(root: Path, recipe: str) -> list[str]:
     return [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
 
 
-def check_nobody_writes(root: Path) -> None:
-    """Raise DataError if a job is making an artifact under the root."""
-    if busy := holders_under(root):
+def check_nobody_writes(root: Path, profile: Profile) -> None:
+    """Raise DataError if a job is making an artifact under the root, or waits in a queue, or a run waits for one."""
+    now = file_system_time(root)
+    folders = [path for asset in CHAIN for path in sorted((root / asset).glob("*")) if path.is_dir()]
+    waiting = [f"{path.parent.name}/{path.name}" for path in folders if at_work(path, profile, now=now)]
+    if busy := list(dict.fromkeys([*holders_under(root), *waiting])):
         raise DataError(
             f"{busy[0]} is being made by a run, and {len(busy) - 1} others; nothing was withdrawn. Wait for its end, or"
             " end it, and give the command again"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assets.trace_lines import count, folded
@@ -48,6 +48,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"Raw records are in {count(one['referenced'], 'archive')} elsewhere: {', '.join(one['examples'])}"
     yield from _models(told)
     yield ""
+    yield from _learned(told["learned"])
     yield told["rows"]
     if told["rebuild"]["recipes"]:
         yield ""
@@ -92,6 +93,14 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
         )
         tokens = "" if one["problem"] else f" times, {one['tokens']:,} tokens"
         yield f"  {one['name']}/{one['version']}{aliases}: {said}{tokens}"
+
+
+def _learned(learned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in learned:
+        keeps = "is kept, although it may have learned from these pages" if one["policy"] == "keep" else "is made again"
+        earlier = "; it is kept from before an earlier takedown" if one["is_kept"] else ""
+        named = f"{one['asset']} {one['fingerprint'][:12]} [{one['partition']}]"
+        yield f"{named}: {keeps} (withdrawals.models: {one['policy']}){earlier}"
 
 
 def _price(price: Mapping[str, Any]) -> Iterator[str]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from assets.takedown import asked_of, check_nobody_writes
+from assets import undisturbed
+from assets.takedown import asked_of, check_nobody_writes, withdraw
+from assets.tombstones import read_tombstones
+from resources.profile import load_profile
+from resources.tracking.reports import Tracking
 from training.data.extract.terms import parse_list
+from training.files import write_json
 from training.job import DataError
 from training.lease import Lease
 from training.provenance.withdrawal import target_of, target_of_line
@@ -79,9 +84,24 @@ def test_a_line_with_a_path_is_an_address_and_one_without_a_domain():
     assert target_of("domain", "*.Example.org.").value == "example.org"
 
 
-def test_nothing_is_withdrawn_while_a_run_is_writing(tmp_path):
-    check_nobody_writes(tmp_path)
-    with Lease(tmp_path / "extracted_documents" / "abc"):
-        with pytest.raises(DataError, match="extracted_documents/abc is being made by a run"):
-            check_nobody_writes(tmp_path)
-    check_nobody_writes(tmp_path)
+def test_nothing_is_withdrawn_while_a_run_is_writing_or_a_job_is_queued(tmp_path):
+    local = load_profile("local")
+    check_nobody_writes(tmp_path, local)
+    folder = tmp_path / "extracted_documents" / "abc"
+    with Lease(folder), pytest.raises(DataError, match="extracted_documents/abc is being made by a run"):
+        check_nobody_writes(tmp_path, local)
+    check_nobody_writes(tmp_path, local)
+    write_json(folder / "handle.json", {"backend": "slurm", "id": "7", "key": "abc", "folder": str(folder)})
+    with pytest.raises(DataError, match="extracted_documents/abc is being made"):
+        check_nobody_writes(tmp_path, local)
+
+
+def test_a_tombstone_waits_until_no_run_compares(tmp_path, monkeypatch):
+    monkeypatch.setattr(undisturbed, "PATIENCE_SECONDS", 0.05)
+    asked_now = asked(url=PAGE)
+    how = {"tracking": Tracking("", tmp_path, in_background=False), "profile": load_profile("local")}
+    with undisturbed.nothing_removed(tmp_path), pytest.raises(DataError, match="runs have been starting"):
+        withdraw(tmp_path, asked_now, **how, confirm=lambda told: True)
+    assert not read_tombstones(tmp_path)
+    withdraw(tmp_path, asked_now, **how, confirm=lambda told: True)
+    assert len(read_tombstones(tmp_path)) == 1

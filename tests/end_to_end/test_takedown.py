@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -101,10 +102,9 @@ def test_a_page_is_withdrawn_and_only_its_snapshot_is_built_again(place, page):
     ended = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
     assert (ended.code, ended.answer["done"], len(read_tombstones(place))) == (0, "was withdrawn before", 1)
     after = cells(place)
-    same = [key for key in before if key[1] == "kitchen-small@kitchen-1" and key[0] != "token_shards"]
-    assert after["extracted_documents", "kitchen-small@kitchen-1"].artifact.digest == (
-        before["extracted_documents", "kitchen-small@kitchen-1"].artifact.digest
-    ), same
+    same = [key for key in before if key[1] == "kitchen-small@kitchen-1"]
+    assert all(after[key].artifact.digest == before[key].artifact.digest for key in same)
+    assert not ended.answer["learned"]  # the models learned from the first snapshot alone
     corpus = [cell for (asset, part), cell in after.items() if asset in ("token_shards", "provenance_index")]
     assert all(cell.state == "made" for cell in corpus)
     made = after["extracted_documents", "kitchen-small@kitchen-2"].artifact
@@ -121,3 +121,20 @@ def test_versions_that_saw_the_page_are_tagged(place, page):
     (version,) = registered_versions(Tracking("", place, in_background=False))
     (told,) = json.loads(version.tags["upstream_withdrawn"])
     assert (told["takedown"], told["reason"]) == (1, "asked by its owner") and told["entries"][0].startswith("=")
+
+
+def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
+    before, recipe = cells(place), "kitchen-small"
+    kept = documents(place, "decontaminated_documents", "kitchen-1", "url")
+    domain = urlsplit(kept[0]["url"]).hostname
+    ended = pedigree("takedown", "--domain", domain, *WHY, "--yes", root=place)
+    assert ended.code == 0, ended.errors
+    after = cells(place)
+    models = [(model, recipe) for model in ("tokenizer", "quality_models")]
+    assert {(one["asset"], one["policy"]) for one in ended.answer["learned"]} == {
+        (model, "keep") for model, _ in models
+    }
+    assert all(after[key].is_kept and after[key].artifact == before[key].artifact for key in models)
+    assert after["token_shards", f"{recipe}@kitchen-1"].state == "made"
+    left = documents(place, "extracted_documents", "kitchen-1", "url")
+    assert not [row for row in left if urlsplit(row["url"]).hostname == domain]
