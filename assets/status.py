@@ -208,7 +208,7 @@ class _Corpora:
     """
 
     def __init__(
-        self, recipe: Recipe, root: Path, places: Sequence[Place], code: Code, withdrawn: Sequence[Tombstone]
+        self, recipe: Recipe, root: Path, places: Sequence[MadeAddress], code: Code, withdrawn: Sequence[Tombstone]
     ) -> None:
         self.recipe, self._root, self._places, self._code, self._withdrawn = recipe, root, places, code, withdrawn
         self._earlier: dict[int, dict[tuple[str, str], Cell]] = {}
