@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from assets.recipe_folders import SHIPPED, load_recipe
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from tests.assets.fabricate import point_to_shared, stand_in_models
 from tests.screen import run_in_terminal
 
@@ -85,6 +86,7 @@ def first(shared, root, untouched) -> Ran:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not said.exists():
             ran = pedigree_in_terminal("run", "kitchen-small", root=root)
+            Tracking("", root).flush(FLUSH_SECONDS)  # a copy of a store that is being written would be of no use
             shutil.copytree(root, untouched)
             said.write_text(json.dumps(asdict(ran)))
     return Ran(**json.loads(said.read_text()))
