@@ -19,6 +19,7 @@ from assets.chain import CHAIN
 from assets.lineage import DECISION, model_of
 from assets.promotion.launch import report_asked, report_result
 from assets.promotion.standing import Standing, standing
+from assets.repeated import check_not_repeated
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
@@ -78,8 +79,9 @@ def run_recipe(
     """Make the missing cells up to the asset `until`; stop at the first refusal or failure.
 
     `say` is called with what the run does while no asset is made, such as `loading Dagster`. Raises before any work if
-    the input is bad, or if a training was begun under other settings and `starts_anew` is False. With `exact`,
-    artifacts made by other code are made again, except those that a registered model version was made from.
+    the input is bad, or if `starts_anew` is False and a training was begun under other settings, or would be repeated
+    because of the code alone. With `exact`, artifacts made by other code are made again, except those that a registered
+    model version was made from.
     """
     started = time.monotonic()
     report = Report(recipe=recipe.name)
@@ -95,6 +97,7 @@ def run_recipe(
     chosen = _chosen(comparison, until, snapshots)
     for cell in () if starts_anew else chosen:
         check_begun(cell, comparison)
+        check_not_repeated(cell, comparison)
     for cell in chosen:
         announce("planned", cell, {})
     if chosen:

@@ -20,6 +20,7 @@ from assets.tombstones import CRAWL, Tombstone, honoured, read_tombstones
 from training import artifact, made_by
 from training.artifact import MADE, Artifact, Damaged
 from training.closure import Code, current_code
+from training.data.crawl.settings import SnapshotRecipe
 from training.data.known import known_under
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
@@ -29,6 +30,7 @@ from training.stage import Asset, Input, modules_of
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"
 
+_RECORDS: dict[str, type] = {**SECTIONS, "snapshot": SnapshotRecipe}  # by their names in the settings of jobs
 LEARNED = (
     "quality_models",
     "tokenizer",
@@ -493,7 +495,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     """Return how the record of an artifact or a job differs from the recipe, one line for each field."""
     stage = declared.stage
-    lines = differences(*_as_read(record["settings"], json.loads(json.dumps(settings))))
+    lines = differences(*as_read(record["settings"], json.loads(json.dumps(settings))))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
         lines.append(f"stage_version: {record['stage_version']} → {stage.version}")
@@ -509,16 +511,16 @@ def _reasons(
     return tuple(lines) or ("its fingerprint is another one, and no field on record says why",)
 
 
-def _as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both settings with every section parsed and written again by the present code.
 
     An earlier edition may have written a default in another form, or have left out fields that the stage does not read.
     Parsing removes such differences, so that only a person's changes remain.
     """
     sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
-    for name in old.keys() & new.keys() & SECTIONS.keys():
+    for name in old.keys() & new.keys() & _RECORDS.keys():
         try:
-            old_section, new_section = (write_record(read_record(SECTIONS[name], one[name])) for one in (old, new))
+            old_section, new_section = (write_record(read_record(_RECORDS[name], one[name])) for one in (old, new))
         except RecipeError:
             continue  # the section has fields that this edition does not know: show all differences
         sections[0][name], sections[1][name] = old_section, new_section

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assets.chain import CHAIN
 from assets.found import aside, write_reference
+from assets.repeated import check_not_repeated
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
 from assets.running.events import announce
 from assets.running.follow import run_job, tell
@@ -76,10 +77,11 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
 
 
 def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
-    """Raise StageFailed if a training was begun under other settings, or if automation may not make the cell."""
+    """Raise StageFailed if a training would begin anew unasked, or if automation may not make the cell."""
     if not watch.starts_anew:
         try:
             check_begun(cell, comparison)
+            check_not_repeated(cell, comparison)
         except DataError as error:
             raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):

@@ -9,7 +9,6 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from assets.sentences import sentence_of
-from resources.tracking.errors import reason_of
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES, pedigree
 
@@ -64,16 +63,23 @@ def test_a_damaged_database_of_dagster_is_a_sentence_with_a_way_out(tmp_path):
     assert f"a database under {tmp_path / 'dagster'}: it is damaged; move the folder" in said
 
 
-def test_a_locked_database_is_a_sentence(tmp_path):
-    path = tmp_path / "some.db"
+@pytest.mark.parametrize(
+    ("name", "command", "code", "said"),
+    [
+        ("dagster/history/runs.db", SMALL, 1, "a database under {root}/dagster: another process holds it locked"),
+        ("mlflow.db", ("trace", "kitchen-small", "--lineage"), 2, "another process holds its database locked"),
+    ],
+)
+def test_a_locked_database_is_a_sentence(tmp_path, name, command, code, said):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(path) as holder:
         holder.execute("CREATE TABLE a (b)")
-    with sqlite3.connect(path) as holder:
-        holder.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(sqlite3.OperationalError) as locked:
-            sqlite3.connect(path, timeout=0).execute("SELECT * FROM a")
-    assert "another process holds its database locked" in reason_of(locked.value)
-    assert f"a database under {tmp_path / 'dagster'}: another process holds it" in sentence_of(locked.value, tmp_path)
+    holder.execute("BEGIN EXCLUSIVE")
+    ran = pedigree(*command, root=tmp_path)
+    holder.close()
+    assert said.format(root=tmp_path) in sentence(ran, code)
+    assert "end that process, or try again when it is done" in ran.errors
 
 
 def test_an_error_of_the_program_itself_is_no_sentence():

@@ -1,0 +1,109 @@
+"""A finished training is not repeated because the code is of another edition."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from assets.chain import CHAIN, ancestors
+from assets.recipe_folders import load_recipe
+from assets.repeated import check_not_repeated
+from assets.running.causes import StageFailed
+from assets.running.make import make
+from assets.running.pipeline import Pipeline
+from assets.status import compare
+from tests.assets.fabricate import make_all, make_one
+from tests.end_to_end.conftest import pedigree
+from training.job import DataError
+
+MODEL = ("base_model", "own")
+UNCHANGED = "extends: kitchen\nname: own\n"
+CORPUS = ancestors("base_model")
+
+
+def as_earlier(monkeypatch, asset: str) -> None:
+    """Declare a stage as the edition before did, with another version."""
+    declared = CHAIN[asset]
+    monkeypatch.setitem(CHAIN, asset, replace(declared, stage=replace(declared.stage, version="earlier")))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A recipe, and the root in which an earlier edition, whose extraction was another one, made all of it."""
+    folder = tmp_path_factory.mktemp("earlier")
+    (folder / "own.yaml").write_text(UNCHANGED)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        as_earlier(monkeypatch, "extracted_documents")
+        make_all(load_recipe(str(folder / "own.yaml")), folder / "root")
+    return folder
+
+
+@pytest.fixture
+def made(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "copy", symlinks=True)
+    return tmp_path / "copy"
+
+
+def asked(made, recipe: str = UNCHANGED):
+    (made / "own.yaml").write_text(recipe)
+    return compare(load_recipe(str(made / "own.yaml")), made / "root")
+
+
+def is_ready(cell, comparison) -> bool:
+    return all(comparison.cells[key].artifact for key in cell.waits_for)
+
+
+def test_a_run_refuses_to_repeat_a_training_that_nobody_asked_for(made):
+    ran = pedigree("run", str(made / "own.yaml"), root=made / "root")
+    assert ran.code == 2 and "Traceback" not in ran.errors and ran.answer["ok"] is False, ran.errors
+    assert "base_model [own] is trained and would be trained again" in ran.answer["error"]
+    assert "extracted_documents: stage_version: 'earlier' → " in ran.answer["error"]
+    assert "--start-anew" in ran.answer["error"]
+    assert asked(made).cells["extracted_documents", "own@kitchen-1"].artifact is None  # nothing was begun
+
+
+def test_the_ui_refuses_it_too_when_the_corpus_was_made_again(made):
+    comparison = asked(made)
+    while ready := [cell for cell in comparison.to_do() if cell.asset in CORPUS and is_ready(cell, comparison)]:
+        for cell in ready:
+            make_one(comparison, cell)
+        comparison = asked(made)
+    assert comparison.cells["token_shards", "own@kitchen-1"].state == "made"
+    cell = comparison.cells[MODEL]
+    anybody = {"run_id": "run", "launch": "launch", "stands_in_the_way": lambda recipe, asset: ""}
+    with pytest.raises(StageFailed, match="trained again, though no field of the recipe differs") as failed:
+        make(cell, comparison, Pipeline(root=str(made / "root")), SimpleNamespace(starts_anew=False, **anybody))
+    assert failed.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        UNCHANGED + "filter: {gopher_min_words: 61}\n",  # of an ancestor
+        UNCHANGED + "pretrain: {learning_rate: 0.00123}\n",  # of the training itself
+        UNCHANGED + "extract: {extractor: trafilatura}\n",  # of the stage that is another one
+    ],
+)
+def test_what_a_person_changed_is_trained_without_a_word(made, recipe):
+    comparison = asked(made, recipe)
+    assert comparison.cells[MODEL].state == "outdated"
+    check_not_repeated(comparison.cells[MODEL], comparison)
+
+
+def test_the_edition_that_made_it_sees_nothing_to_do(made, monkeypatch):
+    as_earlier(monkeypatch, "extracted_documents")
+    assert asked(made).cells[MODEL].state == "made"
+
+
+def test_nothing_is_claimed_of_ancestors_that_are_gone(made):
+    comparison = asked(made)
+    with pytest.raises(DataError, match="no field of the recipe differs"):
+        check_not_repeated(comparison.cells[MODEL], comparison)
+    for reference in (made / "root" / "refs" / "crawl_archives").iterdir():
+        shutil.rmtree(made / "root" / "crawl_archives" / json.loads(reference.read_text())["fingerprint"])
+    comparison = asked(made)
+    check_not_repeated(comparison.cells[MODEL], comparison)
