@@ -66,6 +66,7 @@ class Cell:
     reference: Reference | None = None
     other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
     note: str = ""  # a remark from outside this comparison, such as that a promotion decision is stale
+    is_of_earlier_edition: bool = False  # outdated, and its record holds no digest of itself
     kept_from: int | None = None  # takedowns that its artifact honours; None unless it is kept although there are more
 
     @property
@@ -81,7 +82,7 @@ class Cell:
         such setting.
         """
         if self.artifact is None:
-            return ""
+            return "made by an earlier edition" if self.is_of_earlier_edition else ""
         if self.artifact.is_protected:
             resolved = self.artifact.record.get("notes", {}).get("resolved", "")
             made = made_by.in_words(self.artifact.record, self.other_code)
@@ -377,12 +378,13 @@ def _cell(
     made = found.artifact if _is_usable(found.artifact, inputs, cells) else None
     damage = tuple(line for line in (found.damage, lost) if line)
     state: State = "damaged" if damage else "made" if made else "missing" if reference is None else "outdated"
-    reasons = damage
+    reasons, is_of_earlier_edition = damage, False
     if state == "outdated" and reference is not None:
         old = look(artifact.folder_of(root, declared.name, reference.fingerprint), declared.name, set())
         reasons = (old.damage or "the recorded artifact is gone",)
         if old.artifact is not None:
             reasons = _reasons(declared, old.artifact.record, plain, inputs, cells)
+            is_of_earlier_edition = not old.artifact.is_protected
     return Cell(
         asset=declared.name,
         partition=partition,
@@ -394,6 +396,7 @@ def _cell(
         artifact=made,
         is_recorded=points_here and (made is None or (reference is not None and reference.digest == made.digest)),
         reasons=reasons,
+        is_of_earlier_edition=is_of_earlier_edition,
         reference=reference,
         other_code=made_by.other_parts(made.record, code.digests(*modules_of(stage, plain))) if made else (),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,12 +18,16 @@ from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
-from tests.end_to_end.conftest import pedigree
+from tests.end_to_end.conftest import RECIPES, pedigree
 from training.job import DataError
 
 MODEL = ("base_model", "own")
 UNCHANGED = "extends: kitchen\nname: own\n"
 CORPUS = ancestors("base_model")
+
+
+KEPT = Path(__file__).parent / "earlier_edition"
+"""Records of a root that the last edition without record digests made: `run kitchen-small --until crawl_archives`."""
 
 
 def as_earlier(monkeypatch, asset: str) -> None:
@@ -107,3 +112,13 @@ def test_nothing_is_claimed_of_ancestors_that_are_gone(made):
         shutil.rmtree(made / "root" / "crawl_archives" / json.loads(reference.read_text())["fingerprint"])
     comparison = asked(made)
     check_not_repeated(comparison.cells[MODEL], comparison)
+
+
+def test_a_root_of_an_earlier_edition_is_read_and_named(tmp_path):
+    shutil.copytree(KEPT, tmp_path / "root")
+    recipe = load_recipe(str(RECIPES / "kitchen-small.yaml"))
+    cell = compare(recipe, tmp_path / "root").cells["crawl_archives", "kitchen-small@kitchen-1"]
+    assert (cell.state, cell.remark) == ("outdated", "made by an earlier edition")
+    assert cell.reasons == ("sources: (not set) → {'kitchen': '2'}",)  # what that edition did not tell, and no default
+    ran = pedigree("status", "kitchen-small", root=tmp_path / "root")
+    assert ran.code == 0 and "made by an earlier edition" in json.dumps(ran.answer), ran.errors
