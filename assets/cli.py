@@ -115,7 +115,8 @@ def run(
     ] = "",
     until: Annotated[str, typer.Option(help="stop after this asset")] = "",
     start_anew: Annotated[
-        bool, typer.Option("--start-anew", help="begin a training at step 0, even if it was begun under other settings")
+        bool,
+        typer.Option("--start-anew", help="begin trainings at step 0 and long work again that a run refuses to repeat"),
     ] = False,
     exact: Annotated[bool, typer.Option("--exact", help="make artifacts again that were made by other code")] = False,
     json_: JsonOption = False,

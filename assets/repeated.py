@@ -1,7 +1,7 @@
-"""Finished trainings that a run would repeat although nobody asked for it.
+"""Finished trainings and other long work that a run would repeat although nobody asked for it.
 
 Another edition of the code may make a part of the corpus in another way. Then everything that descends from that part
-is outdated, also a training that took a month. Such a training is repeated only if a person says so.
+is outdated, also a training that took a month. Such work is repeated only if a person says so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from assets.status import BEGINS_ANEW, Cell, Comparison, as_read
 from training import artifact
 from training.artifact import Artifact
 from training.job import DataError
+from training.phase import RANKS_FOLDER
 from training.records import differences
 
 MOST_SHOWN = 3
+LONG_SECONDS = 24 * 3600  # processor seconds: what cost more is not made again unasked, training or not
 _OF_THE_CODE = "sources"  # the setting that holds versions of the project's own generated sources
 
 
@@ -27,36 +29,54 @@ _OF_THE_CODE = "sources"  # the setting that holds versions of the project's own
 class Changes:
     """What differs between a made artifact, with its ancestors, and what the recipe asks for now.
 
-    `asked` are fields of the recipe, `by_code` versions of stages, sources and libraries. One line each. `is_known` is
-    False if an ancestor is gone, so that nobody can tell.
+    `asked` are fields of the recipe, `by_code` versions of stages, sources and libraries, one line each. `unknown`
+    names ancestors that are gone or damaged: of these nobody can tell.
     """
 
     asked: list[str] = field(default_factory=list)
     by_code: list[str] = field(default_factory=list)
-    is_known: bool = True
+    unknown: list[str] = field(default_factory=list)
+
+    def explained(self) -> str:
+        """Why work would be repeated that nobody is known to have asked for; empty if it would not."""
+        more = len(self.by_code) - MOST_SHOWN
+        shown = "; ".join(self.by_code[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        whys = [f"it was made by another edition of the code ({shown})"] if self.by_code else []
+        if self.unknown:
+            whys.append(f"whether a field differs cannot be told of what is gone or damaged: {', '.join(self.unknown)}")
+        return "; ".join(["no field of the recipe is known to differ", *whys]) if whys else ""
 
 
 def check_not_repeated(cell: Cell, comparison: Comparison) -> None:
-    """Raise DataError if a finished training would be made again and no field of the recipe differs.
+    """Raise DataError if finished long work would be made again and no field of the recipe is known to differ.
 
-    A training that already has a checkpoint under the present fingerprint goes on: somebody has asked for it.
+    Long are all trainings, and what cost more than LONG_SECONDS. Work that is begun under the present fingerprint goes
+    on: somebody has asked for it.
     """
-    own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
-    is_begun = artifact.checkpoint_step(own) is not None
-    if cell.state != "outdated" or not CHAIN[cell.asset].stage.distributed or is_begun or cell.reference is None:
+    if cell.state != "outdated" or cell.reference is None or _is_begun(cell, comparison):
         return
     made = _at(cell.asset, cell.reference.fingerprint, comparison)
-    if made is None:
+    if made is None or not (work := _long_work(cell, made)):
         return
     changes = changes_since(made, cell, comparison)
-    if changes.is_known and changes.by_code and not changes.asked:
-        more = len(changes.by_code) - MOST_SHOWN
-        shown = "; ".join(changes.by_code[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    if not changes.asked and (why := changes.explained()):
         raise DataError(
-            f"{cell.asset} [{cell.partition}] is trained and would be trained again, though no field of the recipe"
-            f" differs; it was made by another edition of the code ({shown}). Use that edition to go on with this"
-            f" model, or train again {BEGINS_ANEW}"
+            f"{cell.asset} [{cell.partition}] {work} again: {why}. Go on with that edition, or make it again"
+            f" {BEGINS_ANEW}"
         )
+
+
+def _is_begun(cell: Cell, comparison: Comparison) -> bool:
+    own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+    return artifact.checkpoint_step(own) is not None or any((own / RANKS_FOLDER).rglob("*.json"))
+
+
+def _long_work(cell: Cell, made: Artifact) -> str:
+    """What it was and would be again, in words; empty if it was neither a training nor long."""
+    if CHAIN[cell.asset].stage.distributed:
+        return "is trained and would be trained"
+    seconds = made.record.get("cost", {}).get("cpu_seconds", 0.0)
+    return f"took {seconds / 3600:,.0f} processor hours and would be made" if seconds > LONG_SECONDS else ""
 
 
 def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes:
@@ -74,7 +94,7 @@ def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes
         for place in before.keys() & inputs.keys():
             found = _at(place[0], before[place]["fingerprint"], comparison)
             if found is None:
-                changes.is_known = False
+                changes.unknown.append(f"{inputs[place].asset} [{inputs[place].partition}]")
             else:
                 waiting.append((found, inputs[place]))
     return changes

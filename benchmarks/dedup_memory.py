@@ -1,11 +1,17 @@
-"""Measure the memory of the phases of deduplication that see all documents, with generated signatures.
+"""Measure the memory of the phases of deduplication, each rank in a process of its own.
 
     python -m benchmarks.dedup_memory [--documents 10000000] [--folder DIR]
+    python -m benchmarks.dedup_memory --one-range [--documents 100000000]
+    PEDIGREE_DATA=… python -m benchmarks.dedup_memory --texts [--documents 64000]
 
-For a sixteenth, a quarter and all of `--documents` there is a snapshot of signature files of 50,000 documents each. One
-document in ten has the keys of others. The phases `keys` and `candidates` are made rank by rank, each rank in a process
-of its own. Printed are the largest peak of a process (VmHWM, with Python and libraries) and processor seconds. `texts`
-and `verify` need texts, and are not measured. The largest size takes about 700 bytes of disk a document.
+Each is made for a sixteenth, a quarter and all of `--documents`. Printed are the largest peak of a process (VmHWM, with
+Python and libraries) and processor seconds of each phase.
+
+Without an option there is a snapshot of generated signatures in files of 50,000 documents, a group each. One document
+in ten has the keys of another in a distant file. The phases `keys` and `candidates` are made, which takes about 700
+bytes of disk a document. `--one-range` generates only the keys of one range, as all groups would write them, and makes
+its rank of `candidates`. `--texts` makes all phases over generated texts (`benchmarks.dedup`) in files of 2,000, which
+are small groups, and `verify` with a small budget for n-gram sets.
 """
 
 from __future__ import annotations
@@ -14,85 +20,203 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.dedup import processor_seconds
+from benchmarks.dedup import made_texts, processor_seconds
+from tests.training.data import chain
 from training import artifact
-from training.data.dedup import dedup
+from training.data.dedup import corpus, dedup, duplicates
 from training.data.dedup import sign as signatures
+from training.data.dedup.blocks import packed
 from training.data.dedup.settings import DedupRecipe
-from training.job import Counts, InputArtifact, Job
+from training.job import Counts, InputArtifact, Job, read_job, write_job
 from training.phase import Phase
 from training.records import write_record
+from training.shuffle import writing_slices
 
 PER_FILE = 50_000
 DOCUMENT_BYTES = 1300  # of a document in its file, compressed: a file is a group
 COPIED = 10  # one document in so many has another's keys
 PHASES = ("keys", "candidates")
 RECIPE = DedupRecipe()
+TEXTS_PER_FILE = 2000
+TEXTS_GROUP_BYTES, TEXTS_RANGE_BYTES, TEXTS_SETS_BYTES = 2_000_000, 4_000_000, 4_000_000  # a file is a group
 
 
 def main() -> None:
     """Measure three sizes and print their peaks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--folder", type=Path, default=None, help="for the signatures; default the temporary folder")
+    parser.add_argument("--documents", type=int, default=0, help="of the largest size")
+    parser.add_argument("--folder", type=Path, default=None, help="for the files; default the temporary folder")
+    parser.add_argument("--one-range", action="store_true", help="make one range of keys of each size")
+    parser.add_argument("--texts", action="store_true", help="make all phases over generated texts")
     options = parser.parse_args()
+    make, documents = (
+        (measure_one_range, 100_000_000)
+        if options.one_range
+        else (measure_texts, 64_000)
+        if options.texts
+        else (measure, 10_000_000)
+    )
     for part in (16, 4, 1):
         with tempfile.TemporaryDirectory(prefix="dedup-memory-", dir=options.folder) as place:
-            measure(Path(place), options.documents // part)
+            make(Path(place), (options.documents or documents) // part)
 
 
 def measure(root: Path, documents: int) -> None:
     """Generate a snapshot of `documents` signatures; print the peak memory and processor seconds of each phase."""
     job = snapshot(root, documents)
-    work: Any = SimpleNamespace(path=Path(job.output))
     for phase in dedup.PHASES:
         if phase.name in PHASES:
-            began = processor_seconds()
-            peaks = [peak_of(phase, job, work, rank) for rank in range(phase.num_ranks(job))]
-            seconds = processor_seconds() - began
-            told = f"{documents} documents, {phase.name}: {len(peaks)} ranks, largest peak {max(peaks) / 1e6:.0f} MB"
-            print(f"{told}, {seconds:.1f} s", flush=True)
+            show(documents, phase, job, range(phase.num_ranks(job)))
 
 
-def peak_of(phase: Phase, job: Job, work: Any, rank: int) -> int:
+def measure_one_range(root: Path, documents: int) -> None:
+    """Generate the keys of one range of a snapshot; print the peak memory of the rank that finds its candidates."""
+    job = one_range(root, documents)
+    show(documents, next(phase for phase in dedup.PHASES if phase.name == "candidates"), job, [0])
+
+
+def measure_texts(root: Path, documents: int) -> None:
+    """Generate a snapshot of `documents` texts; print the peak memory and processor seconds of each phase."""
+    corpus.GROUP_BYTES, corpus.RANGE_BYTES, duplicates.SETS_BYTES = (
+        TEXTS_GROUP_BYTES,
+        TEXTS_RANGE_BYTES,
+        TEXTS_SETS_BYTES,
+    )
+    in_a_child(lambda: str(signed_texts(root, documents)))  # so that this process never holds the texts
+    job = read_job(root / "job.json")
+    for phase in dedup.PHASES:
+        if number := phase.num_ranks(job):
+            show(documents, phase, job, range(number))
+
+
+def show(documents: int, phase: Phase, job: Job, ranks: Sequence[int]) -> None:
+    """Make ranks of a phase; print the largest peak of their processes."""
+    began = processor_seconds()
+    peaks = [peak_of(phase, job, rank) for rank in ranks]
+    seconds = processor_seconds() - began
+    told = f"{documents} documents, {phase.name}: {len(peaks)} ranks, largest peak {max(peaks) / 1e6:.0f} MB"
+    print(f"{told}, {seconds:.1f} s", flush=True)
+
+
+def peak_of(phase: Phase, job: Job, rank: int) -> int:
     """Run one rank of a phase in a child process; return the peak memory of that process in bytes."""
+
+    def run_rank() -> str:
+        work: Any = SimpleNamespace(path=Path(job.output))
+        phase.run_rank(job, work, rank)
+        (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return peak.split()[1]
+
+    return int(in_a_child(run_rank)) * 1024
+
+
+def in_a_child(work: Callable[[], str]) -> str:
+    """Call a function in a forked process; return what it returns."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        phase.run_rank(job, work, rank)
-        (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        os.write(writing, peak.split()[1].encode())
+        os.write(writing, work().encode())
         os._exit(0)
     os.close(writing)
     with open(reading, encoding="ascii") as stream:
         told = stream.read()
     if os.waitpid(child, 0)[1] or not told:
-        sys.exit(f"rank {rank} of {phase.name} failed")
-    return int(told) * 1024
+        sys.exit("a child process failed")
+    return told
 
 
 def snapshot(root: Path, documents: int) -> Job:
     """Return the job of a snapshot with generated signatures. Of its document files there are only the sizes."""
     folder, generator = root / "document_signatures", np.random.default_rng(0)
-    first = dict(made(generator, PER_FILE))["bands"]
-    signed, filtered = [], []
-    for file, start in enumerate(range(0, documents, PER_FILE)):
-        number = min(PER_FILE, documents - start)
+    sizes = sizes_of_files(documents)
+    signed = []
+    for file, number in enumerate(sizes):
         arrays = dict(made(generator, number))
-        arrays["bands"][:, ::COPIED] = first[:, :number:COPIED]
+        arrays["bands"][:, ::COPIED] = dict(made(copied_by(file, len(sizes)), number))["bands"][:, ::COPIED]
         name = f"{signatures.FOLDER}/{file:05d}.safetensors"
         signatures.save(arrays, folder / name)
         signed += artifact.manifest(folder, [name])
-        filtered.append({"path": f"documents/{file:05d}.parquet", "bytes": number * DOCUMENT_BYTES, "sha256": "0" * 64})
+    return job_of(root, sizes, signed)
+
+
+def one_range(root: Path, documents: int) -> Job:
+    """Return the job of a snapshot of which only the keys of the first range are there, as each group writes them."""
+    sizes = sizes_of_files(documents)
+    size = sum(array.nbytes for _, array in made(np.random.default_rng(0), 1))  # of a document's signatures
+    signed = [
+        {"path": f"{signatures.FOLDER}/{file:05d}.safetensors", "bytes": size * number, "sha256": "0" * 64}
+        for file, number in enumerate(sizes)
+    ]
+    job = job_of(root, sizes, signed)
+    whole = corpus.corpus_of(job)
+    work: Any = SimpleNamespace(path=Path(job.output))
+    for number, group in enumerate(whole.groups):
+        arrays = keys_in_range(number, len(sizes), sizes[number] // whole.num_ranges, whole.num_ranges, group.start)
+        with writing_slices(job, work, "keys", number) as slices:
+            slices.add(*packed(arrays))
+    print(f"{documents} documents: one of {whole.num_ranges} ranges", flush=True)
+    return job
+
+
+def keys_in_range(file: int, files: int, rows: int, num_ranges: int, start: int) -> list[Any]:
+    """Return the columns of a group's keys in the first range: tables of whole keys, and of each bucket."""
+    own, copied = np.random.default_rng([1, file]), copied_by(file, files)
+    shift = np.uint64(num_ranges.bit_length() - 1)
+
+    def keys() -> Any:
+        found, others = (one.integers(1, 1 << 63, rows, np.uint64) << np.uint64(1) for one in (own, copied))
+        found[::COPIED] = others[::COPIED]
+        return found >> shift
+
+    def hashes() -> Any:
+        return own.integers(1, 1 << 63, rows, np.uint64)
+
+    def orders() -> Any:
+        return start + np.sort(own.choice(PER_FILE, rows, replace=False))
+
+    whole = [[hashes() >> shift, hashes(), orders()] for _ in duplicates.whole_keys(RECIPE)]
+    bands = [[keys(), orders(), hashes(), hashes()] for _ in range(RECIPE.buckets)]
+    return [column for table in (*whole, *bands) for column in table]
+
+
+def signed_texts(root: Path, documents: int) -> Path:
+    """Write a snapshot of generated texts and their signatures; return the path of the job that deduplicates it."""
+    texts, _ = made_texts(documents)
+    files = [texts[start : start + TEXTS_PER_FILE] for start in range(0, documents, TEXTS_PER_FILE)]
+    source = chain.documents(root, "one", files)
+    signed = chain.run(root, "sign", "document_signatures", "tiny@one", {"dedup": RECIPE}, [source])
+    write_job(replace(job_of(root, [], []), partition="tiny@one", inputs=(source, signed)), root / "job.json")
+    return root / "job.json"
+
+
+def sizes_of_files(documents: int) -> list[int]:
+    """Return the number of documents in each file."""
+    return [min(PER_FILE, documents - start) for start in range(0, documents, PER_FILE)]
+
+
+def copied_by(file: int, files: int) -> np.random.Generator:
+    """Return the generator of the keys that a file shares with the file half of all files away."""
+    return np.random.default_rng([2, file % max(1, files // 2)])
+
+
+def job_of(root: Path, sizes: Sequence[int], signed: list[dict[str, Any]]) -> Job:
+    """Return the job of a snapshot with these signature files. Of its document files there are only the sizes."""
+    filtered = [
+        {"path": f"documents/{file:05d}.parquet", "bytes": number * DOCUMENT_BYTES, "sha256": "0" * 64}
+        for file, number in enumerate(sizes)
+    ]
+    documents = sum(sizes)
     inputs = (
         committed(root / "filtered_documents", "filtered_documents", filtered, documents),
-        committed(folder, "document_signatures", signed, documents),
+        committed(root / "document_signatures", "document_signatures", signed, documents),
     )
     return Job(
         stage="dedup",

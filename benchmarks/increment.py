@@ -3,12 +3,14 @@
 The time of its stages from WARC files to shards is divided by that of all snapshots.
 
     PEDIGREE_DATA=… python -m benchmarks.increment [--documents 10000] [--rounds 5]
+    PEDIGREE_DATA=… python -m benchmarks.increment --equal 8 [--documents 4000] [--rounds 3]
 
 There is a snapshot of `--documents` generated pages (`benchmarks.growth`), then a second with a tenth as many, in which
 copies are of pages of either. Each round is a process of its own that has loaded its compiled loops; words cached from
 the first snapshot are forgotten before the second. Printed are the processor seconds of the second snapshot divided by
 those of both, in all and by stage. The extractor's own process starts once in each snapshot and is counted; the
-tokenizer is made before.
+tokenizer is made before. With `--equal` there are so many snapshots of `--documents` pages each, whose copies are of
+pages of any snapshot so far, and each is divided by the first.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from benchmarks.growth import EXAMS, FILTER, crawl, trained
@@ -38,7 +42,6 @@ from training.job import InputArtifact
 
 PER_FILE = 2000
 FEW = 40  # documents that a process is warmed by
-SNAPSHOTS = ("2026-01", "2026-02")
 
 
 def main() -> None:
@@ -47,35 +50,43 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=10_000, help="of the first snapshot")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--equal", type=int, default=0, help="number of snapshots of equal size; 0: a tenth follows")
     options = parser.parse_args()
+    number = options.documents
+    sizes = [number] * options.equal or [number, number // 10]
     if options.child:
-        print(json.dumps(measured(options.documents)))
+        print(json.dumps(measured(sizes)))
         return
-    command = [sys.executable, "-m", "benchmarks.increment", "--child", "--documents", str(options.documents)]
+    command = [sys.executable, "-m", "benchmarks.increment", "--child", *sys.argv[1:]]
     ratios: dict[str, list[float]] = defaultdict(list)
     for _ in range(options.rounds):
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         snapshots = json.loads(done.stdout.splitlines()[-1])
         print(snapshots, flush=True)
-        first, second = (one["seconds"] | {"all": sum(one["seconds"].values())} for one in snapshots)
-        for stage, took in second.items():
-            ratios[stage].append(took / (first[stage] + took))
+        first, *later = (one["seconds"] | {"all": sum(one["seconds"].values())} for one in snapshots)
+        for place, one in enumerate(later, 2):
+            for stage, took in one.items():
+                if options.equal:
+                    ratios[f"{place}, {stage}"].append(took / first[stage])
+                else:
+                    ratios[stage].append(took / (first[stage] + took))
     for stage, values in ratios.items():
         print(f"{stage}: {statistics.median(values):.3f} [{min(values):.3f}-{max(values):.3f}], n = {len(values)}")
 
 
-def measured(documents: int) -> list[dict[str, dict[str, float]]]:
+def measured(sizes: list[int]) -> list[dict[str, dict[str, float]]]:
     """Return, for each snapshot, the processor seconds by stage and the number of documents that each asset kept."""
     # The compiled loops for either, or the small one would run another program.
     signatures.COMPILED_FROM_BYTES = grams.COMPILED_FROM_BYTES = 0
-    texts, _ = made_texts(documents * 11 // 10)
+    texts, _ = made_texts(sum(sizes))
+    ends = np.cumsum(sizes).tolist()
     with scratch() as root:
         tokenizer = trained(root, texts[:FEW])
         warm = Chain(root / "warm", tokenizer)
-        for snapshot in SNAPSHOTS:
-            warm.run(snapshot, texts[:FEW])
+        for name in ("1", "2"):
+            warm.run(name, texts[:FEW])
         both = Chain(root / "all", tokenizer)
-        return [both.run(SNAPSHOTS[0], texts[:documents]), both.run(SNAPSHOTS[1], texts[documents:])]
+        return [both.run(str(end), texts[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
 class Chain:

@@ -48,7 +48,6 @@ from training.data.documents import open_documents, read_tables
 from training.data.filter import personal_data
 from training.data.filter.decide import limits_of
 from training.data.filter.rule import Limit
-from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.records import read_record
 
@@ -281,8 +280,8 @@ def _cuts(
 
 def _cutting(record: Mapping[str, Any]) -> list[str]:
     """Return the rules in an artifact's settings that edit the text of kept documents."""
-    if record["asset"] == FILTERED:
-        return [rule for rule in record["settings"].get("filter", {}).get("rules", ()) if RULES[rule].edit]
+    if record["asset"] == FILTERED and "filter" in record["settings"]:
+        return [name for name, rule in _filter_recipe(record).in_order().items() if rule.edit]
     if record["asset"] == DEDUPLICATED:
         return [name for field, name in EDITS_OF_DEDUP.items() if record["settings"].get("dedup", {}).get(field)]
     return []
@@ -312,7 +311,7 @@ def _filter_steps(record: Mapping[str, Any]) -> Steps:
     are not shown as cuts. If the rules do not lead to the kept text, it gives the whole difference with an empty rule.
     """
     recipe = _filter_recipe(record)
-    edits = {rule: edit(recipe) for rule in recipe.rules if (edit := RULES[rule].edit)}
+    edits = {name: rule.edit(recipe.settings_of(name)) for name, rule in recipe.in_order().items() if rule.edit}
     kinds = recipe.personal_data if "personal_data" in recipe.rules else ()
 
     def steps(extracted: str, kept: str) -> list[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -32,6 +33,21 @@ class _Missing:
         """Raise ModuleNotFoundError for the given names; return None for others, so that other finders search."""
         if name in self._names:
             raise ModuleNotFoundError(f"{name} is left out here", name=name)
+
+
+@contextmanager
+def not_found(*names: str) -> Iterator[None]:
+    """Like `without`, for libraries that ask `importlib.util.find_spec`, which then finds nothing.
+
+    Modules that Cython compiled, as those of pyarrow, take the entries in `sys.modules` for modules.
+    """
+    left_out: dict[str, Any] = {name: None for name in names if name not in sys.modules}
+    sys.modules.update(left_out)
+    try:
+        yield
+    finally:
+        for name in left_out:
+            del sys.modules[name]
 
 
 def leave_pandas_out() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -63,17 +64,32 @@ def cpu_seconds_of_tree(pid: int, *, itself: bool = True) -> float:
 
     Without `itself`, the process's own seconds are left out.
     """
-    stats = {int(entry.name): _stat_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
-    children: dict[int, list[int]] = {}
-    for one, fields in stats.items():
-        if fields is not None:
-            children.setdefault(int(fields[1]), []).append(one)
-    tree = [pid]
+    tree, stats = [pid], dict[int, list[str] | None]()
+    children = _children_of if Path(f"/proc/{pid}/task/{pid}/children").exists() else _children_by_search()
     for one in tree:  # the list grows during the loop
-        tree += children.get(one, ())
+        stats[one] = _stat_of(one)
+        tree += children(one)
     first = {pid: 11 if itself else 13}  # its own user and system time come before those of ended children
-    ticks = sum(int(tick) for one in tree if (fields := stats.get(one)) for tick in fields[first.get(one, 11) : 15])
+    ticks = sum(int(tick) for one, fields in stats.items() if fields for tick in fields[first.get(one, 11) : 15])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _children_of(pid: int) -> list[int]:
+    """Return the living children of a process, from the lists that Linux keeps for each of its threads."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, (thread / "children").read_text("ascii").split())
+    return found
+
+
+def _children_by_search() -> Callable[[int], Sequence[int]]:
+    """Return a function like `_children_of`, for a kernel without these lists: it looks at every process once."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        if (fields := _stat_of(int(entry.name))) is not None:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    return lambda pid: children.get(pid, ())
 
 
 def _stat_of(pid: int) -> list[str] | None:

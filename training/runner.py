@@ -35,6 +35,7 @@ from training.checked import damage_of, noting_opened
 from training.checksums import canonical_json, digest_of
 from training.engines.engine import Here, Maker, engine_of
 from training.files import Unsealed, read_sealed, write_sealed
+from training.identity import check_parts
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
 from training.lean import leave_pandas_out, uncollected
 from training.lease import Lease, LeaseHeld
@@ -165,6 +166,7 @@ def run_job(
     if artifact.find(folder) is not None:
         log.info("%s is there already", folder)
         return 0
+    check_parts(job.settings)
     # Ranks and processes check what they open; a stage in one piece reads its inputs whole, so that is done here.
     is_shared = stage.in_ranks or stage.distributed
     for item in job.inputs:

@@ -2,12 +2,12 @@
 
 A rank writes one file, whatever the number of its readers. The file holds the slices one after the other, each followed
 by a checksum over its bytes and over which slice it is, and ends with a table of their places. So a reader opens and
-checks its own slices only, and a file that belongs to another job, rank or slice is noticed. Standard library only.
+checks its own slices only, and a file that belongs to another job, rank or slice is noticed. The checksum is XXH3: it
+finds damage as SHA-256 does, ten times as fast, and nobody but the job itself writes these files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Iterator
@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import xxhash
+
 from training.files import written
 from training.job import Job, Work
 from training.phase import RANKS_FOLDER
 
 _NUMBER = struct.Struct("<Q")
 _PLACE = struct.Struct("<QQ")  # first byte and number of bytes of a slice
-_CHECKSUM_BYTES = 32
+_CHECKSUM_BYTES = 16
 
 
 class SliceDamaged(RuntimeError):
@@ -125,4 +127,4 @@ def _what(job: Job, phase: str, rank: int) -> str:
 
 
 def _checksum(what: str, number: int) -> Any:
-    return hashlib.sha256(f"{what} {number}\n".encode())
+    return xxhash.xxh3_128(f"{what} {number}\n".encode())

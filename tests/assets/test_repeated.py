@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,10 @@ from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from tests.end_to_end.conftest import RECIPES, pedigree
+from training import artifact
+from training.checked import ARTIFACT_FILE
 from training.job import DataError
+from training.phase import RANKS_FOLDER
 
 MODEL = ("base_model", "own")
 UNCHANGED = "extends: kitchen\nname: own\n"
@@ -80,7 +84,7 @@ def test_the_ui_refuses_it_too_when_the_corpus_was_made_again(made):
     assert comparison.cells["token_shards", "own@kitchen-1"].state == "made"
     cell = comparison.cells[MODEL]
     anybody = {"run_id": "run", "launch": "launch", "stands_in_the_way": lambda recipe, asset: ""}
-    with pytest.raises(StageFailed, match="trained again, though no field of the recipe differs") as failed:
+    with pytest.raises(StageFailed, match="trained again: no field of the recipe is known to differ") as failed:
         make(cell, comparison, Pipeline(root=str(made / "root")), SimpleNamespace(starts_anew=False, **anybody))
     assert failed.value.exit_code == 2
 
@@ -104,14 +108,37 @@ def test_the_edition_that_made_it_sees_nothing_to_do(made, monkeypatch):
     assert asked(made).cells[MODEL].state == "made"
 
 
-def test_nothing_is_claimed_of_ancestors_that_are_gone(made):
+def folders(made, asset: str) -> list[Path]:
+    references = (made / "root" / "refs" / asset).iterdir()
+    return [made / "root" / asset / json.loads(reference.read_text())["fingerprint"] for reference in references]
+
+
+def test_of_ancestors_that_are_gone_nobody_can_tell(made):
+    for folder in folders(made, "extracted_documents"):  # with them goes the version that tells of the code
+        shutil.rmtree(folder)
     comparison = asked(made)
-    with pytest.raises(DataError, match="no field of the recipe differs"):
+    gone = "no field of the recipe is known to differ; whether a field differs cannot be told .*: extracted_documents "
+    with pytest.raises(DataError, match=gone):
         check_not_repeated(comparison.cells[MODEL], comparison)
-    for reference in (made / "root" / "refs" / "crawl_archives").iterdir():
-        shutil.rmtree(made / "root" / "crawl_archives" / json.loads(reference.read_text())["fingerprint"])
-    comparison = asked(made)
+    comparison = asked(made, UNCHANGED + "pretrain: {learning_rate: 0.00123}\n")
     check_not_repeated(comparison.cells[MODEL], comparison)
+
+
+@pytest.mark.parametrize("hours", [23, 25])
+def test_data_that_took_long_is_not_made_again_unasked(made, hours):
+    for folder in folders(made, "extracted_documents"):
+        record = json.loads((folder / ARTIFACT_FILE).read_text())
+        artifact.commit_record(folder, record | {"cost": {"cpu_seconds": hours * 3600.0}})
+    comparison = asked(made)
+    cell = comparison.cells["extracted_documents", "own@kitchen-1"]
+    assert cell.state == "outdated"
+    refused = pytest.raises(DataError, match="took 25 processor hours and would be made again: no field")
+    with refused if hours > 24 else nullcontext():
+        check_not_repeated(cell, comparison)
+    if hours > 24:
+        own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+        artifact.write_text(own / RANKS_FOLDER / "00000.json", "{}")  # begun, which only a person could allow
+        check_not_repeated(cell, comparison)
 
 
 def test_a_root_of_an_earlier_edition_is_read_and_named(tmp_path):

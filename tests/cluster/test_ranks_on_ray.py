@@ -168,17 +168,17 @@ def test_ray_of_a_killed_jobs_own_ends_and_the_next_job_removes_its_folder(ray: 
     task = toy_task(tmp_path, ranks=2, faults=[(1, "sleep")])
     job = read_job(Path(task.folder, "job.json"))
     write_job(dataclasses.replace(job, run=RunSettings(engine="ray")), Path(task.folder, "job.json"))
-    with tempfile.TemporaryDirectory(prefix="own-") as place:  # a short path, as for the cluster
+    with tempfile.TemporaryDirectory(prefix="o") as place:  # short, or Ray would use /tmp for its sockets
         argv, environment = [sys.executable, *task.argv], {**os.environ, **task.environment, "TMPDIR": place}
         killed = subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL)
         try:
-            ray.wait_until((tmp_path / "fault-0").exists, "rank 1 sleeps", seconds=240)
+            ray.wait_until((Path(task.folder).parent / "fault-0").exists, "rank 1 sleeps", seconds=240)
         finally:
             killed.kill()
             killed.wait()
         (left,) = Path(place).glob("ray-*")
         ray.wait_until(lambda: not any(str(left) in line for line in command_lines()), "its Ray has ended")
-        assert not tasks_of_ray()
+        ray.wait_until(lambda: not tasks_of_ray(), "its task has ended")
         subprocess.run(argv, env=environment, check=True)
         assert not list(Path(place).glob("ray-*"))
     assert ranks_of(Path(task.folder)) == ONCE[:2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.training.data import chain
 from training.data.dedup.settings import DedupRecipe
 from training.engines.workers import each_result
 from training.job import read_job, write_job
-from training.lean import without
+from training.lean import not_found, without
 from training.run_settings import RunSettings
 
 
@@ -26,6 +27,8 @@ def run(script: str) -> None:
 
 def test_a_module_is_missing_for_as_long_as_it_is_left_out():
     sys.modules.pop("colorsys", None)
+    with not_found("this", "colorsys"):
+        assert importlib.util.find_spec("colorsys") is None and importlib.util.find_spec("this") is None
     with pytest.raises(ModuleNotFoundError, match="colorsys is left out"), without("this", "colorsys"):
         import colorsys
     import colorsys

@@ -112,9 +112,9 @@ def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
     told = [(said.partition(":")[0], said.partition("did you mean ")[2]) for said in refused.value.problems]
     suite = "evaluation.suites[1]"
     assert told == [
+        ("filter.personal_data[0]", "`phone`?"),
         ("filter.rules[0]", "`language`?"),
         ("filter.rules[2]", ""),
-        ("filter.personal_data[0]", "`phone`?"),
         ("filter.languages", ""),
         ("filter.languages", ""),
         ("pretrain.optimizer", "`muon`?"),

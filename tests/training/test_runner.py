@@ -19,9 +19,11 @@ from assets.running.reports import Tail, forward
 from training import artifact
 from training.engines.workers import each_result
 from training.files import written
-from training.job import InputArtifact, Job, RefusedInput, write_job
+from training.identity import identified
+from training.job import DataError, InputArtifact, Job, RefusedInput, write_job
 from training.lease import Lease
 from training.leftovers import remove_state
+from training.outside import OutsidePart
 from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.run_settings import RunSettings
 from training.runner import main, run_job
@@ -104,6 +106,15 @@ def test_a_job_ends_in_an_artifact_that_accounts_for_every_record(tmp_path, stag
     assert made.record["counts"] == {"in": 6, "kept": 3, "dropped": {"short": 3}, "quarantined": {}}
     assert [gate["name"] for gate in made.record["gates"] if gate["passed"]] == ["fine", "counts_balance"]
     assert artifact.damaged_files(made) == []
+
+
+@pytest.mark.parametrize("ranks", ["", "0"])
+def test_a_job_asks_for_the_code_of_parts_from_outside(tmp_path, stages, ranks):
+    parts = identified({"mine": OutsidePart("toy_stage:Counts")})
+    other = {"mine": {**parts["mine"], "code": "0" * 64}}
+    with pytest.raises(DataError, match=r"mine \(toy_stage:Counts\): the code here has .*, the job asks for 00"):
+        run_job(toy_job(tmp_path, parts=other), stages, ranks=ranks)
+    assert run_job(toy_job(tmp_path, parts=parts), stages, ranks=ranks) == 0
 
 
 def test_a_lost_record_fails_the_balance_gate(tmp_path, stages):

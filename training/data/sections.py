@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from training.data.generated import is_generated, source_of, versions
+from training.identity import PARTS, identified
+from training.outside import OutsidePart
 from training.records import uris_in
 from training.stage import Settings
 
@@ -30,8 +32,8 @@ def sections(*names: str) -> Settings:
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
     """Return the settings `asked` with everything that their URIs refer to.
 
-    Added are the sections of the generated sources that a URI names, and under `data` the sha256 of each file by URI.
-    `data` is absent if no files are named.
+    Added are the sections of the generated sources that a URI names, under `data` the sha256 of each file by URI, and
+    under `parts` what identifies each part from outside. `data` and `parts` are absent if nothing is named.
     """
     from training.data.sources import checksum_of  # imports parquet, which takes a second that declarations should save
 
@@ -40,7 +42,15 @@ def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
     result = asked | generated(recipe, {source.name for uri in uris if (source := source_of(uri))})
     if files:
         result["data"] = files
+    parts = {name: part for section in asked.values() for name, part in outside_parts(section).items()}
+    if parts:
+        result[PARTS] = identified(parts)
     return result
+
+
+def outside_parts(section: Any) -> dict[str, OutsidePart]:
+    """Return the parts from outside that a section of a recipe names, by name."""
+    return section.outside_parts() if hasattr(section, "outside_parts") else {}
 
 
 def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.lean import not_found
 
 # Set before transformers is imported in this process: a job downloads no model and sends no telemetry.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -12,9 +17,12 @@ os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+# Transformers looks once whether these are installed, and then imports them with any model, for 0.7 s, although only
+# torchao's quantized weights and losses of object detection need them.
+with not_found("torchao", "scipy"):
+    from transformers.utils import is_scipy_available, is_torchao_available
+
+    is_torchao_available(), is_scipy_available()
 
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer

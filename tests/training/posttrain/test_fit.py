@@ -129,6 +129,8 @@ import torch
 import torch.distributed as dist
 from training.posttrain.fit import Reporter
 
+assert not {"torchao", "scipy"} & set(sys.modules), "imported although no stage needs them"
+
 def say(rank, folder):
     limit = datetime.timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=limit)

@@ -13,6 +13,7 @@ The phases exchange data as slices (training/shuffle.py).
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -113,11 +114,14 @@ def find_candidates(job: Job, work: Work, rank: int) -> dict[str, Any]:
         members, begins = runs_of_equal(*tables.of(len(names) + bucket), corpus.own_start)
         for group, run in _runs_by_group(corpus, members, begins):
             found[group].runs.append(run)
-    sets = {g: np.unique(joined([members for members, _ in one.runs], np.int64)) for g, one in found.items()}
-    ids = {g: np.unique(joined([first for _, first in one.whole.values()], np.int64)) for g, one in found.items()}
+    compared = {g: np.unique(joined([members for members, _ in one.runs], np.int64)) for g, one in found.items()}
+    first_ones = {
+        g: np.unique(joined([first for _, first in one.whole.values()], np.int64)) for g, one in found.items()
+    }
+    sets, ids = _wanted_by_group(corpus, compared), _wanted_by_group(corpus, first_ones)
     with writing_slices(job, work, "candidates", rank) as slices:
         for group in range(len(corpus.groups)):
-            slices.add(*packed([*_wanted_of(corpus, group, sets), *_wanted_of(corpus, group, ids)]))
+            slices.add(*packed([*_columns(sets.get(group, [])), *_columns(ids.get(group, []))]))
         for one in found.values():
             pairs = [column for name in names for column in one.whole[name]]
             flags = joined([begins for _, begins in one.runs], np.bool_)
@@ -278,14 +282,19 @@ def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[t
         yield group, (members[ranges(starts[chosen], ends[chosen])], _begins(ends[chosen] - starts[chosen]))
 
 
-def _wanted_of(corpus: Corpus, group: int, wanted: dict[int, Orders]) -> tuple[Orders, Orders, Orders]:
-    """Return which groups of the job's snapshot must compare with documents of `group`: int64 arrays of three kinds.
+def _wanted_by_group(corpus: Corpus, wanted: dict[int, Orders]) -> dict[int, list[tuple[int, Orders]]]:
+    """Divide the documents that each group of the job's snapshot needs among the groups that they are in."""
+    found: dict[int, list[tuple[int, Orders]]] = defaultdict(list)
+    for own, orders in wanted.items():
+        of = corpus.groups_of(orders)
+        begins = np.flatnonzero(_changes(of))
+        for start, end in itertools.pairwise([*begins.tolist(), len(of)]):
+            found[int(of[start])].append((own, orders[start:end]))
+    return found
 
-    These are the groups' numbers, how many documents each needs, and the order numbers of these documents.
-    """
-    start, end = corpus.groups[group].start, corpus.groups[group].end
-    found = [(own, orders[slice(*np.searchsorted(orders, (start, end)))]) for own, orders in wanted.items()]
-    found = [(own, orders) for own, orders in found if len(orders)]
+
+def _columns(found: list[tuple[int, Orders]]) -> tuple[Orders, Orders, Orders]:
+    """Return the numbers of groups, how many documents each needs, and the order numbers of these documents."""
     return (
         np.array([own for own, _ in found], np.int64),
         np.array([len(orders) for _, orders in found], np.int64),
@@ -327,6 +336,7 @@ def read_texts(job: Job, work: Work, rank: int) -> dict[str, Any]:
     return {"files": [name_of("texts", rank)], "opened": len(opened)}
 
 
+SETS_BYTES = 256_000_000  # of n-gram sets that a rank of `verify` has in memory beside those of its own group
 TEXTS = (np.int64, np.int64, np.uint64, np.int64, np.int64, np.uint8)
 
 
@@ -415,21 +425,20 @@ def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArr
     group = corpus.groups[corpus.own[rank]]
     verdicts = Verdicts.keep_all(len(group))
     whole, runs = _asked(job, work, corpus, recipe, rank)
-    sets = _Sets(job, work, corpus, rank)
+    own = _Sets.read(job, work, corpus.own[rank], rank)
+    nearest = _Nearest.none(len(own.orders))
+    ids = _Ids(np.unique(joined([firsts for pairs in whole.values() for _, firsts in pairs], np.int64)))
     tried = 0
-    if len(sets.orders):
-        best, similarity = np.arange(len(sets.orders)), np.zeros(len(sets.orders))
-        compare = _compiled_comparison() if sets.values.nbytes >= signatures.COMPILED_FROM_BYTES else first_similar
-        for members, begins in runs:
-            rows, asks = np.searchsorted(sets.orders, members), (members >= group.start) & (members < group.end)
-            tried += compare(rows, begins, asks, sets.values, sets.starts, recipe.min_similarity, best, similarity)
-        rows = np.flatnonzero(best != np.arange(len(best)))
-        verdicts.remove(group.rows_of(sets.orders[rows]), NEAR, sets.orders[best[rows]], similarity[rows])
+    for others, is_last in _batches(job, work, corpus, rank, own):
+        tried += _compare(others, own, is_last, runs, recipe.min_similarity, nearest)
+        ids.add(others, nearest.of)
+    rows = np.flatnonzero(nearest.of >= 0)
+    verdicts.remove(group.rows_of(own.orders[rows]), NEAR, nearest.of[rows], nearest.similarity[rows])
     # The strongest reason is entered last and overwrites the weaker ones.
     for name, reason in whole_keys(recipe).items():
         for askers, firsts in whole[name]:
             verdicts.remove(group.rows_of(askers), reason, firsts)
-    return verdicts, sets.ids_of(verdicts.of[verdicts.reason > 0]), tried
+    return verdicts, ids.of(verdicts.of[verdicts.reason > 0]), tried
 
 
 def _asked(
@@ -451,21 +460,121 @@ def _asked(
     return whole, together
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Sets:
-    """The n-gram sets and ids of the documents that a group is compared with, in the order of the documents."""
+    """The n-gram sets of some documents, in their order, and the ids of these and other documents."""
 
-    def __init__(self, job: Job, work: Work, corpus: Corpus, rank: int) -> None:
-        parts = [unpacked(read_slice(job, work, "texts", group, rank), TEXTS) for group in range(len(corpus.groups))]
-        self.orders = joined([part[0] for part in parts], np.int64)
-        self.starts = np.concatenate([[0], np.cumsum(joined([np.diff(part[1]) for part in parts], np.int64))])
-        self.values = joined([part[2] for part in parts], np.uint64)
-        self.values.flags.writeable = False  # as slices are, so that the compiled loop gets one type
-        self._named = joined([part[3] for part in parts], np.int64)
-        ids = [strings_of(part[4], part[5]) for part in parts]
-        self._ids = pa.chunked_array(ids, pa.large_string()).combine_chunks()
+    orders: Orders
+    starts: Orders
+    values: Hashes
+    named: Orders
+    ids: pa.LargeStringArray
 
-    def ids_of(self, orders: Orders) -> pa.LargeStringArray:
-        return self._ids.take(pa.array(np.searchsorted(self._named, orders)))
+    @staticmethod
+    def read(job: Job, work: Work, group: int, rank: int) -> _Sets:
+        """Return what the phase `texts` wrote of a group for a rank of this phase."""
+        orders, starts, values, named, *ids = unpacked(read_slice(job, work, "texts", group, rank), TEXTS)
+        return _Sets(orders=orders, starts=starts, values=values, named=named, ids=strings_of(*ids))
+
+    @staticmethod
+    def joined(parts: list[_Sets]) -> _Sets:
+        """Return several groups' sets in one."""
+        sizes = joined([np.diff(part.starts) for part in parts], np.int64)
+        values = joined([part.values for part in parts], np.uint64)
+        values.flags.writeable = False  # as slices are, so that the compiled loop gets one type
+        return _Sets(
+            orders=joined([part.orders for part in parts], np.int64),
+            starts=np.concatenate([[0], np.cumsum(sizes)]),
+            values=values,
+            named=joined([part.named for part in parts], np.int64),
+            ids=pa.chunked_array([part.ids for part in parts], pa.large_string()).combine_chunks(),
+        )
+
+
+def _batches(job: Job, work: Work, corpus: Corpus, rank: int, own: _Sets) -> Iterator[tuple[_Sets, bool]]:
+    """Yield the sets that a group is compared with, in the order of the documents, some SETS_BYTES at a time.
+
+    The last ones, which are marked, include those of the group itself.
+    """
+    parts, size = list[_Sets](), 0
+    for group in range(corpus.own[rank]):
+        parts.append(_Sets.read(job, work, group, rank))
+        size += parts[-1].values.nbytes
+        if size >= SETS_BYTES:
+            yield _Sets.joined(parts), False
+            parts, size = [], 0
+    yield _Sets.joined([*parts, own]), True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Nearest:
+    """For each document with a set, the first similar document that was found so far (-1 for none)."""
+
+    of: Orders
+    similarity: npt.NDArray[np.float64]
+
+    @staticmethod
+    def none(number: int) -> _Nearest:
+        return _Nearest(of=np.full(number, -1, np.int64), similarity=np.zeros(number))
+
+
+def _compare(
+    others: _Sets,
+    own: _Sets,
+    is_last: bool,
+    runs: list[tuple[Orders, Flags]],
+    min_similarity: float,
+    nearest: _Nearest,
+) -> int:
+    """Find the first similar document among `others` for the documents that have none; return the pairs tried.
+
+    As batches ascend, a document that is found in one is smaller than those of all later ones.
+    """
+    sets = others if is_last else _Sets.joined([others, own])
+    first_own = len(sets.orders) - len(own.orders)
+    best, similarity = np.arange(len(sets.orders)), np.zeros(len(sets.orders))
+    if not is_last:
+        best[first_own:] = first_own  # the group's own documents are compared with each other in the last batch
+    best[first_own:][nearest.of >= 0] = 0
+    begun_with = best.copy()
+    compare = _compiled_comparison() if sets.values.nbytes >= signatures.COMPILED_FROM_BYTES else first_similar
+    tried = 0
+    for members, begins in runs:
+        rows, begins = _rows_in(sets.orders, members, begins)
+        tried += compare(rows, begins, rows >= first_own, sets.values, sets.starts, min_similarity, best, similarity)
+    found = np.flatnonzero(best[first_own:] < begun_with[first_own:])
+    nearest.of[found] = sets.orders[best[first_own:][found]]
+    nearest.similarity[found] = similarity[first_own:][found]
+    return tried
+
+
+def _rows_in(orders: Orders, members: Orders, begins: Flags) -> tuple[Orders, Flags]:
+    """Return the places in `orders` of those members of runs that are there, and flags of where each run begins."""
+    rows = np.searchsorted(orders, members)
+    there = orders[np.minimum(rows, len(orders) - 1)] == members if len(orders) else np.zeros(len(members), np.bool_)
+    if there.all():
+        return rows, begins
+    return rows[there], _changes((np.cumsum(begins) - 1)[there])
+
+
+class _Ids:
+    """Collects the ids of documents that others repeat, from batch to batch."""
+
+    def __init__(self, firsts: Orders) -> None:
+        self._firsts = firsts
+        self._orders: list[Orders] = []
+        self._ids: list[pa.LargeStringArray] = []
+
+    def add(self, others: _Sets, nearest: Orders) -> None:
+        """Keep the ids of those documents in a batch that others repeat."""
+        wanted = np.intersect1d(np.concatenate([self._firsts, nearest]), others.named)
+        self._orders.append(wanted)
+        self._ids.append(others.ids.take(pa.array(np.searchsorted(others.named, wanted))))
+
+    def of(self, orders: Orders) -> pa.LargeStringArray:
+        """Return the ids of documents by their order numbers."""
+        ids = pa.chunked_array(self._ids, pa.large_string()).combine_chunks()
+        return ids.take(pa.array(np.searchsorted(joined(self._orders, np.int64), orders)))
 
 
 def _compiled_comparison() -> Callable[..., int]:

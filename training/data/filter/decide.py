@@ -7,10 +7,9 @@ heavy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 from training.data.filter.rule import Answer, Limit, Page
-from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 
 
@@ -23,7 +22,7 @@ def make_decisions(recipe: FilterRecipe) -> dict[str, Answer]:
     @cache
     def answers(language: str, kind: str) -> Mapping[str, Answer]:
         settings = recipe.for_pages(language, kind)
-        return {name: RULES[name].decision(settings) for name in recipe.rules}
+        return {name: rule.decision(settings.settings_of(name)) for name, rule in recipe.in_order().items()}
 
     def answer_of(name: str) -> Answer:
         return lambda page: answers(page.language, page.kind)[name](page)
@@ -33,12 +32,18 @@ def make_decisions(recipe: FilterRecipe) -> dict[str, Answer]:
 
 def limits_of(recipe: FilterRecipe, language: str, kind: str) -> dict[str, tuple[Limit, ...]]:
     """Return each rule's limits for pages of a language and kind, in the order in which rules and limits apply."""
-    settings = recipe.for_pages(language, kind)
-    return {name: RULES[name].limits(settings) for name in recipe.rules}
+    settings = _for_pages(recipe, language, kind)
+    return {name: rule.limits(settings.settings_of(name)) for name, rule in recipe.in_order().items()}
 
 
 def broken_limit(recipe: FilterRecipe, page: Page, reason: str) -> Limit | None:
     """Return the limit that a page dropped for `rule:reason` broke; None if the rule dropped it whatever the limits."""
     rule, _, why = reason.partition(":")
-    limits = RULES[rule].limits(recipe.for_pages(page.language, page.kind))
+    settings = _for_pages(recipe, page.language, page.kind)
+    limits = recipe.rule(rule).limits(settings.settings_of(rule))
     return next((limit for limit in limits if limit.reason == why), None)
+
+
+@lru_cache(maxsize=256)
+def _for_pages(recipe: FilterRecipe, language: str, kind: str) -> FilterRecipe:
+    return recipe.for_pages(language, kind)

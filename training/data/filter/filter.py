@@ -29,7 +29,6 @@ from training.data.documents import (
 from training.data.filter import personal_data
 from training.data.filter.decide import broken_limit, make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, page_of
-from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.job import Counts, DataError, Gate, Job, Outcome, Share, Work
 from training.runner import total_counts
@@ -94,7 +93,7 @@ def _broken(recipe: FilterRecipe, page: Page, reason: str) -> dict[str, float | 
 
 def _added_columns(recipe: FilterRecipe) -> list[pa.Field]:
     """Return the columns that the rules add to documents, beyond those that every document has."""
-    columns = [column for name in recipe.rules for column in RULES[name].columns if column.on_document]
+    columns = [column for rule in recipe.in_order().values() for column in rule.columns if column.on_document]
     return [
         pa.field(column.name, pa.string() if column.is_text else pa.float32())
         for column in columns

@@ -14,7 +14,6 @@ from typing import Any
 from training.data.filter import toxicity
 from training.data.filter.decide import make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, Tools, page_of
-from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import QualityModels
 from training.data.words.language import identify
@@ -40,10 +39,10 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Read
     Raise RecipeError for a rule that needs quality models if there are none.
     """
     tools = Tools(models=models, identify=identify, words=lambda page: words_of(page, recipe))
-    measured = recipe.measured()
+    measured, decisions = recipe.measured(), make_decisions(recipe)
     return tuple(
-        ReadyRule(name=name, measure=RULES[name].measure(measured, tools), decide=decide)
-        for name, decide in make_decisions(recipe).items()
+        ReadyRule(name=name, measure=rule.measure(measured.settings_of(name), tools), decide=decisions[name])
+        for name, rule in recipe.in_order().items()
     )
 
 

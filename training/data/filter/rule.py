@@ -29,6 +29,7 @@ class Page:
     text: str
     url: str
     columns: dict[str, Any]
+    id: str = ""
     extracted: str = ""  # the text before any rule edited it
     code: tuple[int, ...] = ()  # where code begins and ends in `extracted`, in turn
     redactions: dict[str, int] = field(default_factory=dict)
@@ -59,7 +60,7 @@ def page_of(row: Mapping[str, Any]) -> Page:
     # texts not from `extract` have no kind
     hints = {name: row[name] for name in ("language", "language_score", *(["kind"] if "kind" in row else []))}
     text, code = row["text"], tuple(row.get("code") or ())
-    return Page(text=text, url=row["url"] or "", columns=hints, extracted=text, code=code)
+    return Page(text=text, url=row["url"] or "", columns=hints, id=row.get("id", ""), extracted=text, code=code)
 
 
 Answer = Callable[[Page], str]
@@ -133,7 +134,7 @@ S = TypeVar("S", bound=CommonSettings)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(Generic[S]):
-    """A filter rule, as declared in its file; its name is the name of the file.
+    """A filter rule, as declared in its file; its name is the name of the file, or the one that the recipe gives it.
 
     `measure` writes `columns` on a page, may edit its text, and returns a reason to drop the page whatever the limits
     are. `limits` are compared with the columns afterwards, in order. A rule that cannot be written as limits has the
@@ -149,6 +150,7 @@ class Rule(Generic[S]):
     decide: Callable[[S], Answer] | None = None
     edit: Callable[[S], Callable[[str], str]] | None = None  # for rules that cut text: returns the edited text
     check: Callable[[S], None] = lambda settings: None  # raises RecipeError for settings that make no sense
+    read: Callable[[Mapping[str, Any], str], S] | None = None  # reads settings that no class declares (settings, where)
 
     def decision(self, settings: S) -> Answer:
         """Return a function that applies the recipe's limits to a measured page."""

@@ -21,9 +21,8 @@ from training.data.documents import count_documents, document_files, read_docume
 from training.data.filter import personal_data
 from training.data.filter.judge import ReadyRule, make_rules
 from training.data.filter.rule import Column, Page, page_of
-from training.data.filter.rules import RULES
 from training.data.filter.settings import FilterRecipe
-from training.data.quality.quality import load_models
+from training.data.quality.quality import QualityModels, load_models
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
@@ -43,7 +42,8 @@ def rank_shares(job: Job) -> list[Share]:
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """Measure the documents of one file by the recipe's rules, and write their scores."""
     recipe = job.settings_as(FilterRecipe, "filter")
-    rules = _rules_of(recipe, job.input_of("quality_models"))
+    # Made anew for each rank, a rule from outside may count: no rank depends on what a process did before.
+    rules = _rules_of(recipe, job.input_of("quality_models"), rank if recipe.outside_parts() else None)
     source = document_files(job.input_of("extracted_documents"))[rank]
     name = f"scores/{rank:05d}.parquet"
     schema = schema_of(recipe)
@@ -71,12 +71,18 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _rules_of(recipe: FilterRecipe, models: InputArtifact) -> tuple[ReadyRule, ...]:
-    """Prepare the recipe's rules, only once per process.
+def _rules_of(recipe: FilterRecipe, models: InputArtifact, rank: int | None) -> tuple[ReadyRule, ...]:
+    """Prepare the recipe's rules, only once per process, or once per rank if one is given.
 
     Loading the models takes longer than measuring a small file.
     """
-    return make_rules(recipe, load_models(models))
+    del rank  # a key of the cache
+    return make_rules(recipe, _loaded(models))
+
+
+@lru_cache(maxsize=1)
+def _loaded(models: InputArtifact) -> QualityModels | None:
+    return load_models(models)
 
 
 def schema_of(recipe: FilterRecipe) -> pa.Schema:
@@ -94,7 +100,7 @@ def schema_of(recipe: FilterRecipe) -> pa.Schema:
 
 
 def _columns_of(recipe: FilterRecipe) -> list[Column]:
-    return [column for rule in recipe.rules for column in RULES[rule].columns]
+    return [column for rule in recipe.in_order().values() for column in rule.columns]
 
 
 def score(row: Mapping[str, Any], rules: tuple[ReadyRule, ...], recipe: FilterRecipe) -> dict[str, Any]:

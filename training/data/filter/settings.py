@@ -8,11 +8,15 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from training.data.filter.language_limits import published_limits
-from training.data.filter.rule import CommonSettings
+from training.data.filter.outside_rules import OutsideRule, outside_rule
+from training.data.filter.rule import CommonSettings, Rule
 from training.data.filter.rules import RULES
 from training.data.filter.rules.personal_data import KINDS as PERSONAL_DATA
 from training.data.words.languages import check_languages
+from training.outside import OutsidePart
 from training.records import RecipeError, all_of, check_names, read_record
+
+FROM = "from"  # among the settings of a rule that is not Pedigree's: its place
 
 _OF_RULES = [rule.settings for rule in RULES.values()]
 _COMMON = frozenset(field.name for field in fields(CommonSettings))
@@ -31,23 +35,71 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
     The settings of each rule are declared in its file in `training/data/filter/rules/`. A page is judged by the limits
     of its kind and language: those of `by_kind`; else those of `by_language`; else the recipe's own; else, where the
     recipe has the value of the English papers, the one that `language_limits` gives for the language.
+
+    `parts` has the settings of rules that are not Pedigree's, by their names in `rules`. Among them, `from` is the
+    rule's place, `package.module:name`; it is left out for a rule that an installed package registers by name.
     """
 
     language_limits: Literal["fineweb-2", "none"] = "fineweb-2"
     by_language: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # limits by language code
     by_kind: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # limits by kind of page: KINDS
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
     min_kept_fraction: float = 0.0  # gate: lower survival, also of one language or source, stops the chain
     max_kept_fraction: float = 1.0
 
-    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"rules": RULES, "personal_data": PERSONAL_DATA, "by_kind": KINDS}
+    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"personal_data": PERSONAL_DATA, "by_kind": KINDS}
 
     def __post_init__(self) -> None:
         all_of(
             lambda: check_names(self, "filter"),
+            *(partial(self._check_rule, name) for name in dict.fromkeys((*self.rules, *self.parts))),
             *(partial(rule.check, self) for rule in RULES.values()),
             self._check_shares,
             self._check_overrides,
         )
+
+    def rule(self, name: str) -> Rule[Any]:
+        """Return the rule of this name. Raise RecipeError if it is neither Pedigree's nor one from outside."""
+        return RULES.get(name) or self._outside(name).rule
+
+    def in_order(self) -> dict[str, Rule[Any]]:
+        """Return the recipe's rules by name, in the order in which they are applied."""
+        return {name: self.rule(name) for name in self.rules}
+
+    def settings_of(self, name: str) -> Any:
+        """Return what a rule's functions are given: this record, or the settings of a rule from outside."""
+        if name in RULES:
+            return self
+        given = {key: value for key, value in self.parts.get(name, {}).items() if key != FROM}
+        return self._outside(name).settings(given, self, f"filter.parts.{name}")
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the rules that are not Pedigree's, by name."""
+        return {name: self._outside(name).part for name in self.rules if name not in RULES}
+
+    def _outside(self, name: str) -> OutsideRule:
+        return outside_rule(name, self.parts.get(name, {}).get(FROM, name), tuple(RULES))
+
+    def _check_rule(self, name: str) -> None:
+        """Raise RecipeError if a rule cannot be found, or does not take the settings that `parts` has for it."""
+        if name in self.parts and name not in self.rules:
+            raise RecipeError(f"filter.parts.{name}: without effect; add {name!r} to filter.rules")
+        if name in self.parts and name in RULES:
+            raise RecipeError(f"filter.parts.{name}: {name!r} is a rule of Pedigree's; name yours otherwise")
+        if name in RULES:
+            return
+        if ":" in name:
+            raise RecipeError(
+                f"filter.rules: {name!r}; give the rule a short name here, and filter.parts.NAME: {{from: {name}}}"
+            )
+        try:
+            self.rule(name).check(self.settings_of(name))
+        except RecipeError as error:
+            where = f"filter.rules[{self.rules.index(name)}]: "
+            raise RecipeError(*(one if one.startswith("filter.") else where + one for one in error.problems)) from None
+        others = {column.name for other in self.rules[: self.rules.index(name)] for column in self.rule(other).columns}
+        if twice := others & {column.name for column in self.rule(name).columns}:
+            raise RecipeError(f"filter.rules: {name!r} has the column {min(twice)!r} of a rule before it")
 
     def _check_shares(self) -> None:
         if len(set(self.rules)) != len(self.rules):
@@ -76,7 +128,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         given, where = getattr(self, name).get(key, {}), f"filter.{name}.{key}"
         if wrong := sorted(given.keys() - LIMITS):
             raise RecipeError(f"{where}.{wrong[0]}: not a limit of a rule; limits are {', '.join(sorted(LIMITS))}")
-        read = read_record(FilterRecipe, {**given, "rules": self.rules}, where=where)
+        read = read_record(FilterRecipe, {**given, "rules": self.rules, "parts": self.parts}, where=where)
         return {limit: getattr(read, limit) for limit in given}
 
     def for_pages(self, language: str, kind: str = "") -> FilterRecipe:
@@ -92,5 +144,10 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         These are the rules, in order, and the settings that change a measurement; all limits have their default values.
         """
         fields = {name: getattr(self, name) for rule in RULES.values() for name in ("languages", *rule.measured_by)}
-        fields["rules"] = tuple(name for name in self.rules if RULES[name].columns)
+        fields["rules"] = tuple(name for name in self.rules if name not in RULES or RULES[name].columns)
+        fields["parts"] = {name: self._measured(name, given) for name, given in self.parts.items()}
         return FilterRecipe(**fields)
+
+    def _measured(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        rule = self.rule(name)
+        return {key: value for key, value in given.items() if key in (FROM, *rule.measured_by) or rule.read}

@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -23,7 +25,7 @@ from training.checked import noting_opened
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
-from training.data.dedup import corpus, dedup
+from training.data.dedup import corpus, dedup, duplicates
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.extract.extract import _response
@@ -31,7 +33,7 @@ from training.data.extract.html import extract_html
 from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words
-from training.job import DataError, InputArtifact, read_job
+from training.job import DataError, InputArtifact, read_job, write_job
 from training.records import RecipeError
 from training.runner import run_job, run_rank
 from training.shuffle import SliceDamaged, name_of
@@ -121,6 +123,7 @@ def test_removal_is_exactly_the_rule_written_out(tmp_path, monkeypatch, seed, co
         monkeypatch.setattr(signatures, "COMPILED_FROM_BYTES", 0)
         monkeypatch.setattr(corpus, "GROUP_BYTES", 1)  # a group for each file, and several ranges
         monkeypatch.setattr(corpus, "RANGE_BYTES", 10_000)
+        monkeypatch.setattr(duplicates, "SETS_BYTES", 1)  # a batch for each group
     recipe = DedupRecipe(buckets=64, hashes_per_bucket=1)  # a pair of similarity 0.7 is missed once in 10^33
     snapshots = random_corpus(seed)
     found = {}
@@ -467,9 +470,10 @@ def test_of_real_pages_substrings_stay_where_they_stand_first(tmp_path):
 
 @pytest.fixture
 def small_shares(monkeypatch):
-    """A group of files for each file, and several ranges of keys."""
+    """A group of files and a batch of sets for each file, and several ranges of keys."""
     monkeypatch.setattr(corpus, "GROUP_BYTES", 1)
     monkeypatch.setattr(corpus, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr(duplicates, "SETS_BYTES", 1)
 
 
 SHARED = ("digest", "counts", "metrics", "gates", "notes")
@@ -483,14 +487,24 @@ def test_how_the_work_is_divided_changes_no_byte_and_no_number(tmp_path, recipe,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "GROUP_BYTES", 10**9)
         patch.setattr(corpus, "RANGE_BYTES", 10**9)
+        patch.setattr(duplicates, "SETS_BYTES", 10**9)
         whole = deduplicated(tmp_path / "b", random_corpus(5), recipe)
     for one, other in zip(divided, whole, strict=True):
         assert [one.record()[name] for name in SHARED] == [other.record()[name] for name in SHARED]
     assert sum(item.record()["metrics"]["clusters"] for item in whole) > 10
 
 
-def test_ranks_of_each_phase_run_alone_in_any_order_and_open_the_files_of_one_group(tmp_path, small_shares):
-    made = deduplicated(tmp_path, random_corpus(5), CHOSEN)[-1]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> InputArtifact:
+    """The last of three snapshots, made in small shares with everything that a recipe can ask for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "GROUP_BYTES", 1)
+        patch.setattr(corpus, "RANGE_BYTES", 20_000)
+        patch.setattr(duplicates, "SETS_BYTES", 1)
+        return deduplicated(tmp_path_factory.mktemp("made"), random_corpus(5), CHOSEN)[-1]
+
+
+def test_ranks_of_each_phase_run_alone_in_any_order_and_open_the_files_of_one_group(tmp_path, made, small_shares):
     job = replace(read_job(Path(made.path, "job.json")), output=str(tmp_path / "alone" / made.fingerprint))
     stage = STAGES["dedup"]
     for phase in dedup.PHASES:
@@ -505,8 +519,7 @@ def test_ranks_of_each_phase_run_alone_in_any_order_and_open_the_files_of_one_gr
     assert artifact.find(Path(job.output)).digest == made.digest
 
 
-def test_a_damaged_handover_stops_the_reader_and_the_next_attempt_makes_it_again(tmp_path, small_shares):
-    made = deduplicated(tmp_path, random_corpus(5), DedupRecipe())[-1]
+def test_a_damaged_handover_stops_the_reader_and_the_next_attempt_makes_it_again(tmp_path, made, small_shares):
     job = replace(read_job(Path(made.path, "job.json")), output=str(tmp_path / "again" / made.fingerprint))
     for phase in dedup.PHASES[:3]:
         for rank in range(phase.num_ranks(job)):
@@ -521,3 +534,61 @@ def test_a_damaged_handover_stops_the_reader_and_the_next_attempt_makes_it_again
         run_job(job, STAGES, ranks=",".join(map(str, range(phase.num_ranks(job)))), phase=phase.name)
     assert run_job(job, STAGES) == 0
     assert artifact.find(Path(job.output)).digest == made.digest
+
+
+# Every file gets its name by a rename, which Python's audit hooks see. Each child makes the job until it kills itself:
+# before the last rank of a phase has its file or its mark, or right after the mark, when the phase is over.
+KILLED_IN_EACH_PHASE = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from training.data.dedup import corpus, dedup
+from training.job import read_job
+from training.runner import run_job
+from training.stages import STAGES
+
+corpus.GROUP_BYTES, corpus.RANGE_BYTES = 1, 20_000
+job, marks = read_job(sys.argv[1]), {}
+run_job(replace(job, output=f"{job.output}-warm"), STAGES)  # what it loads is loaded in all children
+
+def run_until(name, is_after):
+    seen = []
+
+    def watch(event, arguments):
+        is_now = event == "os.rename" and str(arguments[1]).endswith(name)
+        if event != "os.kill" and (seen or is_now and not is_after):
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.extend([name] if is_now else [])
+
+    sys.addaudithook(watch)
+    run_job(job, STAGES)
+
+for phase in dedup.PHASES:
+    rank = f"{phase.name}/{phase.num_ranks(job) - 1:05d}"
+    file, mark = f"scratch/{rank}.slices", f"ranks/{rank}.json"
+    for name, is_after in ((file, False), (mark, False), (mark, True)):
+        child = os.fork()
+        if not child:
+            run_until(name, is_after)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code == -signal.SIGKILL, f"exit code {code} at {name}"
+        now = {path: path.read_bytes() for path in Path(job.output, "ranks").rglob("*.json")}
+        assert marks.items() <= now.items(), f"a finished rank was made again before {name}"
+        assert Path(job.output, name).exists() is is_after
+        marks = now
+print(len(marks))
+"""
+
+
+def test_a_job_killed_in_and_after_each_phase_goes_on_and_gives_the_same_bytes(tmp_path, made, small_shares):
+    job = replace(read_job(Path(made.path, "job.json")), output=str(tmp_path / "killed" / made.fingerprint))
+    write_job(job, tmp_path / "job.json")
+    argv = [sys.executable, "-c", KILLED_IN_EACH_PHASE, str(tmp_path / "job.json")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == sum(phase.num_ranks(job) for phase in dedup.PHASES)
+    assert run_job(job, STAGES) == 0
+    assert artifact.find(Path(job.output)).digest == made.digest
+    there, undisturbed = (sorted(path.name for path in Path(of).rglob("*")) for of in (job.output, made.path))
+    assert there == undisturbed

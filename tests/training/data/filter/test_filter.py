@@ -89,6 +89,16 @@ def test_workers_do_not_change_what_comes_out(tmp_path):
     assert len(digests) == 1
 
 
+def test_a_rule_that_counts_is_made_anew_for_each_rank(tmp_path):
+    sampler = {"from": "datatrove.pipeline.filters:SamplerFilter", "rate": 0.5, "seed": 3}
+    recipe = FilterRecipe(rules=("some",), parts={"some": sampler})
+    texts = [[f"{GOOD} {number} {place}" for place in range(9)] for number in range(2)]
+    documents = chain.documents(tmp_path / "documents", "s1", texts, asset="extracted_documents")
+    kept = [row["text"] for row in chain.rows(filtered(tmp_path / "one", recipe, documents=documents))]
+    ends = [[text[-1] for text in kept if text[-3] == str(rank)] for rank in range(2)]
+    assert ends[0] == ends[1] and 0 < len(ends[0]) < 9  # as if each rank had run in a process of its own
+
+
 def test_a_changed_limit_on_toxicity_selects_again_by_the_stored_scores(tmp_path):
     settings = {
         "quality": QualityRecipe(
