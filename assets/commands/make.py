@@ -1,0 +1,123 @@
+"""Commands that make what a recipe asks for: `run` and `demo`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.interrupt import by_signal, exit_code_of, signals_noted
+from assets.refusal import refusal_lines
+from assets.run import FAILED, OK, Report, keep_recipe, run_recipe
+from assets.sentences import GO_ON, make_writable, sentence_of
+from assets.status import compare
+from training.job import DataError
+from training.recipes import reads_of_the_kitchen
+from training.records import RecipeError, did_you_mean
+
+
+def run(
+    recipe: RecipeArgument,
+    profile: ProfileOption = "local",
+    root: RootOption = DEFAULT_ROOT,
+    snapshots: Annotated[
+        str, typer.Option(help="snapshots, comma-separated: make only their assets and the inputs of these")
+    ] = "",
+    until: Annotated[str, typer.Option(help="stop after this asset")] = "",
+    start_anew: Annotated[
+        bool,
+        typer.Option("--start-anew", help="begin trainings at step 0 and long work again that a run refuses to repeat"),
+    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="make artifacts again that were made by other code")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Make everything that a recipe asks for and that is not made yet, in order, through Dagster; show the result."""
+    report = run_named(recipe, profile, root, snapshots, until, starts_anew=start_anew, exact=exact)
+    if not (json_ or snapshots or until or report.error):
+        _show(recipe, root, report)
+    _finish(report, json_)
+
+
+def run_named(
+    name: str,
+    profile: str,
+    root: Path,
+    snapshots: str = "",
+    until: str = "",
+    *,
+    starts_anew: bool = False,
+    exact: bool = False,
+) -> Report:
+    from assets.capacity import check_fit
+    from assets.chain import CHAIN
+    from assets.display import Display
+    from resources.profile import ProfileError
+
+    root = root.resolve()
+    recipe = read(name, root)
+    check_fit(recipe, profile)
+    if warning := reads_of_the_kitchen(recipe):
+        print(f"warning: {warning}", file=sys.stderr)
+    if until and until not in CHAIN:
+        raise RecipeError(f"--until {until!r}: no such asset;{did_you_mean(until, CHAIN)} there are {', '.join(CHAIN)}")
+    chosen = tuple(part for part in snapshots.split(",") if part)
+    for one in chosen:
+        recipe.snapshot(one)
+    make_writable(root)
+    with signals_noted() as received:
+        try:
+            if name.endswith((".yaml", ".yml")):
+                keep_recipe(recipe, root)
+            with Display(recipe, root) as display:
+                report = run_recipe(
+                    recipe,
+                    root,
+                    profile=profile,
+                    until=until or None,
+                    snapshots=chosen,
+                    announce=display.announce,
+                    starts_anew=starts_anew,
+                    exact=exact,
+                    say=display.say,
+                )
+        except (RecipeError, DataError, ProfileError):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            sentence = sentence_of(error, root)
+            if not sentence:
+                raise
+            report = Report(recipe=recipe.name, exit_code=FAILED, error=sentence)
+        if report.exit_code != OK and (number := received()):
+            report.error, report.exit_code = f"{by_signal(number)}; {GO_ON}", exit_code_of(number)
+        return report
+
+
+def _finish(report: Report, json_: bool) -> None:
+    if report.error:
+        print(f"error: {report.error}", file=sys.stderr)
+    for refusal in report.refusals:
+        print("\n".join(refusal_lines(refusal)), file=sys.stderr)
+    if json_:
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    raise typer.Exit(report.exit_code)
+
+
+def demo(
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    recipe: Annotated[str, typer.Argument()] = "kitchen",
+) -> None:
+    """Run the embedded recipe from its crawl to a promoted model and show the scoreboard."""
+    report = run_named(recipe, profile, root)
+    _show(recipe, root, report)
+    _finish(report, json_=False)
+
+
+def _show(recipe: str, root: Path, report: Report) -> None:
+    from assets.terminal import show_scoreboard
+
+    show_scoreboard(compare(read(recipe, root), root.resolve()), report)

@@ -1,0 +1,148 @@
+"""Commands about made models: `chat`, `export`, `serve`, `evaluate`, `contamination` and `compare`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.run import OK, REFUSED
+from assets.status import compare
+from training.artifact import Artifact
+from training.job import DataError
+from training.scopes import last_model
+
+
+def chat(
+    recipe: RecipeArgument = "kitchen",
+    root: RootOption = DEFAULT_ROOT,
+    asset: Annotated[str, typer.Option(help="a model with a chat template; empty: the last model")] = "",
+    prompt: Annotated[str, typer.Option(help="ask once instead of in a loop")] = "",
+    traced: Annotated[
+        bool, typer.Option("--trace", help="print after each answer which parts of it occur in the training data")
+    ] = False,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Talk to a recipe's model, the last of its chain if none is named."""
+    made = _made(recipe, root, asset)
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
+    arguments += ["--prompt", prompt] if prompt else []
+    if traced:
+        from assets.trace import traced_answers
+        from resources.profile import load_profile
+        from resources.tracking.reports import Tracking
+
+        tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+        model = f"{made.record['asset']}/{made.fingerprint}"
+        raise typer.Exit(traced_answers(arguments, model, root=root.resolve(), tracking=tracking, json_=json_))
+    raise typer.Exit(subprocess.run([*arguments, *(["--json"] if json_ else [])], check=False).returncode)
+
+
+def _made(recipe: str, root: Path, asset: str) -> Artifact:
+    comparison = compare(read(recipe, root), root.resolve())
+    asset = asset or last_model(comparison.recipe)
+    cell = comparison.cells.get((asset, comparison.recipe.name))
+    if cell is None or cell.artifact is None:
+        raise DataError(
+            f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it"
+        )
+    return cell.artifact
+
+
+def export(
+    recipe: RecipeArgument,
+    folder: Annotated[Path, typer.Argument(help="empty or new folder")],
+    asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Lay out a model or the corpus for upload to a model hub, with card, origin and licences."""
+    from assets.export import export
+
+    names = export(compare(read(recipe, root), root.resolve()), asset, folder)
+    print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
+
+
+SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="folder of a transformers model, models:/NAME@ALIAS or models:/NAME/3")],
+    suites: Annotated[str, typer.Option(help=SuitesHelp)],
+    output: Annotated[Path | None, typer.Option(help="folder for scores and every answer")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Score any model on any benchmarks, in the same way as the models of the chain."""
+    from assets.outside import evaluate, model_folder, score_lines, suites_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    exams = suites_of(suites, root.resolve())
+    folder = model_folder(model, Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    scores = evaluate(folder, exams, output)
+    print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
+
+
+def contamination(
+    data: Annotated[list[str], typer.Argument(help="files, folders or patterns: .jsonl, .parquet, .txt, WARC, WET")],
+    against: Annotated[str, typer.Option(help=SuitesHelp)],
+    output: Annotated[Path | None, typer.Option(help="folder for contamination.json and findings.jsonl")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
+    from assets.outside import suites_of, verdict_lines
+    from evaluation.scan import contamination, files_of
+
+    recipe, settings = suites_of(against, root.resolve())
+    report, findings, gate = contamination(files_of(data), recipe, settings, output)
+    if json_:
+        print(json.dumps({"report": report, "findings": findings, "gate": gate}, ensure_ascii=False))
+    else:
+        print("\n".join(verdict_lines(report, gate)))
+    raise typer.Exit(OK if gate["passed"] else REFUSED)
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="a folder, models:/NAME@ALIAS, or a recipe, whose last model is served")],
+    port: Annotated[int, typer.Option(help="port on this machine", min=1, max=65535)] = 8000,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+) -> None:
+    """Serve a model with OpenAI's interface, for programs on this machine, until interrupted."""
+    from assets.serve import model_of, serve
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    folder, name = model_of(model, root, Tracking(load_profile(profile).tracking_uri, root))
+    raise typer.Exit(serve(folder, name, port))
+
+
+def compare_(
+    models: Annotated[list[str], typer.Argument(help="recipes, NAME@ALIAS or NAME/3 of the registry, or artifacts")],
+    html: Annotated[Path | None, typer.Option(help="write a page with plots")] = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Compare models with the first one: recipes, artifacts, scores on the same items, seeds, compute and losses."""
+    from assets.sides import sides_of
+    from evaluation.compare import compared
+    from evaluation.compare_page import lines_of, page_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    told = compared(sides_of(models, root, Tracking(load_profile(profile).tracking_uri, root)))
+    if html is not None:
+        html.write_text(page_of(told), "utf-8")
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))

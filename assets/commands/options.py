@@ -1,0 +1,28 @@
+"""Arguments and options that several commands share, and how a command reads a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.recipe_folders import load_recipe, recipe_folders
+from assets.sentences import check_root
+from training.recipe import Recipe
+
+RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
+RootOption = Annotated[
+    Path,
+    typer.Option(
+        "--root", help="folder of the artifacts, the Dagster instance and the MLflow store", callback=check_root
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
+ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
+DEFAULT_ROOT = Path("runs")
+
+
+def read(recipe: str, root: Path) -> Recipe:
+    """The recipe with this name or path. A recipe saved under the root takes precedence over one of the same name."""
+    return load_recipe(recipe, recipe_folders(root.resolve()))

@@ -1,0 +1,140 @@
+"""Commands that follow pages into models: `trace` and `takedown`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assets.commands.make import run_named
+from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
+from assets.run import OK
+from training.job import DataError
+
+
+def trace(
+    model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
+    step: Annotated[int | None, typer.Option(help="show the documents of this training step")] = None,
+    url: Annotated[str, typer.Option(help="show what became of the pages with this URL")] = "",
+    domain: Annotated[str, typer.Option(help="show what became of all pages of this domain")] = "",
+    document: Annotated[str, typer.Option(help="show what became of the page with this id")] = "",
+    lineage: Annotated[
+        bool, typer.Option("--lineage", help="show what the model was made from, and what was made from it")
+    ] = False,
+    training: Annotated[str, typer.Option(help="with --step: a training other than base_model")] = "",
+    text: Annotated[
+        str, typer.Option(help="find the parts of this text that occur word for word in the training data")
+    ] = "",
+    least: Annotated[int, typer.Option(help="with --text: the fewest tokens of a part", min=1)] = 8,
+    html: Annotated[Path | None, typer.Option(help="with --text: write an HTML page that shows the parts")] = None,
+    texts: Annotated[bool, typer.Option("--texts", help="with --step: also print the text of the tokens")] = False,
+    shown: Annotated[
+        int | None,
+        typer.Option(help="hosts and pages to list; default 10 with --domain, 3 for each part with --text", min=0),
+    ] = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Trace a model, a training step, a text, a page or a domain through the training data.
+
+    Says which pages a step was trained on, what became of a page or domain and which models saw it, which parts of a
+    text occur in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
+    domain.
+    """
+    from assets.trace import answer
+    from assets.trace_lines import lines_of
+    from assets.trace_page import page_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    questions = {"step": step, "url": url, "domain": domain, "document": document, "text": text, "lineage": lineage}
+    asked = {name: value for name, value in questions.items() if value is not None and value not in ("", False)}
+    if len(asked) != 1:
+        raise DataError(
+            f"trace: give one of --step, --url, --domain, --document, --text and --lineage, not {len(asked)}"
+        )
+    root = root.resolve()
+    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    if html is not None and not text:
+        raise DataError("trace: --html shows the answer to --text; give a text")
+    shown = shown if shown is not None else 3 if text else 10
+    told = answer(model, asked, root=root, tracking=tracking, training=training, texts=texts, shown=shown, least=least)
+    if html is not None:
+        html.write_text(page_of(told), "utf-8")
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+
+
+def takedown(
+    reason: Annotated[
+        str, typer.Option(help="why; it stays in the tombstone and is counted with the dropped pages")
+    ] = "",
+    url: Annotated[str, typer.Option(help="the page of this address, in any spelling")] = "",
+    domain: Annotated[str, typer.Option(help="all pages of this domain and of the hosts below it")] = "",
+    document: Annotated[str, typer.Option(help="the page with this id")] = "",
+    list_: Annotated[
+        Path | None, typer.Option("--list", help="a file of these, one a line; a reason may follow after a tab")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what holds them, and what it costs")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="withdraw without asking")] = False,
+    no_rebuild: Annotated[bool, typer.Option("--no-rebuild", help="leave the rebuild to the next run")] = False,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Say what holds pages and what a rebuild costs; withdraw them for good, and build the corpus without them."""
+    from assets.takedown import NOT_DONE, answer, asked_of, rebuilt_assets, withdraw
+    from assets.takedown_lines import lines_of
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    root = root.resolve()
+    asked = asked_of(url=url, domain=domain, document=document, file=list_, reason=reason)
+    compute = load_profile(profile)
+    how: dict[str, Any] = {"tracking": Tracking(compute.tracking_uri, root), "profile": compute}
+    if dry_run:
+        told = answer(root, asked, **how)
+        print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+        return
+    if not yes and (json_ or not sys.stdin.isatty()):
+        raise DataError(
+            "takedown: nobody can be asked here; --dry-run shows what would be withdrawn, --yes withdraws it"
+        )
+
+    def confirm(told: dict[str, Any]) -> bool:
+        if not json_:
+            print("\n".join(lines_of(told)))
+        return yes or typer.confirm("Withdraw these pages for good?")
+
+    told = withdraw(root, asked, **how, confirm=confirm)
+    rebuilt: dict[str, list[str]] = {}
+    code, problem = OK, ""
+    for name in told["rebuild"]["recipes"] if told["done"] and not no_rebuild else ():
+        for asset in rebuilt_assets(root, name) if code == OK else ():
+            report = run_named(name, profile, root, until=asset)
+            code, problem = report.exit_code, report.error
+            rebuilt.setdefault(name, []).append(asset)
+    ended = {"rebuilt": rebuilt, "not_done": NOT_DONE, "error": problem}
+    if json_:
+        print(json.dumps({**told, **ended}, ensure_ascii=False))
+    else:
+        _say_withdrawn(told, rebuilt)
+    if code != OK:
+        print(
+            f"error: the tombstone is in force, the rebuild failed: {problem}; give the command again", file=sys.stderr
+        )
+    raise typer.Exit(code)
+
+
+def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]]) -> None:
+    from assets.takedown import NOT_DONE
+
+    print(f"\n{told['done'] or 'nothing was withdrawn'}")
+    if told["done"]:
+        print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
+        for name in told["rebuild"]["recipes"]:
+            print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'not rebuilt; the next run does it'}")
+        print(NOT_DONE)

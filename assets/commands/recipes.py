@@ -1,0 +1,60 @@
+"""Commands about recipes: `init`, `show` and `list`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.commands.options import DEFAULT_ROOT, JsonOption, RecipeArgument, RootOption, read
+from training.recipe import recipe_as_data
+
+
+def init(
+    place: Annotated[
+        str, typer.Argument(help="folder, file or URL of documents, or a crawl's id such as CC-MAIN-2024-22")
+    ],
+    name: Annotated[str, typer.Option(help="name of the recipe; empty: taken from the folder, file or id")] = "",
+    output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Look at documents and write a recipe of ten lines that trains a model on them."""
+    from assets.own_data import write_recipe
+
+    file = write_recipe(place, name, output)
+    found = read(str(file), DEFAULT_ROOT)
+    if json_:
+        print(json.dumps({"recipe": found.name, "file": str(file)}, ensure_ascii=False))
+        return
+    print(file.read_text("utf-8"), end="")
+    print(f"wrote {file}", file=sys.stderr)
+
+
+def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
+    """Print the resolved recipe."""
+    data = recipe_as_data(read(recipe, root))
+    if json_:
+        print(json.dumps(data, ensure_ascii=False))
+        return
+    import yaml
+
+    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="recipes, profiles or assets")],
+    root: RootOption = DEFAULT_ROOT,
+    json_: JsonOption = False,
+) -> None:
+    """List the recipes or profiles that can be named, or the assets in the order in which they are made."""
+    from assets.listing import listed
+    from assets.terminal import show_list
+
+    rows = listed(what, root.resolve())
+    if json_:
+        print(json.dumps({what: rows}, ensure_ascii=False))
+    else:
+        show_list(rows)

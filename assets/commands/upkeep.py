@@ -1,0 +1,39 @@
+"""Commands about a root: `gc` removes what nothing needs, `dev` serves the UI over it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
+from training.job import DataError
+
+
+def gc(
+    yes: Annotated[bool, typer.Option("--yes", help="remove what is listed")] = False,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """List what no reference, recipe, registered version or running job needs, with sizes; --yes removes it."""
+    from assets.trace_lines import folded
+    from assets.trash import collect
+    from assets.unreached import Look, lines_of
+    from resources.profile import load_profile
+
+    root = root.resolve()
+    if not root.is_dir():
+        raise DataError(f"{root}: there is no such folder, so nothing can be removed")
+    told = collect(Look(root, load_profile(profile)), removes=yes)
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told, folded)))
+
+
+def dev(
+    root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000
+) -> None:
+    """Start the Dagster UI, the Dagster daemon and MLflow on loopback, over the stores of one root."""
+    from assets.dev import serve
+
+    raise typer.Exit(serve(root.resolve(), profile, port, mlflow_port))
