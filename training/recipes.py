@@ -41,8 +41,9 @@ BASES = "bases"
 ALL = "all"
 OF_SNAPSHOTS = ("tokenizer", "quality")  # sections that name snapshots
 
-# Fields that a variant does not inherit: it would register a model under the base's name, or be rebuilt unasked.
-NOT_INHERITED = (("promote", "model_name"), ("automation",))
+# Fields that a variant does not inherit: it would pass for its base, register a model under the base's name, or be
+# rebuilt unasked.
+NOT_INHERITED = (("name",), ("promote", "model_name"), ("automation",))
 
 
 class RecipeFiles:
@@ -104,9 +105,16 @@ class RecipeFiles:
     def resolved(self, path: Path) -> dict[str, Any]:
         """Return the content of a recipe file merged over that of its bases, as a mapping.
 
-        `promote.model_name` becomes the recipe's own name if the file does not give it.
+        `promote.model_name` becomes the recipe's own name if the file does not give it. Raise RecipeError if a variant
+        has no name.
         """
-        data = with_adopted(self._over_bases(path, ()), self._mapping(path), path.name)
+        own = self._mapping(path)
+        if "extends" in own and "name" not in own:
+            raise RecipeError(
+                f"{path.name}: name: missing; a variant needs a name of its own, because its artifacts and its model"
+                f" would pass for those of {own['extends']}"
+            )
+        data = with_adopted(self._over_bases(path, ()), own, path.name)
         promote = data.get("promote")
         if isinstance(promote, dict) and isinstance(data.get("name"), str):
             data = {**data, "promote": {"model_name": data["name"], **promote}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import select
@@ -56,6 +57,15 @@ def start_writer(uri: str, root: Path) -> None:
         # Not on the command line, which every user of the machine can read: a URI may hold a password.
         process.stdin.write(f"{uri}\n".encode())
         process.stdin.flush()
+
+
+@atexit.register
+def _leave_writers() -> None:
+    """Close the pipes to the writers. They go on until everything is sent, so nobody waits for them."""
+    for process, _ in _WRITERS.values():
+        _close_pipe(process)
+        if process.poll() is None:
+            process.returncode = 0  # otherwise Python would warn of a process that is still running
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:

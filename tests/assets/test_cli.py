@@ -43,7 +43,7 @@ def profile_file(tmp_path, text):
 
 def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch, capsys, tmp_path):
     recipe = tmp_path / "small.yaml"
-    recipe.write_text("extends: kitchen\npretrain: {precision: fp8}\n")
+    recipe.write_text("extends: kitchen\nname: small\npretrain: {precision: fp8}\n")
     for size, said_of_it in (
         ("{}", "base_model: pretrain.precision=fp8 with gpus_per_node=0"),
         ("{gpus_per_node: 1, compile: blocks}", "pretrain.precision=fp8 does not pay: on "),

@@ -75,6 +75,15 @@ def test_a_variant_registers_its_model_by_its_own_name_unless_another_is_written
     assert again == recipes["three"]  # a recipe that is kept resolved stays what it is
 
 
+def test_a_variant_does_not_take_the_name_of_its_base(tmp_path):
+    written(tmp_path, one="extends: kitchen")
+    (tmp_path / "two.yaml").write_text("extends: one\nsft: {epochs: 3.0}\n")
+    with pytest.raises(RecipeError, match=r"^two.yaml: name: missing; a variant needs a name of its own"):
+        load_recipe("two", folders=(tmp_path, SHIPPED))
+    (tmp_path / "three.yaml").write_text("extends: two\nname: three\n")  # a base may be without one
+    assert load_recipe("three", folders=(tmp_path, SHIPPED)).promote.model_name == "three"
+
+
 def test_no_shipped_variant_takes_the_champion_of_its_base():
     names = [path.stem for path in SHIPPED.glob("*.yaml")]
     assert {name: load_recipe(name).promote.model_name for name in names} == {name: name for name in names}

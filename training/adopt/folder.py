@@ -6,9 +6,10 @@ Imports no torch, because recipes are read with this module.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
-from training.data.sources import is_remote, resolve
+from training.data.sources import DATA_VARIABLE, is_remote, resolve
 from training.generate.checked_folder import check_folder
 from training.job import DataError
 from training.pretrain.models.config_json import read_config
@@ -31,9 +32,12 @@ def folder_of(model: str) -> Path:
 def shape_of(model: str) -> ModelConfig | None:
     """Return the shape of the model that `adopt.model` names; None if there is no such folder on this machine.
 
-    Raise RecipeError if the folder holds no model that can be adopted: no safetensors, no tokenizer, an adapter, or an
-    architecture that this project does not train.
+    A folder `data://…` is not there if no environment variable says where the data is. Raise RecipeError if the folder
+    holds no model that can be adopted: no safetensors, no tokenizer, an adapter, or an architecture that this project
+    does not train.
     """
+    if model.startswith("data://") and not os.environ.get(DATA_VARIABLE):
+        return None
     try:
         folder = folder_of(model)
         if not folder.exists():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.tracking import versions
+from resources.tracking import process, versions
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import Registry
@@ -275,6 +275,25 @@ def test_a_killed_writer_is_replaced_and_closes_what_its_killed_parent_left_open
     run = run_of(client, f"a-{'f' * 16}-{launch[:12]}")
     assert history(client, run, "loss") == [(step, float(step)) for step in range(300)]
     assert (run.info.status, run_of(client, f"launch-{launch}").info.status) == ("KILLED", "KILLED")
+
+
+REPORT_AND_END = """
+import sys
+from pathlib import Path
+from resources.tracking import process
+
+Path("tracking").mkdir()
+process.start_writer("sqlite:///none.db", Path.cwd())
+print(process._WRITERS["sqlite:///none.db", Path.cwd()][0].pid)
+"""
+
+
+def test_a_process_that_ends_before_its_writer_leaves_nothing_open(tmp_path):
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", REPORT_AND_END]
+    place = {**os.environ, "PYTHONPATH": str(process.PROJECT)}
+    done = subprocess.run(command, cwd=tmp_path, env=place, capture_output=True, text=True, check=True)
+    os.kill(int(done.stdout), signal.SIGKILL)  # it lives on, as it should
+    assert done.stderr == ""
 
 
 def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, launch, tmp_path):
