@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_noted
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.refusal import refusal_lines
@@ -26,7 +27,7 @@ from assets.run import BAD_INPUT, FAILED, OK, REFUSED, Report, keep_recipe, run_
 from assets.sentences import GO_ON, INTERRUPTED, check_root, make_writable, sentence_of
 from assets.status import Comparison, compare, last_made
 from training.artifact import Artifact
-from training.job import DataError
+from training.job import DataError, RefusedInput
 from training.recipe import Recipe, recipe_as_data
 from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError, did_you_mean
@@ -68,7 +69,7 @@ def main() -> None:
         except SystemExit as ended:
             uncaught = isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt)
             code = _say(INTERRUPTED, exit_code_of(signal.SIGINT)) if uncaught else ended.code
-        except (RecipeError, DataError, ProfileError) as error:
+        except (RecipeError, DataError, RefusedInput, ProfileError) as error:
             code = _say(str(error), BAD_INPUT)
         except Exception as error:
             sentence = sentence_of(error)
@@ -649,7 +650,7 @@ def chat(
 ) -> None:
     """Talk to a recipe's model, the last of its chain if none is named."""
     made = _made(recipe, root, asset)
-    arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.path / "model"))]
     arguments += ["--prompt", prompt] if prompt else []
     if traced:
         from assets.trace import traced_answers
