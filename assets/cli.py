@@ -27,7 +27,7 @@ from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
 from assets.run import BAD_INPUT, FAILED, OK
 from assets.sentences import INTERRUPTED, sentence_of
-from training.job import DataError
+from training.job import DataError, RefusedInput
 from training.records import RecipeError
 from training.secrets import masked_output
 
@@ -52,7 +52,7 @@ def main() -> None:
         except SystemExit as ended:
             uncaught = isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt)
             code = _say(INTERRUPTED, exit_code_of(signal.SIGINT)) if uncaught else ended.code
-        except (RecipeError, DataError, ProfileError) as error:
+        except (RecipeError, DataError, RefusedInput, ProfileError) as error:
             code = _say(str(error), BAD_INPUT)
         except Exception as error:
             sentence = sentence_of(error)

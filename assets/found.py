@@ -14,7 +14,9 @@ from pathlib import Path
 
 from training import artifact
 from training.artifact import Artifact, Damaged
+from training.checked import Refused, check
 from training.files import Unsealed, read_sealed, write_sealed
+from training.job import DataError
 
 HEX = re.compile("[0-9a-f]+")
 
@@ -103,12 +105,25 @@ def _difference(found: Artifact, asset: str, held: set[str]) -> str:
     return ""
 
 
+def whole_model(folder: Path) -> Path:
+    """Return a model's folder. If it is that of an artifact, check the record and every byte of the folder first.
+
+    Raise DataError if something is damaged. A folder from elsewhere has no record, so there is nothing to check.
+    """
+    if (made := artifact.find(folder.parent)) is not None:
+        try:
+            check(folder.parent, made.digest, folder.name)
+        except Refused as error:
+            raise DataError(f"{error}; `pedigree verify {made.record['recipe']} --mend` sets it aside") from None
+    return folder
+
+
 # Damaged files and folders are never removed; they are renamed, and the replacement gets the original name.
 
 
-def aside(path: Path, why: str) -> Path:
-    """Rename a file or folder to `NAME.WHY-MILLISECONDS`; return the new path."""
-    return path.rename(path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}"))
+def aside(path: Path, why: str, folder: Path | None = None) -> Path:
+    """Rename a file or folder to `NAME.WHY-MILLISECONDS`, in `folder` or where it is; return the new path."""
+    return path.rename((folder or path.parent) / f"{path.name}.{why}-{time.time_ns() // 1_000_000}")
 
 
 def put_back(made: Artifact) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assets.found import whole_model
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from resources.tracking.reports import Tracking
 from training.data.exams.task_files import check_own_task
@@ -57,16 +58,18 @@ def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
 def model_folder(name: str, tracking: Tracking) -> Path:
     """Return the folder of a model: a path, or `models:/NAME@ALIAS` or `models:/NAME/VERSION` of the registry.
 
-    A path may also be that of an artifact with a folder `model/`. Raise DataError if no model is there.
+    A path may also be that of an artifact with a folder `model/`. Raise DataError if no model is there, or if one of
+    this project's is damaged.
     """
     folder = _registered(name, tracking) if name.startswith("models:") else Path(name)
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():
         raise DataError(f"{name}: no model in {folder}; a folder in the transformers layout is needed")
-    return folder
+    return whole_model(folder)
 
 
 def _registered(name: str, tracking: Tracking) -> Path:
+    from assets.promotion.versions import check_whole
     from resources.tracking.registry import Registry, explained
 
     found = REGISTERED.fullmatch(name)
@@ -78,6 +81,7 @@ def _registered(name: str, tracking: Tracking) -> Path:
     if version is None:
         raise DataError(f"{name}: the registry has no such model or alias; `pedigree run RECIPE` registers a model")
     with explained(tracking):
+        check_whole(version, registry)
         return registry.folder_of(version)
 
 

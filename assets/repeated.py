@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from assets.chain import CHAIN
@@ -21,7 +22,7 @@ from training.phase import RANKS_FOLDER
 from training.records import differences
 
 MOST_SHOWN = 3
-LONG_SECONDS = 24 * 3600  # processor seconds: what cost more is not made again unasked, training or not
+LONG_SECONDS = 24 * 3600  # processor seconds: data that took more together is not made again unasked
 _OF_THE_CODE = "sources"  # the setting that holds versions of the project's own generated sources
 
 
@@ -47,36 +48,67 @@ class Changes:
         return "; ".join(["no field of the recipe is known to differ", *whys]) if whys else ""
 
 
-def check_not_repeated(cell: Cell, comparison: Comparison) -> None:
-    """Raise DataError if finished long work would be made again and no field of the recipe is known to differ.
+class Repeats:
+    """Finished long work that a run of a recipe would make again although no field of the recipe is known to differ.
 
-    Long are all trainings, and what cost more than LONG_SECONDS. Work that is begun under the present fingerprint goes
-    on: somebody has asked for it.
+    Long are all trainings, and data if all that would be made again took more than LONG_SECONDS together.
     """
-    if cell.state != "outdated" or cell.reference is None or _is_begun(cell, comparison):
-        return
-    made = _at(cell.asset, cell.reference.fingerprint, comparison)
-    if made is None or not (work := _long_work(cell, made)):
-        return
-    changes = changes_since(made, cell, comparison)
-    if not changes.asked and (why := changes.explained()):
-        raise DataError(
-            f"{cell.asset} [{cell.partition}] {work} again: {why}. Go on with that edition, or make it again"
-            f" {BEGINS_ANEW}"
-        )
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._whys: dict[tuple[str, str], str] = {}
+
+    def check(self, cell: Cell) -> None:
+        """Raise DataError if the cell is such work, unless it is begun: then somebody has asked for it."""
+        if self._before(cell) is None or self._is_begun(cell) or not (work := self._long_work(cell)):
+            return
+        if why := self._why(cell):
+            raise DataError(
+                f"{cell.asset} [{cell.partition}] {work} again: {why}. Go on with that edition, or make it again"
+                f" {BEGINS_ANEW}"
+            )
+
+    def _before(self, cell: Cell) -> Artifact | None:
+        """Return the artifact that an outdated cell had; None if there is none."""
+        if cell.state != "outdated" or cell.reference is None:
+            return None
+        return _at(cell.asset, cell.reference.fingerprint, self._comparison)
+
+    def _is_begun(self, cell: Cell) -> bool:
+        own = artifact.folder_of(self._comparison.root, cell.asset, cell.fingerprint)
+        return artifact.checkpoint_step(own) is not None or any((own / RANKS_FOLDER).rglob("*.json"))
+
+    def _why(self, cell: Cell) -> str:
+        """Return why the cell would be made again unasked; empty if it was asked for, or if there is nothing of it."""
+        if cell.key not in self._whys:
+            made = self._before(cell)
+            changes = changes_since(made, cell, self._comparison) if made is not None else Changes()
+            self._whys[cell.key] = "" if changes.asked else changes.explained()
+        return self._whys[cell.key]
+
+    def _long_work(self, cell: Cell) -> str:
+        """What it was and would be again, in words; empty if it was neither a training nor long."""
+        if CHAIN[cell.asset].stage.distributed:
+            return "is trained and would be trained"
+        seconds = self._long_data
+        if not seconds:
+            return ""
+        many = f"is one of {len(seconds)} artifacts that" if len(seconds) > 1 else ""
+        return f"{many} took {sum(seconds) / 3600:,.0f} processor hours and would be made".strip()
+
+    @cached_property
+    def _long_data(self) -> tuple[float, ...]:
+        """The processor seconds of each artifact that would be made again unasked; none if it is not much together."""
+        cells = [cell for cell in self._comparison.cells.values() if not CHAIN[cell.asset].stage.distributed]
+        known = {cell.key: _seconds(made) for cell in cells if (made := self._before(cell)) is not None}
+        if sum(known.values()) <= LONG_SECONDS:  # spares a look at all ancestors
+            return ()
+        seconds = tuple(known[cell.key] for cell in cells if known.get(cell.key) and self._why(cell))
+        return seconds if sum(seconds) > LONG_SECONDS else ()
 
 
-def _is_begun(cell: Cell, comparison: Comparison) -> bool:
-    own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
-    return artifact.checkpoint_step(own) is not None or any((own / RANKS_FOLDER).rglob("*.json"))
-
-
-def _long_work(cell: Cell, made: Artifact) -> str:
-    """What it was and would be again, in words; empty if it was neither a training nor long."""
-    if CHAIN[cell.asset].stage.distributed:
-        return "is trained and would be trained"
-    seconds = made.record.get("cost", {}).get("cpu_seconds", 0.0)
-    return f"took {seconds / 3600:,.0f} processor hours and would be made" if seconds > LONG_SECONDS else ""
+def _seconds(made: Artifact) -> float:
+    return made.record.get("cost", {}).get("cpu_seconds", 0.0)
 
 
 def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes:

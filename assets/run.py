@@ -19,7 +19,7 @@ from assets.chain import CHAIN
 from assets.lineage import DECISION, model_of
 from assets.promotion.launch import report_asked, report_result
 from assets.promotion.standing import Standing, standing
-from assets.repeated import check_not_repeated
+from assets.repeated import Repeats
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
@@ -95,9 +95,10 @@ def run_recipe(
         announce(kind, cell, values)
 
     chosen = _chosen(comparison, until, snapshots)
+    repeats = Repeats(comparison)
     for cell in () if starts_anew else chosen:
         check_begun(cell, comparison)
-        check_not_repeated(cell, comparison)
+        repeats.check(cell)
     for cell in chosen:
         announce("planned", cell, {})
     if chosen:

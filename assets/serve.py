@@ -13,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from assets.dev import LOOPBACK, end_services, is_free, start_guard
+from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.outside import REGISTERED, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
@@ -47,7 +48,7 @@ def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
     cell = comparison.cells[last_model(comparison.recipe), name]
     if cell.artifact is None:
         raise DataError(f"{cell.asset} of recipe {name} is not made under {root}; `pedigree run {model}` makes it")
-    return cell.artifact.path / "model", name
+    return whole_model(cell.artifact.path / "model"), name
 
 
 def serve(folder: Path, name: str, port: int) -> int:

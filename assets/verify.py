@@ -10,7 +10,8 @@ from assets.status import Cell, Comparison
 from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
 from resources.tracking.reports import Tracking
 from training import artifact
-from training.artifact import Damaged, damaged_files
+from training.artifact import Damaged, damaged_files, foreign_files
+from training.checked import FOREIGN
 
 
 @dataclass(kw_only=True)
@@ -59,9 +60,10 @@ def _entry(cell: Cell, kind: str, line: str) -> dict[str, str]:
 def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, protect: bool = False) -> Verified:
     """Read all artifacts of the recipe, and compare their records with the record digests in Dagster and MLflow.
 
-    With `mend`, the folder of an artifact with a damaged file or a changed record is set aside, and files of a
-    registered version that are not those of its model are written again. With `protect`, the
-    record digests of undamaged artifacts by an earlier edition are written into their references.
+    With `mend`, the folder of an artifact with a damaged file or a changed record is set aside, and so are files that
+    somebody put into an artifact's folders. Files of a registered version that are not those of its model are written
+    again. With `protect`, the record digests of undamaged artifacts by an earlier edition are written into their
+    references.
     """
     found = Verified(recipe=comparison.recipe.name)
     told, told_by_version = _told(comparison, tracking, found, mend=mend)
@@ -71,13 +73,16 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
             found.problems += [(cell, line) for line in damage]
             continue
         found.verified += 1
-        broken = damaged_files(cell.artifact)
+        broken, foreign = damaged_files(cell.artifact), foreign_files(cell.artifact)
         changed = [line for other, line in told if other.key == cell.key]
-        damage += [*broken, *_copy_problems(cell), *changed]
+        damage += [*broken, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
         found.problems += [(cell, line) for line in damage]
         if (broken or changed) and mend:
             found.remarks.append((cell, f"set aside as {aside(cell.artifact.path, 'damaged').name}"))
+        elif foreign and mend:
+            moved = [aside(path, "foreign", cell.artifact.path).name for path in foreign]
+            found.remarks.append((cell, f"set aside as {', '.join(moved)}"))
         elif protect and not damage and not cell.artifact.is_protected and cell.is_recorded:
             write_reference(comparison.root, cell.artifact, cell.partition)
             found.remarks.append((cell, "made by an earlier edition: its reference keeps the digest of its record now"))

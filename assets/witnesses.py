@@ -16,7 +16,7 @@ from assets.status import Cell, Comparison
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
-from training.artifact import Artifact, damaged_files
+from training.artifact import Artifact, problems_of
 
 RECENT = 200  # how many of the newest materializations are searched for the fingerprint
 Said = tuple[Cell, str]
@@ -163,7 +163,7 @@ def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> 
         registry, export = Registry(tracking, comparison.recipe.promote.model_name), model.artifact.path / "model"
         version = registry.version_of(model.artifact.digest)
         problems = registry.unloadable(version, export) if version is not None else []
-        if version is not None and problems and mend and not damaged_files(model.artifact):
+        if version is not None and problems and mend and not problems_of(model.artifact):
             registry.rewrite(version, export)
     return [(model, line) for line in problems]
 

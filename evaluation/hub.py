@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from evaluation.card import one_line
 from evaluation.hub_results import write_results
+from evaluation.truth import sound
 from training.artifact import Artifact, sha256_of, write_json, write_text
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
 from training.generate.chat_template import TEMPLATE_FILE
@@ -91,11 +92,12 @@ def export_model(
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(model.path / entry["path"], target / name)
             _check(target / name, entry)
-    shutil.copyfile(card.path / "README.md", target / "README.md")
+    shutil.copyfile(sound(card.path, card.record, "README.md"), target / "README.md")
     if (target / TEMPLATE_FILE).is_file():
         config = json.loads((target / CONFIG_FILE).read_text("utf-8"))
         write_json(target / CONFIG_FILE, config | {"response_template": ANSWER})
     if scores is not None:
+        sound(scores.path, scores.record)
         write_results(scores, model.digest, target)
     record = model.record
     write_json(

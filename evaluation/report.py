@@ -33,7 +33,7 @@ from evaluation.scoreboard import (
     scoreboard,
     total_price,
 )
-from evaluation.truth import Record, of_asset
+from evaluation.truth import Record, of_asset, sound
 from evaluation.verdict import REPORT_FILE
 from training.data.documents import read_lines
 from training.evaluation_settings import EvaluationRecipe
@@ -107,7 +107,7 @@ def _file(records: Sequence[Record], asset: str, name: str) -> Any:
     """
     for folder, record in reversed(of_asset(records, asset)):
         if _has(record, name):
-            return json.loads((folder / name).read_text("utf-8"))
+            return json.loads(sound(folder, record, name).read_text("utf-8"))
     return None
 
 
@@ -165,7 +165,8 @@ def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
     found = of_asset(records, "contamination_report")
     if not found or not _has(found[-1][1], "findings.jsonl"):
         return []
-    return [row for row, _ in zip(read_lines(found[-1][0] / "findings.jsonl"), range(SHOWN_FINDINGS), strict=False)]
+    rows = read_lines(sound(*found[-1], "findings.jsonl"))
+    return [row for row, _ in zip(rows, range(SHOWN_FINDINGS), strict=False)]
 
 
 def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
@@ -236,7 +237,7 @@ def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
     scored = of_asset(records, "model_scores")
     if not scored:
         return []
-    folder, record = scored[-1]
+    folder, record = sound(*scored[-1]), scored[-1][1]
     recipe = read_record(EvaluationRecipe, record["settings"]["evaluation"], where="evaluation")
     return [
         {"suite": suite.name, "rows": _rows(folder, suite.name)}
@@ -272,7 +273,7 @@ def alignment_answers(records: Sequence[Record]) -> list[dict[str, Any]]:
     names = {model: f"samples/{model}_alignment_answers.jsonl.zst" for model in ("sft", "aligned")}
     if not scored or not all(_has(scored[-1][1], name) for name in names.values()):
         return []
-    rows = {model: _first(scored[-1][0] / name) for model, name in names.items()}
+    rows = {model: _first(sound(*scored[-1], name)) for model, name in names.items()}
     return [
         {"prompt": before["prompt"][-1]["content"], "sft": before, "aligned": after}
         for before, after in zip(rows["sft"], rows["aligned"], strict=True)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation.truth import Record, of_asset
+from evaluation.truth import Record, of_asset, sound
 from training.data.documents import SCHEMA, open_documents, read_lines
 from training.data.filter.personal_data import PLACEHOLDERS
 from training.posttrain.sorting import (
@@ -156,7 +156,7 @@ def _outcome(path: str) -> str:
 def files_of(folder: Path, record: Mapping[str, Any], what: str) -> list[Path]:
     """Return the artifact's files, in order, whose records have the outcome `what` or that lie in the folder `what`."""
     return [
-        folder / entry["path"]
+        sound(folder, record, entry["path"])
         for entry in record["files"]
         if what in (_outcome(entry["path"]), entry["path"].partition("/")[0])
     ]
@@ -168,7 +168,7 @@ def _heaps(folder: Path, record: Mapping[str, Any], most: int, seed: int) -> dic
         outcome = _outcome(entry["path"])
         if not outcome:
             continue
-        path = folder / entry["path"]
+        path = sound(folder, record, entry["path"])
         for place, row in rows_of(path, ("id", "reason", "redactions")):
             rank = rank_of(seed, row["id"])
             reason = (row.get("reason") or "") if outcome != KEPT else ""

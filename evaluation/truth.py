@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evaluation import truth_scores as scores
 from training.data.documents import read_documents, read_lines
+from training.job import InputArtifact
 
 Record = tuple[Path, dict[str, Any]]
 PLACE = ("warc_file", "warc_offset")
@@ -42,18 +44,27 @@ def of_asset(records: Iterable[Record], asset: str) -> list[Record]:
     return [(folder, record) for folder, record in records if record["asset"] == asset]
 
 
+def sound(folder: Path, record: Mapping[str, Any], name: str = os.curdir) -> Path:
+    """Return the path of an artifact's file, by default of its folder, after checking every byte of it.
+
+    A process reads each file only once for this check. Raise RefusedInput if the file is damaged.
+    """
+    fields = {field: record[field] for field in ("asset", "partition", "fingerprint", "digest")}
+    return InputArtifact(path=str(folder), **fields).file(name)
+
+
 def rows_in(made: Iterable[Record], folder_name: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the documents in the folder `folder_name` of each artifact, in order."""
     for folder, record in made:
         for entry in record["files"]:
             if entry["path"].startswith(f"{folder_name}/") and entry["path"].endswith(".parquet"):
-                yield from read_documents(folder / entry["path"], columns)
+                yield from read_documents(sound(folder, record, entry["path"]), columns)
 
 
 def _truth_rows(folder: Path, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for entry in record["files"]:
         if entry["path"].startswith("truth/"):
-            yield from read_lines(folder / entry["path"])
+            yield from read_lines(sound(folder, record, entry["path"]))
 
 
 def _extraction(truth: list[dict[str, Any]], made: list[Record]) -> dict[str, float]:

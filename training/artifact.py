@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from training.checked import ARTIFACT_FILE as ARTIFACT_FILE
-from training.checked import damage_of
+from training.checked import FOREIGN, damage_of, unlisted
 from training.checksums import canonical_json as canonical_json
 from training.checksums import digest_of as digest_of
 from training.checksums import digest_of_files as digest_of_files
@@ -230,13 +230,23 @@ def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
     return [line for line in lines if line]
 
 
+def foreign_files(artifact: Artifact) -> list[Path]:
+    """Return the files in the artifact's folders that its manifest does not list."""
+    return [artifact.path / name for name in unlisted(artifact.path, {one["path"] for one in artifact.record["files"]})]
+
+
+def problems_of(artifact: Artifact, *, reads: bool = True) -> list[str]:
+    """Return one line for each damaged and each foreign file; `reads` is that of `damaged_files`."""
+    return damaged_files(artifact, reads=reads) + [f"{path}: {FOREIGN}" for path in foreign_files(artifact)]
+
+
 def check_input(item: InputArtifact) -> Artifact:
     """Return the artifact of an input after checking its record, digests and gates, and every byte of its files.
 
     Raise RefusedInput if one of these checks fails; the message names it.
     """
     artifact = check_record(item)
-    if problems := damaged_files(artifact):
+    if problems := problems_of(artifact):
         raise item.refused(problems[0])
     return artifact
 

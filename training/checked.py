@@ -7,7 +7,7 @@ once, and again if the file has changed since. Standard library only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from training.checksums import Identity, digest_of_files, identity_of, sha256_of
 from training.files import Unsealed, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
+FOREIGN = "is not in the manifest; somebody put it there"
 
 _sound: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that this process found when it read the file
 _noting: list[set[tuple[str, str]]] = []  # the set that gets (folder, name) of what is opened; empty: nobody asks
@@ -42,6 +43,24 @@ def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> st
         return f"{path}: content differs from its checksum {entry['sha256'][:12]}…"
     _sound[str(path)] = entry["sha256"], identity
     return ""
+
+
+def unlisted(folder: Path, listed: Collection[str], inside: str = os.curdir) -> list[str]:
+    """Return the names of the files in an artifact's folder that its manifest, `listed`, does not list.
+
+    Whoever reads the whole folder, as libraries read that of a model, would take them for parts of the artifact. The
+    commit leaves no such file. `inside` names the folder; by default all folders are searched in which the manifest
+    lists files. Hidden files are ignored.
+    """
+    tops = {path.partition("/")[0] for path in listed if "/" in path} if inside == os.curdir else {inside}
+    found = (
+        os.path.relpath(os.path.join(place, name), folder)
+        for top in sorted(tops)
+        for place, _, names in os.walk(folder / top)
+        for name in sorted(names)
+        if not name.startswith(".")
+    )
+    return [name for name in found if name not in listed]
 
 
 def note_sound(path: Path, sha256: str) -> None:
@@ -73,7 +92,8 @@ def check(folder: Path, digest: str, name: str) -> None:
     """Verify the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
 
     A file that was verified and has not changed since is not read again. A name that the manifest does not list is
-    accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is damaged.
+    accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is damaged, or
+    if the folder holds another file than the manifest lists.
     """
     for opened in _noting:
         opened.add((str(folder), name))
@@ -81,6 +101,8 @@ def check(folder: Path, digest: str, name: str) -> None:
         path = folder / entry["path"]
         if not is_known(path, entry["sha256"]) and (damage := damage_of(path, entry)):
             raise Refused(damage)
+    if foreign := unlisted(folder, manifest_of(str(folder), digest), name):
+        raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
 
 
 def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]]:

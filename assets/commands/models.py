@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.found import whole_model
 from assets.run import OK, REFUSED
 from assets.status import compare
 from training.artifact import Artifact
@@ -31,7 +32,7 @@ def chat(
 ) -> None:
     """Talk to a recipe's model, the last of its chain if none is named."""
     made = _made(recipe, root, asset)
-    arguments = [sys.executable, "-m", "training.posttrain.chat", str(made.path / "model")]
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.path / "model"))]
     arguments += ["--prompt", prompt] if prompt else []
     if traced:
         from assets.trace import traced_answers

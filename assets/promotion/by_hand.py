@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from assets.lineage import DECISION, lineage_of, model_of
-from assets.promotion.champion import with_digest
 from assets.promotion.page import show_decision
 from assets.promotion.standing import REPAIR, damage, standing
-from assets.promotion.versions import MODEL_FOLDER, registered, tags_of
+from assets.promotion.versions import check_whole, registered, tags_of
 from assets.status import compare
 from assets.witnesses import contradictions
-from evaluation.answers import MODELS
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking
-from training.artifact import damaged_files
 from training.job import DataError
 from training.recipe import Recipe
 from training.scopes import last_model
@@ -68,29 +65,9 @@ def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
                 raise DataError(
                     f"{name} has no version with the alias {PREVIOUS} to go back to, in this root's registry"
                 )
-            where = _checked(version, registry)
+            where = check_whole(version, registry)
             moved = _move(registry, "rollback", version, champion, reason, version.tags.get("decision_record", ""))
             return {**_said(registry, "rollback", version, moved=moved, reason=reason), "checked": where}
-
-
-def _checked(version: Version, registry: Registry) -> bool:
-    """Check the version's record and files, and what MLflow would load.
-
-    False if they are not under this root and so could not be checked.
-
-    Raises TrackingError if the record is another one or a file is damaged.
-    """
-    told = version.tags.get("record_digest", "")
-    found = (with_digest(registry.tracking.root, asset, version.digest, told) for asset in MODELS.values())
-    made = next((one for one in found if one is not None), None)
-    if made is None:
-        return False
-    problems = [f"{made.path}: its record is not the one that version {version.version} names"]
-    problems = problems if told and told != made.record_digest else damaged_files(made)
-    problems = problems or registry.unloadable(version, made.path / MODEL_FOLDER)
-    if problems:
-        raise TrackingError(f"version {version.version} is not whole: {problems[0]}; {REPAIR}")
-    return True
 
 
 def _move(

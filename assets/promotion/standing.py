@@ -37,8 +37,8 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
 
     The records of all these artifacts are checked. Of the files, by default only those of the decision and its inputs,
     which include the model, are compared with their checksums. With `before_promotion`, so are the files of every other
-    stage whose output a model makes. For all remaining files, which may be terabytes, it only checks that they exist
-    and have the recorded size. `pedigree verify` reads every file.
+    stage whose output a model makes. For all remaining files, which may be terabytes, it only checks that they exist,
+    have the recorded size, and that there is no file beside them. `pedigree verify` reads every file.
     """
     decision = comparison.cells[DECISION, comparison.recipe.name]
     cells = (*lineage_of(comparison), decision)
@@ -47,7 +47,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
         is_near = cell is decision or cell.key in decision.inputs
         if cell.artifact is not None and (is_near or before_promotion):
             reads = is_near or CHAIN[cell.asset].stage.by_a_model
-            lines += artifact.damaged_files(cell.artifact, reads=reads)
+            lines += artifact.problems_of(cell.artifact, reads=reads)
     return lines
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from assets.lineage import REPORT, SCORES, lineage_of, model_of
+from assets.promotion.champion import with_digest
 from assets.promotion.standing import REPAIR
 from assets.status import Comparison
 from evaluation.answers import MODELS
@@ -13,7 +14,7 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import CANDIDATE, Registry, Version
 from resources.tracking.reports import artifact_key
-from training.artifact import Artifact, digest_of
+from training.artifact import Artifact, digest_of, problems_of
 from training.scopes import last_model
 
 MODEL_NOTE = (
@@ -117,3 +118,22 @@ def registered(comparison: Comparison, registry: Registry, champion: Version | N
     if candidate is None or int(candidate.version) < int(number):
         registry.set_alias(CANDIDATE, number)
     return registry.version(number)
+
+
+def check_whole(version: Version, registry: Registry) -> bool:
+    """Check the version's record and files, and what MLflow would load.
+
+    False if they are not under this root and so could not be checked. Raise TrackingError if the record is another one
+    or a file is damaged.
+    """
+    told = version.tags.get("record_digest", "")
+    found = (with_digest(registry.tracking.root, asset, version.digest, told) for asset in MODELS.values())
+    made = next((one for one in found if one is not None), None)
+    if made is None:
+        return False
+    problems = [f"{made.path}: its record is not the one that version {version.version} names"]
+    problems = problems if told and told != made.record_digest else problems_of(made)
+    problems = problems or registry.unloadable(version, made.path / MODEL_FOLDER)
+    if problems:
+        raise TrackingError(f"version {version.version} is not whole: {problems[0]}; {REPAIR}")
+    return True

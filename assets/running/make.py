@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assets.chain import CHAIN
 from assets.found import aside, write_reference
-from assets.repeated import check_not_repeated
+from assets.repeated import Repeats
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
 from assets.running.events import announce
 from assets.running.follow import run_job, tell
@@ -81,7 +81,7 @@ def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
     if not watch.starts_anew:
         try:
             check_begun(cell, comparison)
-            check_not_repeated(cell, comparison)
+            Repeats(comparison).check(cell)
         except DataError as error:
             raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):

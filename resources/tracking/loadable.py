@@ -104,8 +104,10 @@ def write_loadable(folder: Path, export: Path, *, run_id: str, model_id: str) ->
     """Write what MLflow needs to load the model in `export` into `folder`; return `own_digest` of it.
 
     `export` has the transformers layout. A model with a chat template takes and gives messages as OpenAI's interface
-    does; any other continues a text. What is in `folder` is replaced.
+    does; any other continues a text. What is in `folder` is replaced, and other files of a model are removed.
     """
+    for foreign in _foreign(folder, export):
+        foreign.unlink()
     for target, source in _references(folder, export):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
@@ -134,9 +136,15 @@ def own_digest(folder: Path) -> str:
 
 def replaced_references(folder: Path, export: Path) -> list[str]:
     """Names of files in `folder` that are not those of `export`, though MLflow would load them."""
-    return [
-        str(target.relative_to(folder)) for target, source in _references(folder, export) if _differ(target, source)
-    ]
+    others = [target for target, source in _references(folder, export) if _differ(target, source)]
+    return [str(path.relative_to(folder)) for path in (*others, *_foreign(folder, export))]
+
+
+def _foreign(folder: Path, export: Path) -> list[Path]:
+    """Return the files in the folders of model and tokenizer that are no file of `export`."""
+    known = {target for target, _ in _references(folder, export)}
+    there = (path for place in (MODEL, TOKENIZER) for path in sorted((folder / place).rglob("*")))
+    return [path for path in there if not path.is_dir() and path not in known]
 
 
 def _differ(target: Path, source: Path) -> bool:

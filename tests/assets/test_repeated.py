@@ -13,7 +13,7 @@ import pytest
 
 from assets.chain import CHAIN, ancestors
 from assets.recipe_folders import load_recipe
-from assets.repeated import check_not_repeated
+from assets.repeated import Repeats
 from assets.running.causes import StageFailed
 from assets.running.make import make
 from assets.running.pipeline import Pipeline
@@ -100,7 +100,7 @@ def test_the_ui_refuses_it_too_when_the_corpus_was_made_again(made):
 def test_what_a_person_changed_is_trained_without_a_word(made, recipe):
     comparison = asked(made, recipe)
     assert comparison.cells[MODEL].state == "outdated"
-    check_not_repeated(comparison.cells[MODEL], comparison)
+    Repeats(comparison).check(comparison.cells[MODEL])
 
 
 def test_the_edition_that_made_it_sees_nothing_to_do(made, monkeypatch):
@@ -119,26 +119,40 @@ def test_of_ancestors_that_are_gone_nobody_can_tell(made):
     comparison = asked(made)
     gone = "no field of the recipe is known to differ; whether a field differs cannot be told .*: extracted_documents "
     with pytest.raises(DataError, match=gone):
-        check_not_repeated(comparison.cells[MODEL], comparison)
+        Repeats(comparison).check(comparison.cells[MODEL])
     comparison = asked(made, UNCHANGED + "pretrain: {learning_rate: 0.00123}\n")
-    check_not_repeated(comparison.cells[MODEL], comparison)
+    Repeats(comparison).check(comparison.cells[MODEL])
 
 
-@pytest.mark.parametrize("hours", [23, 25])
-def test_data_that_took_long_is_not_made_again_unasked(made, hours):
-    for folder in folders(made, "extracted_documents"):
+def cost(made, *hours: float) -> None:
+    """Write into the records of the extractions how many processor hours they took."""
+    for folder, each in zip(folders(made, "extracted_documents"), hours, strict=True):
         record = json.loads((folder / ARTIFACT_FILE).read_text())
-        artifact.commit_record(folder, record | {"cost": {"cpu_seconds": hours * 3600.0}})
+        artifact.commit_record(folder, record | {"cost": {"cpu_seconds": each * 3600.0}})
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        ((11, 12), ""),
+        ((25, 0), r"\] took 25 processor hours and would be made again: no field"),
+        ((12, 13), r"\] is one of 2 artifacts that took 25 processor hours and would be made again: no field"),
+    ],
+)
+def test_data_that_took_long_together_is_not_made_again_unasked(made, hours, said):
+    cost(made, *hours)
     comparison = asked(made)
-    cell = comparison.cells["extracted_documents", "own@kitchen-1"]
-    assert cell.state == "outdated"
-    refused = pytest.raises(DataError, match="took 25 processor hours and would be made again: no field")
-    with refused if hours > 24 else nullcontext():
-        check_not_repeated(cell, comparison)
-    if hours > 24:
-        own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+    cells = [comparison.cells["extracted_documents", f"own@kitchen-{number}"] for number in (1, 2)]
+    assert [cell.state for cell in cells] == ["outdated", "outdated"]
+    for cell in cells:
+        with pytest.raises(DataError, match=said) if said else nullcontext():
+            Repeats(comparison).check(cell)
+    if said:
+        own = artifact.folder_of(comparison.root, cells[0].asset, cells[0].fingerprint)
         artifact.write_text(own / RANKS_FOLDER / "00000.json", "{}")  # begun, which only a person could allow
-        check_not_repeated(cell, comparison)
+        Repeats(comparison).check(cells[0])
+        comparison = asked(made, UNCHANGED + "extract: {extractor: trafilatura}\n")
+        Repeats(comparison).check(comparison.cells[cells[1].key])
 
 
 def test_a_root_of_an_earlier_edition_is_read_and_named(tmp_path):

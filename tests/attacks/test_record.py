@@ -325,6 +325,71 @@ def test_a_damaged_file_is_set_aside_when_somebody_asks(recipe, copied):
     assert len(list(cell.artifact.path.parent.glob("*.damaged-*"))) == 1
 
 
+# Damaged files and people
+
+
+def refused(monkeypatch, capsys, root, *arguments) -> str:
+    """What a command says as it refuses."""
+    monkeypatch.setattr("sys.argv", ["pedigree", *arguments, "--root", str(root)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in (1, 2), arguments
+    return capsys.readouterr().err
+
+
+def test_no_command_shows_or_uses_a_file_with_a_flipped_bit(recipe, kept, monkeypatch, capsys, tmp_path):
+    cells = compare(recipe, kept).cells
+    folder = {asset: cell.artifact.path for (asset, _), cell in cells.items()}
+    name, new = recipe.name, str(tmp_path / "new")
+    model, registered = folder["aligned_model"] / "model", f"models:/{name}@champion"
+    uses = {
+        model / "model.safetensors": [
+            ("chat", name, "--prompt", "x"),
+            ("serve", name),
+            ("serve", str(model)),
+            ("serve", registered),
+            ("evaluate", str(model.parent), "--suites", name),
+            ("evaluate", registered, "--suites", name),
+            ("export", name, new),
+        ],
+        folder["model_card"] / "README.md": [("export", name, f"{new}-2")],
+        folder["model_scores"] / "scores.json": [
+            ("export", name, f"{new}-3"),
+            ("report", name, "--output", str(tmp_path / "report.html")),
+            ("compare", name, registered),
+        ],
+        folder["contamination_report"] / "contamination.json": [
+            ("report", name, "--output", str(tmp_path / "report.html"))
+        ],
+        next((folder["filtered_documents"] / "dropped").iterdir()): [("inspect", "filtered_documents", name)],
+        next(folder["provenance_index"].rglob("*.npy")): [("trace", name, "--url", "http://a.example/")],
+        next(folder["text_index"].rglob("*.npy")): [("trace", name, "--text", "a " * 20)],
+    }
+    for path, commands in uses.items():
+        flip(path, 8 * (path.stat().st_size // 2))
+        try:
+            told = {command: refused(monkeypatch, capsys, kept, *command) for command in commands}
+        finally:
+            flip(path, 8 * (path.stat().st_size // 2))
+        assert [command for command, said in told.items() if path.name not in said] == [], told
+
+
+def test_a_file_that_somebody_put_into_a_model_is_found_before_use(recipe, copied, monkeypatch, capsys):
+    """Libraries read a model's whole folder: this file alone makes its answers other ones."""
+    before = compare(recipe, copied)
+    cell = before.cells["aligned_model", recipe.name]
+    foreign = cell.artifact.path / "model" / "generation_config.json"
+    foreign.write_text('{"do_sample": true, "temperature": 9.0}')
+    item = input_of(cell)
+    assert refuses(RefusedInput, artifact.check_input, item) and refuses(RefusedInput, item.file, "model")
+    assert any(str(foreign) in line for line in unfit(before))
+    assert str(foreign) in refused(monkeypatch, capsys, copied, "chat", recipe.name, "--prompt", "x")
+    (problem,) = checked(before, mend=True).problems
+    assert problem[0].key == cell.key and str(foreign) in problem[1]
+    assert states(compare(recipe, copied)) == {} and checked(before).problems == []  # the model itself was whole
+    assert not foreign.exists() and len(list(cell.artifact.path.glob("generation_config.json.foreign-*"))) == 1
+
+
 # Roots of an earlier edition
 
 
