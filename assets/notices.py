@@ -23,9 +23,9 @@ def tell(notify: Notify, kind: str, *, asset: str, partition: str, cause: str, r
 
     Does nothing if the profile has no webhook.
     """
-    address = notify.webhook.get_secret_value()
-    if not address:
+    if notify.webhook is None:
         return
+    address = notify.webhook.get_secret_value()
     remember(address)
     recipe = partition.partition("@")[0]
     cause = masked(cause).strip()[:CAUSE_CHARACTERS]
@@ -70,7 +70,7 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
     def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         """Posts each failed run to the profile's webhook: recipe, asset, cause and link. Launches nothing."""
         notify, run = load_profile(profile).notify, context.dagster_run
-        if not notify.webhook.get_secret_value():
+        if notify.webhook is None:
             return dg.SkipReason("the profile names no webhook (notify.webhook)")
         if launch_of(run.tags) or run.tags.get("dagster/will_retry") == "true":
             return dg.SkipReason("the command that ran it tells by itself, or it is tried again")

@@ -73,8 +73,8 @@ class Judgement:
         return numbers
 
 
-def read_prompts(uri: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; no prompts if `uri` is empty.
+def read_prompts(uri: str | None, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; no prompts if `uri` is None.
 
     Each row has `messages` that end with the user's turn, or a `prompt`. `rubric` is None if the row has no
     `reward_rubric`. Raise DataError for a row of another form and for a file without prompts.

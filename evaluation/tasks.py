@@ -63,14 +63,15 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     """
     config = task_config(benchmark)
     shots = config.get("num_fewshot") or 0
-    if shots and not benchmark.fewshot_uri:
+    examples = benchmark.fewshot_uri
+    if shots and not examples:
         raise RecipeError(
             f"{benchmark.name}: the task has {shots} examples in its prompt; name rows in fewshot_uri, or set"
             " num_fewshot to 0"
         )
     splits = {TEST: [_document(item.row) for item in items]}
-    if shots:
-        splits[EXAMPLES] = [_document(row) for row in read_rows(benchmark.fewshot_uri, settings=settings)]
+    if shots and examples:
+        splits[EXAMPLES] = [_document(row) for row in read_rows(examples, settings=settings)]
     config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
     config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
     try:
@@ -85,7 +86,7 @@ def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
     if benchmark.task:
         config = named_config(benchmark.task)
     elif benchmark.task_file:
-        config = _file_config(benchmark)
+        config = _file_config(benchmark.task_file)
     config |= benchmark.lm_eval
     if benchmark.num_fewshot is not None:
         config["num_fewshot"] = benchmark.num_fewshot
@@ -111,15 +112,15 @@ def named_config(name: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
 
 
-def _file_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
+def _file_config(uri: str) -> dict[str, Any]:
     """Return the task in a YAML file. It is read as plain data, so that no file can run code."""
-    with open_uri(benchmark.task_file) as stream:
+    with open_uri(uri) as stream:
         try:
             config = yaml.safe_load(stream.read())
         except yaml.YAMLError as error:
-            raise RecipeError(f"{benchmark.task_file}: not plain YAML: {error}") from None
+            raise RecipeError(f"{uri}: not plain YAML: {error}") from None
     if not isinstance(config, dict):
-        raise RecipeError(f"{benchmark.task_file}: expected the fields of a task")
+        raise RecipeError(f"{uri}: expected the fields of a task")
     return {key: value for key, value in config.items() if key not in DECIDED_HERE - {"num_fewshot"}}
 
 

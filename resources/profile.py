@@ -36,16 +36,20 @@ class ProfileError(ValueError):
 class Notify(ProfileRecord):
     """Settings of messages about runs that fail or wait: the webhook's address and the UI's address for links."""
 
-    webhook: SecretStr = Field(
-        default=SecretStr(""), description="http or https; ${NAME} is an environment variable; empty: no messages"
+    webhook: SecretStr | None = Field(
+        default=None, description="http or https; ${NAME} is an environment variable; None: no messages"
     )
     ui: str = Field(default="http://127.0.0.1:3000", description="the UI's address, for links to runs")
 
     @field_validator("webhook")
     @classmethod
-    def _is_web(cls, webhook: SecretStr) -> SecretStr:
+    def _is_web(cls, webhook: SecretStr | None) -> SecretStr | None:
+        if webhook is None:
+            return None
         address = with_variables(webhook.get_secret_value(), is_secret=True)
-        if address and not re.match(r"https?://[^/\s]", address):
+        if not address:  # the variable is empty
+            return None
+        if not re.match(r"https?://[^/\s]", address):
             raise ValueError("expected an address that begins with http:// or https://")
         return SecretStr(address)
 
@@ -84,8 +88,8 @@ class Profile(ProfileRecord):
 
     name: str
     description: str = ""
-    tracking_uri: str = Field(
-        default="", description="MLflow; empty: sqlite under the root; ${NAME} stands for a variable, say a password"
+    tracking_uri: str | None = Field(
+        default=None, description="MLflow; None: sqlite under the root; ${NAME} stands for a variable, say a password"
     )
     notify: Notify = Notify()
     default: dict[str, Any] = Field(default_factory=dict)  # fields of `Size`
@@ -94,8 +98,8 @@ class Profile(ProfileRecord):
 
     @field_validator("tracking_uri")
     @classmethod
-    def _with_variables(cls, uri: str) -> str:
-        return with_variables(uri)
+    def _with_variables(cls, uri: str | None) -> str | None:
+        return None if uri is None else with_variables(uri)
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
@@ -139,7 +143,7 @@ def load_profile(name_or_path: str) -> Profile:
         profile = Profile(**data)
     except ValidationError as error:
         raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
-    own = {(str(data.get("tracking_uri", "")), False), (str((data.get("notify") or {}).get("webhook", "")), True)}
+    own = {(str(data.get("tracking_uri") or ""), False), (str((data.get("notify") or {}).get("webhook") or ""), True)}
     profile._withheld = frozenset().union(*(secret_variables(one, is_secret=is_secret) for one, is_secret in own))
     try:
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage

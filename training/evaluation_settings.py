@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
-from training.records import RecipeError, Uri, check_names
+from training.records import RecipeError, Uri, check_names, formerly
 
 CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
 SAMPLES_ANSWERS: Final = (
@@ -38,10 +38,10 @@ class EvaluationRecipe:
     max_contaminated_fraction: float = 0.0
     question_seen: Literal["contaminated", "reported"] = "contaminated"
     tolerate_unknown: tuple[str, ...] = ()
-    alignment_prompts: Uri = ""  # held-out prompts; sampled answers to them are scored by the true reward
+    alignment_prompts: Uri | None = formerly("")  # held-out prompts; sampled answers are scored by the true reward
     alignment_temperature: float = 0.7
     alignment_max_new_tokens: int = 64
-    outside_text: Uri = ""  # texts from outside the corpus, on which bits per byte of every model are measured
+    outside_text: Uri | None = formerly("")  # texts from outside the corpus, on which bits per byte are measured
     outside_text_limit: int | None = None  # texts that are read; None: all
     held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
     seed: int = 0
@@ -60,9 +60,10 @@ class EvaluationRecipe:
 class TrainedOn:
     """Everything that a recipe trains models on: assets with text (`data`), the system prompt and the teacher.
 
-    An empty field means that the recipe has none. The teacher's own training data are unknown and cannot be scanned.
+    None means that the recipe has no such prompt or model. The teacher's own training data are unknown and cannot be
+    scanned.
     """
 
     data: tuple[str, ...] = ()
-    system_prompt: str = ""
-    teacher: str = ""
+    system_prompt: str | None = formerly("")
+    teacher: str | None = formerly("")

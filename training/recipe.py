@@ -224,7 +224,7 @@ class Recipe:
             raise RecipeError("synthesis.generator: there is no long_context_model; set long_context.tokens")
         if not self.long_context.tokens:
             return
-        if self.long_context.sequence_length <= self.pretrain.sequence_length:
+        if (self.long_context.sequence_length or 0) <= self.pretrain.sequence_length:
             raise RecipeError(
                 f"long_context.sequence_length={self.long_context.sequence_length}; it must be longer than"
                 f" pretrain.sequence_length={self.pretrain.sequence_length}"
@@ -239,7 +239,7 @@ class Recipe:
         scaling = model.rope_scaling if given.rope_scaling.kind == "none" else given.rope_scaling
         changes: dict[str, Any] = {
             "model": {
-                "max_length": max(model.max_length, given.sequence_length),
+                "max_length": max(model.max_length, given.sequence_length or 0),
                 **_given(given, "rope_theta"),
                 "rope_scaling": scaling,
             },
@@ -291,11 +291,12 @@ class Recipe:
         """
         shaped = _given(one, "width", "layers", "heads", "kv_heads", "mlp_width")
         given = _given(one, "global_batch_tokens", "learning_rate", "muon_learning_rate")
-        whole = self.pretrain.tokens if self.pretrain.tokens != "auto" else one.tokens  # auto has no batch warm-up
-        shares = [(phase, phase.tokens * one.tokens // whole) for phase in self.pretrain.batch_warmup]
+        tokens = one.tokens or 0
+        whole = self.pretrain.tokens if self.pretrain.tokens != "auto" else tokens  # auto has no batch warm-up
+        shares = [(phase, phase.tokens * tokens // whole) for phase in self.pretrain.batch_warmup]
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
-        pretrain = {"tokens": one.tokens, "batch_warmup": warmup, "precision": precision, **given}
+        pretrain = {"tokens": tokens, "batch_warmup": warmup, "precision": precision, **given}
         pretrain |= {"compute_budget": None}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
 
-Uri = Annotated[str, "URI"]  # type of a field that names a file or a generated source; empty means none
+Uri = Annotated[str, "URI"]  # type of a field that names a file or a generated source
 
 
 class RecipeError(ValueError):
@@ -204,7 +204,7 @@ def uris_in(value: Any) -> Iterator[str]:
         for field in dataclasses.fields(value):
             inside = getattr(value, field.name)
             if field.name in named:
-                yield from filter(None, [inside] if isinstance(inside, str) else inside)
+                yield from filter(None, (inside,) if isinstance(inside, str) else inside or ())
             else:
                 yield from uris_in(inside)
     elif isinstance(value, dict):

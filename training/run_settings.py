@@ -39,7 +39,7 @@ class RunSettings:
     evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
     # How the ranks of a data stage are run (training/engines):
     engine: Literal["local", "ray"] = "local"
-    ray_address: str = ""  # HOST:PORT of a Ray cluster's head; "": what RAY_ADDRESS names, or else Ray of the job's own
+    ray_address: str | None = formerly("")  # HOST:PORT of a cluster's head; None: RAY_ADDRESS, or Ray of the job's own
     rank_cpus: float = 1.0  # cores that a rank asks of Ray
     rank_memory_gb: float | None = formerly(0.0)  # memory that a rank asks of Ray; None: a rank asks for none
     rank_retries: int = 2  # how often a rank is made again because its worker or node was lost

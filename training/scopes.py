@@ -14,7 +14,7 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "adopt": lambda recipe: bool(recipe.adopt.model),
     "corpus": lambda recipe: bool(recipe.snapshots),
     "ladder": lambda recipe: bool(recipe.ladder.rungs),
-    "long_context": lambda recipe: recipe.long_context.tokens > 0,
+    "long_context": lambda recipe: bool(recipe.long_context.tokens),
     "prompts": lambda recipe: bool(recipe.align.prompts),
     "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
     "doremi": lambda recipe: bool(recipe.doremi.tokens),

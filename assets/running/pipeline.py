@@ -67,4 +67,4 @@ def tracking_of(root: Path, profile: Profile) -> Tracking:
     return _TRACKING[key]
 
 
-_TRACKING: dict[tuple[Path, str], Tracking] = {}
+_TRACKING: dict[tuple[Path, str | None], Tracking] = {}

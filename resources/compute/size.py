@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from training.records import RecipeError, formerly, read_record
 from training.run_settings import RunSettings
@@ -30,6 +30,12 @@ class ProfileRecord(BaseModel):
     """The base class of a profile's records: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _none(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read an empty text as None where None is the default, because profiles of earlier editions write it so."""
+        return None if value == "" and cls.model_fields[str(info.field_name)].default is None else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +93,9 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
 class SlurmSettings(ProfileRecord):
     """The settings with which jobs are submitted to Slurm."""
 
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    python: str = Field(default="", description="interpreter on the nodes; empty: the one that runs Dagster")
+    partition: str | None = None  # None, here and below: Slurm's own default
+    account: str | None = None
+    qos: str | None = None
+    python: str | None = Field(default=None, description="interpreter on the nodes; None: the one that runs Dagster")
     environment: tuple[str, ...] = Field(default=(), description="names of environment variables passed to jobs")
     poll_seconds: float = Field(default=2.0, gt=0)

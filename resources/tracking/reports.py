@@ -26,11 +26,11 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 class Tracking:
     """Reports to and queries of the MLflow store of one root.
 
-    An empty `uri` means a sqlite database under the root. With `in_background=False`, reports wait in the spool until
-    `replay` is called.
+    Without a `uri`, the store is a sqlite database under the root. With `in_background=False`, reports wait in the
+    spool until `replay` is called.
     """
 
-    def __init__(self, uri: str, root: Path, *, in_background: bool = True) -> None:
+    def __init__(self, uri: str | None, root: Path, *, in_background: bool = True) -> None:
         self.uri = uri or default_uri(root)
         remember_address(self.uri)
         self.root = root

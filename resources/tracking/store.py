@@ -122,7 +122,7 @@ def _making_tables(uri: str) -> Iterator[bool]:
 _CLIENTS: dict[tuple[str, int], Any] = {}
 
 
-def server_command(uri: str, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
+def server_command(uri: str | None, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The command of an MLflow server on loopback for this store, and its environment, which may hold a password."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]

@@ -100,7 +100,7 @@ def needed_versions(tracking: Tracking) -> list[Registered]:
 
     Raise TrackingError if a store does not answer, or if it is a file that should be there and is not.
     """
-    own = Tracking("", tracking.root)
+    own = Tracking(None, tracking.root)
     stores = [tracking] if tracking.uri == own.uri else [tracking, own]
     for store in stores:
         if _is_lost(store, is_named=store.uri != own.uri):

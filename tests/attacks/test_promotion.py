@@ -56,7 +56,9 @@ def store(tmp_path_factory) -> tuple[str, str]:
     uri = default_uri(folder)
     make_client(uri, folder)
     profile = folder / "here.yaml"
-    profile.write_text((SHIPPED / "local.yaml").read_text("utf-8").replace('tracking_uri: ""', f"tracking_uri: {uri}"))
+    profile.write_text(
+        (SHIPPED / "local.yaml").read_text("utf-8").replace("tracking_uri: null", f"tracking_uri: {uri}")
+    )
     return uri, str(profile)
 
 

@@ -75,7 +75,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 def kitchen(server, tmp_path) -> Kitchen:
     profile = tmp_path / "served.yaml"
     text = (SHIPPED / "local.yaml").read_text("utf-8")
-    profile.write_text(text.replace('tracking_uri: ""', f"tracking_uri: {server.uri}"))
+    profile.write_text(text.replace("tracking_uri: null", f"tracking_uri: {server.uri}"))
     return Kitchen(root=tmp_path / "root", uri=server.uri, profile=str(profile), model_name="served")
 
 

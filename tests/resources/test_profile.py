@@ -63,10 +63,10 @@ def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
         load_profile(written(tmp_path, **content))
 
 
-def test_a_zero_of_an_earlier_edition_is_read_as_null(tmp_path):
-    absent = [field.name for field in dataclasses.fields(Size) if field.default is None]
-    assert {"threads", "memory_gb", "price_per_hour"} <= set(absent)
-    earlier = load_profile(written(tmp_path, default=dict.fromkeys([*absent, "workers"], 0)))
+def test_what_earlier_editions_wrote_for_nothing_is_read_as_null(tmp_path):
+    absent = {one.name: one.metadata["formerly"] for one in dataclasses.fields(Size) if one.default is None}
+    assert {("threads", 0), ("memory_gb", 0), ("price_per_hour", 0), ("ray_address", "")} <= absent.items()
+    earlier = load_profile(written(tmp_path, default={**absent, "workers": 0}))
     assert earlier.size_for("") == Size(workers=available_cores())
     with pytest.raises(ProfileError, match="default: threads=-1; at least 1 is right"):
         load_profile(written(tmp_path, default={"threads": -1}))
@@ -128,6 +128,13 @@ def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, 
     while not backend.poll(handle).is_over:
         time.sleep(0.02)
     assert backend.log_tail(str(tmp_path), 1) == str(dict.fromkeys(held) | left)
+
+
+def test_an_empty_text_in_a_profile_of_an_earlier_edition_means_none(tmp_path):
+    empty = dict.fromkeys(("partition", "account", "qos", "python"), "")
+    profile = load_profile(written(tmp_path, tracking_uri="", slurm=empty, notify={"webhook": ""}))
+    assert profile.tracking_uri is profile.notify.webhook is None and profile.slurm == SlurmSettings()
+    assert load_profile(written(tmp_path, description="")).description == ""
 
 
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+import typing
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pytest
 
+from resources.compute.size import Size
+from resources.profile import Profile
+from training.evaluation_settings import TrainedOn
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models.shape import RotaryScaling
+from training.recipe import Recipe
 from training.records import (
     RecipeError,
     Uri,
@@ -162,6 +168,26 @@ def test_what_none_was_formerly_is_read_as_none_and_so_is_no_difference():
     assert read_record(Named, {"limit": 5, "rate": 1}) == Named(limit=5, rate=1.0)
     with pytest.raises(RecipeError, match="limit: expected int, got False"):
         read_record(Named, {"limit": False})
+
+
+def records_in(hint):
+    """Every dataclass and model in a type, and in the types of their fields."""
+    named = getattr(hint, "model_fields", None)
+    if dataclasses.is_dataclass(hint) or named:
+        yield hint
+        hints = typing.get_type_hints(hint)
+        for name in named or [field.name for field in dataclasses.fields(hint)]:
+            yield from records_in(hints[name])
+    for inner in typing.get_args(hint):
+        yield from records_in(inner)
+
+
+def test_no_setting_means_nothing_by_an_empty_text():
+    empty = set()
+    for record in {*records_in(Recipe), *records_in(Size), *records_in(Profile), *records_in(TrainedOn)}:
+        fields = getattr(record, "model_fields", None) or {one.name: one for one in dataclasses.fields(record)}
+        empty |= {f"{record.__name__}.{name}" for name, field in fields.items() if field.default == ""}
+    assert empty == {"Recipe.description", "Profile.description"}
 
 
 def test_the_uris_of_a_record_are_what_its_fields_of_that_type_hold():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.records import formerly
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdoptRecipe:
-    """The model that a recipe adopts, and its stated origin; no model is adopted if `model` is empty.
+    """The model that a recipe adopts, and its stated origin; no model is adopted if `model` is None.
 
-    Facts that the recipe leaves out are recorded as not known.
+    Facts that are None are recorded as not known.
     """
 
-    model: str = ""  # folder in the transformers layout, with weights in safetensors; data://… or a path
-    name: str = ""  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
-    revision: str = ""  # commit or tag of that repository
-    licence: str = ""  # SPDX name; "": what the README of the folder says
+    model: str | None = formerly("")  # folder in the transformers layout, with safetensors; data://… or a path
+    name: str | None = formerly("")  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
+    revision: str | None = formerly("")  # commit or tag of that repository
+    licence: str | None = formerly("")  # SPDX name; None: what the README of the folder says

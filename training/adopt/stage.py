@@ -31,9 +31,10 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     from training.adopt.folder import folder_of
 
     del part
+    assert recipe.adopt.model is not None  # else the asset is not part of the recipe
     folder = folder_of(recipe.adopt.model)
     return {
-        "adopt": replace(recipe.adopt, model=""),
+        "adopt": replace(recipe.adopt, model=None),
         "adopted": {"digest": model_digest(folder), "path": str(folder)},
         "tokenizer": {"special_tokens": recipe.tokenizer.special_tokens},
     }

@@ -17,7 +17,7 @@ class SynthesisRecipe:
     Without `prompts`, no text is written.
     """
 
-    prompts: Uri = ""  # file with rows that have a text in `prompt_field`; empty: nothing is written
+    prompts: Uri | None = formerly("")  # file with rows that have a text in `prompt_field`; None: nothing is written
     prompt_field: str = "prompt"
     prompt_words: int | None = formerly(0)  # number of words of the row's text that are used; None: all
     template: str = "{prompt}"  # the prompt for the model; {prompt} is replaced by the row's text

@@ -117,19 +117,21 @@ def read_prompts(job: Job) -> Iterator[str]:
     Raise DataError if there is no row, a row has no prompt, or the file has changed since the job was written.
     """
     recipe = job.settings_as(SynthesisRecipe, "synthesis")
-    expected = job.settings.get("data", {}).get(recipe.prompts)
-    if expected and checksum_of(recipe.prompts) != expected:
-        raise DataError(f"{recipe.prompts}: the file has changed since the job was written; run again")
+    uri = recipe.prompts
+    assert uri is not None  # else there is no such job
+    expected = job.settings.get("data", {}).get(uri)
+    if expected and checksum_of(uri) != expected:
+        raise DataError(f"{uri}: the file has changed since the job was written; run again")
     number = -1
-    for number, row in enumerate(islice(read_rows(recipe.prompts, settings=job.settings), recipe.limit or None)):
+    for number, row in enumerate(islice(read_rows(uri, settings=job.settings), recipe.limit or None)):
         text = row.get(recipe.prompt_field)
         if not isinstance(text, str) or not text.strip():
             raise DataError(
-                f"{recipe.prompts}: row {number}: no text in {recipe.prompt_field!r} (synthesis.prompt_field); it has"
+                f"{uri}: row {number}: no text in {recipe.prompt_field!r} (synthesis.prompt_field); it has"
                 f" {', '.join(sorted(row))}"
             )
         words = text.split(" ")
         cut = " ".join(words[: recipe.prompt_words]) if recipe.prompt_words else text
         yield recipe.template.replace("{prompt}", cut)
     if number < 0:
-        raise DataError(f"{recipe.prompts}: no rows; synthesis.prompts needs at least one")
+        raise DataError(f"{uri}: no rows; synthesis.prompts needs at least one")

@@ -110,7 +110,7 @@ def label(uri: str) -> str:
 def generator_of(row: Row, source: TextSourceRecipe) -> str:
     """Return who wrote the row's answers: the row's `generator`, else the recipe's, else an empty text."""
     said = row.get("generator")
-    return said if isinstance(said, str) and said else source.generator
+    return said if isinstance(said, str) and said else source.generator or ""
 
 
 def read_source(

@@ -19,7 +19,7 @@ class TextSourceRecipe:
     prompt_field: str = "prompt"
     answer_field: str = "answer"
     limit: int | None = formerly(0)  # number of rows that are read; None: all
-    generator: str = ""  # who wrote the answers, for rows without a field `generator`
+    generator: str | None = formerly("")  # who wrote the answers of rows without a field `generator`; None: unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ class DoremiRecipe:
     same shape and budget, shows which sources have most left to learn.
     """
 
-    tokens: int = 0  # budget of each model; 0: use `mixture.weights` as they are
+    tokens: int | None = formerly(0)  # budget of each model; None: use `mixture.weights` as they are
     # None: inherit from `model`
     width: int | None = formerly(0)
     layers: int | None = formerly(0)

@@ -10,15 +10,15 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LongContextRecipe:
-    """Settings for training the base model further on longer rows; no such training if `tokens` is 0.
+    """Settings for training the base model further on longer rows; no such training if `tokens` is None.
 
     All other settings are those of `pretrain`. Afterwards the model has to find sentences hidden in held-out text
     (needles), and its held-out bits per byte at the base model's length are compared with those before.
     """
 
-    tokens: int = 0  # the whole budget; 0: no further training
-    sequence_length: int = 0
-    global_batch_tokens: int = 0
+    tokens: int | None = formerly(0)  # the whole budget; None: no further training
+    sequence_length: int | None = formerly(0)  # needed if `tokens` is given, as is the next
+    global_batch_tokens: int | None = formerly(0)
     rope_theta: float | None = formerly(0.0)  # None: inherit from `model`
     rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # kind none: inherit from `model`
     across_documents: bool = False  # treat the documents of a row as one text, so that they see each other
@@ -33,7 +33,7 @@ class LongContextRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.tokens and min(self.sequence_length, self.global_batch_tokens) < 1:
+        if self.tokens and min(self.sequence_length or 0, self.global_batch_tokens or 0) < 1:
             raise RecipeError(
                 f"long_context: tokens={self.tokens} needs sequence_length={self.sequence_length} and"
                 f" global_batch_tokens={self.global_batch_tokens} of at least 1"

@@ -10,7 +10,7 @@ from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.settings import NoSettings, UpdateRecipe
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError, check_names, differing_from_defaults, read_record
+from training.records import RecipeError, check_names, differing_from_defaults, formerly, read_record
 
 FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
@@ -92,13 +92,13 @@ class AverageRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DistillRecipe:
-    """Distillation from a teacher's probabilities (arXiv 1503.02531); no distillation if `teacher` is empty.
+    """Distillation from a teacher's probabilities (arXiv 1503.02531); no distillation if `teacher` is None.
 
     The loss is (1 - weight) times that of the next token plus weight · temperature² times the Kullback-Leibler
     divergence of the model's softened probabilities from the teacher's.
     """
 
-    teacher: str = ""  # made://base_model/RECIPE, or the folder of an artifact or model; with the same tokenizer
+    teacher: str | None = formerly("")  # made://base_model/RECIPE, or a folder of a model with the same tokenizer
     temperature: float = 1.0
     weight: float = 0.5
 
@@ -135,7 +135,7 @@ class PretrainRecipe:
     warmup_fraction: float = 0.02
     decay_fraction: float = 0.2  # wsd: the share of steps over which the rate falls
     final_learning_rate_fraction: float = 0.1
-    gradient_clip: float = 1.0
+    gradient_clip: float | None = formerly(0.0, default=1.0)  # largest norm of all gradients together; None: no limit
     average: AverageRecipe = field(default_factory=AverageRecipe)
     z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
     precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: for the layers' products, on GPUs that gain by it

@@ -60,7 +60,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     folder = Path(resolve(distill.teacher)).resolve()
     return {
         "model": recipe.model,
-        "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher="")),
+        "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher=None)),
         "teacher": {"digest": model_digest(folder), "path": str(folder)},
     }
 

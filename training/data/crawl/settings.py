@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.names import check_name
-from training.records import RecipeError
+from training.records import RecipeError, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class SnapshotRecipe:
     paths: tuple[str, ...] = ()
     text_field: str = "text"
     url_field: str = "url"
-    crawl: str = ""
+    crawl: str | None = formerly("")  # None: no crawl, for every source but `commoncrawl`
     first_file: int = 0
     num_files: int = 1
     base_url: str = "https://data.commoncrawl.org/"
@@ -65,7 +65,7 @@ class SnapshotRecipe:
                 f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
             )
         if self.source == "commoncrawl" and not self.crawl:
-            raise RecipeError(f"snapshots.{self.name}.crawl: empty; name a crawl such as CC-MAIN-2024-22")
+            raise RecipeError(f"snapshots.{self.name}.crawl: not set; name a crawl such as CC-MAIN-2024-22")
         if self.archives == "referenced" and self.source == "kitchen":
             raise RecipeError(
                 f"snapshots.{self.name}.archives: source 'kitchen' writes its archives into the root; there is nothing"

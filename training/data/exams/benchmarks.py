@@ -186,6 +186,8 @@ class _Row:
     def _passage(self) -> str:
         """Return the passage; empty if this item has none."""
         name = self._benchmark.passage_field
+        if name is None:
+            return ""
         value = self._row.get(name) or ""
         if not isinstance(value, str):
             raise self._wrong(name, "a text")

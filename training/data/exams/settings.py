@@ -23,7 +23,7 @@ class BenchmarkRecipe:
 
     Items of multiple_choice have `question`, `choices` and `gold` (an index). Items of generate and chat have
     `question` and `answer` (exact match after normalization). The `*_field` settings name the columns of the file that
-    hold them. `passage_field` may be empty.
+    hold them.
     """
 
     name: str
@@ -33,16 +33,16 @@ class BenchmarkRecipe:
     choices_field: str = "choices"
     gold_field: str = "gold"
     answer_field: str = "answer"
-    passage_field: str = ""
+    passage_field: str | None = formerly("")  # None: the items have no passage
     id_field: str = "id"
     limit: int | None = formerly(0)  # number of items to read; None: all
     max_new_tokens: int = 16  # of an answer that is scored as `kind` says
-    task: str = ""  # lm-eval's name of a task that asks and scores the items; empty: `kind` decides
-    task_file: Uri = ""  # or such a task as YAML, in lm-eval's form
+    task: str | None = formerly("")  # lm-eval's name of a task that asks and scores the items; None: `kind` decides
+    task_file: Uri | None = formerly("")  # or such a task as YAML, in lm-eval's form
     lm_eval: dict[str, Any] = field(default_factory=dict)  # fields of lm-eval's TaskConfig that replace the task's own
     num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
-    fewshot_uri: Uri = ""  # rows from which examples are drawn
-    metric: str = ""  # lm-eval's `metric` or `metric,filter` that gives the score; empty: the task's first
+    fewshot_uri: Uri | None = formerly("")  # rows from which examples are drawn
+    metric: str | None = formerly("")  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
 
     def __post_init__(self) -> None:
         all_of(lambda: check_name(self.name, "benchmark name"), self._check_task, self._check_lm_eval)

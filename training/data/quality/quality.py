@@ -144,7 +144,7 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> TrainedMod
     held = {piece for one in labelled for text in (*one.good, *one.bad) for piece in (text, *page_sized(text))}
     references = _texts(job, recipe.reference, recipe.reference_field, "quality.reference", but=held)
     language = _main_language(references)
-    given = {one.language for one in recipe.ngram_files}
+    given = {one.language or "" for one in recipe.ngram_files}
     learned = {code: [] if code in given else _in_language(references, code) for code in recipe.ngram_languages}
     pages, candidates = _candidates(job, recipe)
     candidates = [text for text in candidates if text not in held]
@@ -216,7 +216,7 @@ def _train_ngrams(
     from a file that the recipe names; its bucket limits come from the crawled pages.
     """
     models, perplexities = {}, {}
-    files = {one.language: one.uri for one in recipe.ngram_files}
+    files = {one.language or "": one.uri for one in recipe.ngram_files}
     for code, (references, crawled) in sides.items():
         if code in files:
             ngram = _of_file(files[code])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from training.data.words.languages import check_languages
 from training.names import check_name
-from training.records import RecipeError, Uri
+from training.records import RecipeError, Uri, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class LabelledRecipe:
     positive: tuple[Uri, ...] = ()  # good texts
     negative: tuple[Uri, ...] = ()  # bad texts
     text_field: str = "text"
-    label_field: str = ""  # for files with both kinds: rows belong to the side whose label they have in this field
+    label_field: str | None = formerly("")  # in files with both kinds, a row's label; None: one kind in a file
     positive_label: str = "1"
     negative_label: str = "0"
     min_auc: float = 0.6  # gate
@@ -57,7 +57,7 @@ class NgramFileRecipe:
     """An n-gram model to use unchanged: an ARPA file, plain, .gz or .zst."""
 
     uri: Uri
-    language: str = ""  # one of `ngram_languages`; "" if that is empty
+    language: str | None = formerly("")  # one of `ngram_languages`; None if that is empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ class QualityRecipe:
     ngram_languages: tuple[str, ...] = ()  # each gets its own model and buckets; empty: one model for all
     ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to use instead of estimating them
     classifier_buckets: int = 65_536
-    classifier_model: Uri = ""  # a fastText model to use instead of training one; "": train it
+    classifier_model: Uri | None = formerly("")  # a fastText model to use; None: train a classifier
     classifier_label: str = "__label__hq"  # the fastText model's label for good text
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents
@@ -96,10 +96,10 @@ class QualityRecipe:
                 raise RecipeError(f"quality.{name}: without effect; name texts in quality.reference")
         check_languages("quality.ngram_languages", self.ngram_languages)
         given = [one.language for one in self.ngram_files]
-        if len(set(given)) != len(given) or not set(given) <= set(self.ngram_languages or ("",)):
+        if len(set(given)) != len(given) or not set(given) <= set(self.ngram_languages or (None,)):
             raise RecipeError(
                 f"quality.ngram_files: languages {given}; each once, and one of ngram_languages"
-                f" ({', '.join(self.ngram_languages) or 'none are named, so only an empty one is possible'})"
+                f" ({', '.join(self.ngram_languages) or 'none are named, so only null is possible'})"
             )
         names = [labelled.name for labelled in self.labelled]
         if len(set(names)) != len(names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError, Uri
+from training.records import RecipeError, Uri, formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +19,7 @@ class TokenizerRecipe:
     snapshots: tuple[str, ...]
     vocabulary: int
     model: Literal["bpe", "wordpiece", "unigram"] = "bpe"
-    reference: Uri = ""  # a tokenizer.json whose fertility is reported for comparison; "": none
+    reference: Uri | None = formerly("")  # a tokenizer.json whose fertility is reported for comparison; None: none
     study: tuple[int, ...] = ()  # other vocabulary sizes, trained and measured only for the report
     sample_bytes: int = 50_000_000
     min_frequency: int = 2

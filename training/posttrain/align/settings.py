@@ -23,7 +23,7 @@ class AlignRecipe:
     epochs: float = 1.0
     batch_size: int = 32
     max_length: int = 256
-    prompts: Uri = ""  # prompts for RL; empty: the preference prompts
+    prompts: Uri | None = formerly("")  # prompts for RL; None: the preference prompts
     max_steps: int | None = formerly(0)  # RL: optimizer steps; None: as many as `epochs` needs
     num_generations: int = 8
     max_new_tokens: int = 32
@@ -47,7 +47,7 @@ class AlignRecipe:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
 
     def _check_pairs(self) -> None:
-        for name, unset in (("prompts", ""), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
+        for name, unset in (("prompts", None), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
             if getattr(self, name) != unset:
                 raise RecipeError(
                     f"align.{name}={getattr(self, name)!r} has no effect with method {self.method};"

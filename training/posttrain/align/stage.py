@@ -28,7 +28,7 @@ ALIGN = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the section `align` without its prompts, which are an input of the stage."""
     del part
-    return with_data(recipe, {"align": replace(recipe.align, prompts="")})
+    return with_data(recipe, {"align": replace(recipe.align, prompts=None)})
 
 
 def _samples(recipe: Recipe) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.source_settings import TextSourceRecipe
+from training.records import formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,7 +16,7 @@ class SftRecipe:
 
     data: tuple[TextSourceRecipe, ...]
     chat_template: str = "pedigree"
-    system_prompt: str = ""
+    system_prompt: str | None = formerly("")  # None: no system message is added
     epochs: float = 2.0
     learning_rate: float = 5e-4
     batch_size: int = 32  # in conversations

@@ -40,7 +40,7 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(SftRecipe, "sft")
     set_up_torch(job, work)
     base = _base(job)
-    chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt))
+    chat = Chat.of(base, template(recipe.chat_template, recipe.system_prompt or ""))
     tokenizer = load_tokenizer(base, chat)
     rows = read_jsonl(job.input_of("instruction_data").file(INSTRUCTIONS_FILE))
     kept, counts = fitting([row["messages"] for row in rows], chat, max_length=recipe.max_length)

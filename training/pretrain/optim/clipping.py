@@ -15,7 +15,7 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     )
 
 
-def clip_gradients(parameters: Iterable[Tensor], *, norm: float, limit: float) -> None:
-    """Scale all gradients so that their joint norm, which is now `norm`, is at most `limit`. 0 means no limit."""
-    if limit and norm > limit:
+def clip_gradients(parameters: Iterable[Tensor], *, norm: float, limit: float | None) -> None:
+    """Scale all gradients so that their joint norm, which is now `norm`, is at most `limit`. None means no limit."""
+    if limit is not None and norm > limit:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], limit / norm)

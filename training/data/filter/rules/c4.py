@@ -37,7 +37,7 @@ class Settings(CommonSettings):
     c4_drop_lorem_ipsum: bool = True  # drops the whole page; manuals of template languages contain it too
     c4_drop_citations: bool = True  # removes "[1]", "[edit]" from lines; set to false for code, where r[1] is an index
     c4_max_word_length: int | None = formerly(0, default=1000)  # a line with a longer word is removed; None: no limit
-    c4_bad_words: Uri = ""  # a word list; a page with one of its words is dropped; "": no list
+    c4_bad_words: Uri | None = formerly("")  # a word list; a page with one of its words is dropped; None: no list
     c4_strip_lines: bool = True  # false keeps the indentation of code
 
 
