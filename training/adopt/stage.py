@@ -28,7 +28,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
     The model is identified by its digest, not by its path.
     """
-    from training.adopt.folder import folder_of
+    from training.data.tokens.adopted_folder import folder_of
 
     del part
     folder = folder_of(recipe.adopt.model)
