@@ -36,6 +36,7 @@ ASKS = {
     "suffixes_sorted": "Each suffix array holds every token's position once, and those of a sample are in order.",
     "survival": "Deduplication keeps at least the recipe's minimum fraction of each source and language.",
     "template": "The chat template gives the same tokens and the same trained positions as the training data.",
+    "tokens_return": "Texts decoded from token shards are encoded to the same tokens: it is the right tokenizer.",
     "toxicity_auc": "The toxicity classifier separates held-out toxic texts from others as well as the recipe asks.",
 }
 

@@ -97,11 +97,16 @@ def _not_yet(name: str, what: str) -> None:
     app.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(refuse)
 
 
+def paragraphs(text: str) -> str:
+    """Return a docstring with each paragraph on one line, so that a terminal of any width breaks it where it ends."""
+    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+
+
 COMMANDS = (  # in the order in which `pedigree --help` shows them
     *(run, demo, init, show, list_, status, why, verify, report, promote, rollback, inspect, trace, takedown),
     *(chat, export, evaluate, contamination, serve, compare_, gc, dev),
 )
 for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), help=paragraphs(command.__doc__ or ""))(command)
 _not_yet("plan", "price a run before it starts")
 _not_yet("doctor", "check this machine and root for what commonly goes wrong")

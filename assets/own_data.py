@@ -53,8 +53,8 @@ def write_recipe(place: str, name: str, output: Path | None) -> Path:
 def _snapshot(found: OwnData, paths: tuple[str, ...], name: str) -> str:
     """Return the recipe's entry for a snapshot as YAML; column names are written only if they are not the defaults."""
     listed = ", ".join(map(_quoted, paths))
-    columns = {"text_field": found.text_field, "url_field": found.url_field}
-    defaults = {"text_field": "text", "url_field": "url"}
+    columns = {"text_field": found.text_field, "url_field": found.url_field, "tokenizer": found.tokenizer}
+    defaults = {"text_field": "text", "url_field": "url", "tokenizer": ""}
     named = "".join(f", {field}: {_quoted(value)}" for field, value in columns.items() if value != defaults[field])
     return f"{{name: {name}, source: {found.source}, paths: [{listed}]{named}}}"
 
@@ -80,13 +80,20 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
             _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m"),
             _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto"),
         ]
+    cleaning = [_line(f"filter: {{languages: [{languages}]}}", seen)]
+    if found.tokenizer:
+        cleaning = [
+            _line("filter: {rules: []}", "filtered before; name rules to filter again (docs/filters.md)"),
+            _line(f"adopt: {{tokenizer: {_quoted(found.tokenizer)}}}", "the vocabulary of the shards"),
+        ]
+        sizes = [line for line in sizes if not line.startswith("tokenizer:")]
     return [
         f"# {place}, written by `pedigree init`. Run it: pedigree run {file}",
         _line("extends: base", f"FineWeb's filters; `pedigree show {file}` prints every field"),
         f"name: {name}",
         _line("snapshots:", f"{said}; a later crawl is one more line"),
         *(f"  - {snapshot}" for snapshot in snapshots),
-        _line(f"filter: {{languages: [{languages}]}}", seen),
+        *cleaning,
         *sizes,
         "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data, then preferences.data.",
         *(f"# {note}." for note in found.notes),

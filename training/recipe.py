@@ -117,8 +117,13 @@ class Recipe:
         it cannot have parts that need pretraining.
         """
         said = self.adopt
+        if said.model and said.tokenizer:
+            raise RecipeError(
+                "adopt.tokenizer: without effect, because the model in adopt.model has its own; leave it out"
+            )
         if not said.model:
-            if given := next((name for name in ("name", "revision", "licence") if getattr(said, name)), ""):
+            given = next((name for name in ("name", "revision", "licence") if getattr(said, name)), "")
+            if given and not said.tokenizer:
                 raise RecipeError(f"adopt.{given}: without effect, because adopt.model names no model")
             return
         if self.snapshots:

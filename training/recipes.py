@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from training.data.exams.task_files import check_own_task
+from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generated_sources import SOURCES
 from training.names import check_name
 from training.posttrain.align.method import method_of
@@ -37,6 +38,7 @@ from training.records import (
 )
 from training.secrets import masked, secret_in, yaml_problem
 
+ADOPTED = ("model", "tokenizer")  # fields of `adopt` that name a folder
 BASES = "bases"
 ALL = "all"
 OF_SNAPSHOTS = ("tokenizer", "quality")  # sections that name snapshots
@@ -302,31 +304,49 @@ def with_preset(data: dict[str, Any]) -> dict[str, Any]:
 def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dict[str, Any]:
     """Return a resolved recipe whose `model` is the shape of the model that it adopts, with the size of its vocabulary.
 
-    Nothing changes if no model is adopted, or if its folder is not on this machine; the asset `adopted_model` is then
-    unavailable. `own` is the mapping of the file itself, which must not name another shape.
+    Of a tokenizer that is adopted alone, only the size of the vocabulary is filled in. Nothing changes if nothing is
+    adopted, or if the folder is not on this machine; what is made of it is then unavailable. `own` is the mapping of
+    the file itself, which must not name another shape.
     """
     adopt = data.get("adopt")
-    place = adopt.get("model") if isinstance(adopt, dict) else None
-    if not isinstance(place, str) or not place:
+    given = adopt if isinstance(adopt, dict) else {}
+    named = {name: given[name] for name in ADOPTED if isinstance(given.get(name), str) and given[name]}
+    if not named:
         return data
     from training.adopt.folder import shape_of  # imports parquet, which takes time that other recipes save
+    from training.data.tokens.adopted_folder import vocabulary_of
 
     try:
-        shape = shape_of(place)
+        if "model" not in named:
+            return _with_vocabulary(data, vocabulary_of(named["tokenizer"], _special_tokens(data)))
+        shape = shape_of(named["model"])
     except RecipeError as error:
         raise error.in_file(file) from None
     if shape is None:
         return data
     adopted = {one.name: write_record(getattr(shape, one.name)) for one in fields(ModelRecipe)}
-    given = own.get("model")
-    for name, value in (given if isinstance(given, dict) else {}).items():
+    written = own.get("model")
+    for name, value in (written if isinstance(written, dict) else {}).items():
         if name in adopted and (value or 0) != (adopted[name] or 0):
             raise RecipeError(
                 f"{file}: model.{name}={value}: the adopted model has {adopted[name]}; leave the section model out"
             )
+    return _with_vocabulary({**data, "model": adopted}, shape.vocab_size)
+
+
+def _special_tokens(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the special tokens that a resolved recipe names, or else the default ones."""
     tokenizer = data.get("tokenizer")
-    vocabulary = {"vocabulary": shape.vocab_size}
-    return {**data, "model": adopted, "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), **vocabulary}}
+    named = tokenizer.get("special_tokens") if isinstance(tokenizer, dict) else None
+    return tuple(named) if isinstance(named, list) else SPECIAL_TOKENS
+
+
+def _with_vocabulary(data: dict[str, Any], size: int | None) -> dict[str, Any]:
+    """Return a resolved recipe with the size of an adopted vocabulary; the recipe itself if the size is not known."""
+    tokenizer = data.get("tokenizer")
+    if size is None:
+        return data
+    return {**data, "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), "vocabulary": size}}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

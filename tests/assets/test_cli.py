@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import socket
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from assets import dev
 from assets.chain import CHAIN, GROUPS
-from assets.cli import main
+from assets.cli import COMMANDS, app, main
 from assets.recipe_folders import load_recipe
 from assets.running import make as making
 from assets.running.causes import StageFailed
@@ -51,6 +53,24 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
         profile, root = profile_file(tmp_path, f"stages: {{base_model: {size}}}\n"), tmp_path / "r"
         code, _, errors = said(monkeypatch, capsys, "run", str(recipe), "--profile", profile, "--root", str(root))
         assert code == 2 and said_of_it in errors and not root.exists()
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_a_terminal_of_any_width_breaks_the_text_of_a_command_where_it_ends(columns):
+    for command in COMMANDS:
+        lines = said_of(command.__name__.rstrip("_"), columns)
+        text = [line.strip() for line in lines[2 : next(n for n, line in enumerate(lines) if "╭" in line)]]
+        short = [
+            (line, after)
+            for line, after in pairwise(text)
+            if line and after and len(line) + 1 + len(after.split()[0]) <= columns - 2
+        ]
+        assert not short, command.__name__
+
+
+def said_of(command: str, columns: int) -> list[str]:
+    answer = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": str(columns)})
+    return answer.output.splitlines()
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor"])

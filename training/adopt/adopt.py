@@ -1,8 +1,8 @@
 """The stage `adopt`: take over a model of somebody else, so that further stages read it like a base model.
 
 The artifact has the layout of a base model: `model/` with fp32 weights in safetensors, `config.json` in the form of
-this project, and the tokenizer (training/adopt/vocabulary.py). `provenance.json` says what is known of the model, what
-is not, and what was changed. Nothing is downloaded, no pickle is opened and no code of the folder runs.
+this project, and the tokenizer (training/data/tokens/adopted_vocabulary.py). `provenance.json` says what is known of
+the model, what is not, and what was changed. Nothing is downloaded, no pickle is opened and no code of the folder runs.
 
 The gate `import_equals_transformers` compares the logits of this project's decoder with those of transformers for the
 folder as it was given.
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from training import numerics
 from training.adopt.settings import AdoptRecipe
-from training.adopt.vocabulary import Vocabulary, read_vocabulary
 from training.artifact import manifest, model_digest, write_json
+from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
 from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.pretrain.models import export

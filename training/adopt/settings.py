@@ -1,4 +1,4 @@
-"""The recipe section `adopt`: a model of somebody else with which the recipe begins."""
+"""The recipe section `adopt`: a model, or a tokenizer alone, of somebody else with which the recipe begins."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from training.records import formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdoptRecipe:
-    """The model that a recipe adopts, and its stated origin; no model is adopted if `model` is None.
+    """The model that a recipe adopts, or the tokenizer with which it trains a model of its own; with the stated origin.
 
-    Facts that are None are recorded as not known.
+    Nothing is adopted if both are None. Facts that are None are recorded as not known.
     """
 
     model: str | None = formerly("")  # folder in the transformers layout, with safetensors; data://… or a path
+    tokenizer: str | None = None  # folder with tokenizer.json and tokenizer_config.json; with `model`, its own is adopted
     name: str | None = formerly("")  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
     revision: str | None = formerly("")  # commit or tag of that repository
     licence: str | None = formerly("")  # SPDX name; None: what the README of the folder says

@@ -28,7 +28,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
     The model is identified by its digest, not by its path.
     """
-    from training.adopt.folder import folder_of
+    from training.data.tokens.adopted_folder import folder_of
 
     del part
     assert recipe.adopt.model is not None  # else the asset is not part of the recipe

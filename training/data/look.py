@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from training.data.crawl.crawl import SUFFIXES
+from training.data.crawl import token_files
+from training.data.crawl.crawl import SHARDS, SUFFIXES
 from training.data.crawl.warc import Record, read_warc
 from training.data.extract.html import decode
 from training.data.extract.responses import PayloadError, parse_response, payload
@@ -48,6 +49,7 @@ class OwnData:
     languages: tuple[str, ...] = ()
     text_field: str = "text"
     url_field: str = "url"
+    tokenizer: str = ""  # of token shards
     notes: tuple[str, ...] = ()
 
 
@@ -58,6 +60,8 @@ def look_at(place: str) -> OwnData:
     """
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))
+        if shards := _shards(place):
+            return shards
     found = {source: files for source in SUFFIXES if (files := _files(place, source))}
     if not found:
         raise DataError(f"{place}: {_nothing(place)}")
@@ -80,6 +84,23 @@ def look_at(place: str) -> OwnData:
         url_field=url_field,
         notes=(*notes, *others),
     )
+
+
+def _shards(place: str) -> OwnData | None:
+    """Return what is known of a folder of token shards; None if there are none. Raise DataError without a tokenizer."""
+    names = os.listdir(place) if os.path.isdir(place) else []
+    files = [
+        name for name in names if name.endswith(token_files.SUFFIXES) and set(names) & set(token_files.beside(name))
+    ]
+    if not files:
+        return None
+    if token_files.TOKENIZER_FILE not in names:
+        raise DataError(
+            f"{place}: {counted(len(files))} of tokens; put the tokenizer.json and tokenizer_config.json that made them"
+            " beside them, so that their documents can be read"
+        )
+    size = sum(os.path.getsize(os.path.join(place, name)) for name in files)
+    return OwnData(source=SHARDS, snapshots=((place,),), files=len(files), bytes=size, tokenizer=place)
 
 
 def _files(place: str, source: str) -> list[str]:

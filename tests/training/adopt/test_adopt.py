@@ -19,9 +19,9 @@ from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
 from training.adopt import adopt
 from training.adopt.settings import AdoptRecipe
-from training.adopt.vocabulary import read_vocabulary
 from training.artifact import model_digest
 from training.data.tokens import tokenizer as tokenizer_stage
+from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import DataError, InputArtifact, Job, RefusedInput

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 
 from assets.own_data import name_of, recipe_for, write_recipe
 from assets.recipe_folders import load_recipe
+from tests.own_model import write_tokenizer
 from tests.own_pages import sentences, write_warc
 from training.data.crawl.crawl import source_files
 from training.data.look import look_at
@@ -81,6 +83,21 @@ def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path
     text = recipe_for("CC-MAIN-2024-22", "cc", "cc.yaml")
     assert "{name: cc-main-2024-22, source: commoncrawl, crawl: CC-MAIN-2024-22, num_files: 1}" in text
     assert [name_of(one) for one in ("/a/My Crawl/", "s3://b/x.jsonl.gz", "/")] == ["my-crawl", "x", "own"]
+
+
+def test_a_folder_of_token_shards_becomes_a_recipe_with_their_tokenizer(tmp_path):
+    (tmp_path / "shards").mkdir()
+    for name in ("a.ds", "a.ds.index", "alone.bin"):
+        (tmp_path / "shards" / name).write_bytes(b"\0" * 16)
+    with pytest.raises(DataError, match=r"1 file of tokens; put the tokenizer\.json"):
+        look_at(str(tmp_path / "shards"))
+    write_tokenizer(tmp_path / "shards")
+    file = write_recipe(str(tmp_path / "shards"), "", tmp_path / "own.yaml")
+    recipe = load_recipe(str(file))
+    assert recipe.adopt.tokenizer == recipe.snapshots[0].tokenizer == str(tmp_path / "shards")
+    assert (recipe.snapshots[0].source, recipe.filter.rules, recipe.tokenizer.vocabulary) == ("shards", (), 406)
+    names = {one["name"] for one in source_files(replace(recipe.snapshots[0], paths=(f"{tmp_path}/shards/*.ds",)))}
+    assert names == {"a.ds", "a.ds.index", "tokenizer.json"}
 
 
 def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):

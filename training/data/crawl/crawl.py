@@ -3,9 +3,12 @@
 The files are in `archives/<name>`, sorted by name. `archives.json` lists them and describes their content:
 
 ```json
-{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text", "text_field", "url_field",
+{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text" | "shards", "text_field", "url_field",
  "files": [{"name", "path", "bytes", "sha256"}]}
 ```
+
+For token shards (training/data/crawl/token_files.py), an entry lists the files that are read with it as `beside`: those
+next to the tokens, and the tokenizer. `provenance.json` says what is not known about such documents.
 
 Local files are copied (as clones where the file system supports it), so that the artifact does not depend on the
 originals. Remote files are downloaded, and interrupted downloads resume. Files without a single readable record are
@@ -31,7 +34,7 @@ from typing import Any
 
 from training.artifact import sha256_of, write_json
 from training.data import generated
-from training.data.crawl import selection
+from training.data.crawl import selection, token_files
 from training.data.crawl.references import described
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
@@ -66,7 +69,15 @@ SUFFIXES = {
 FOLDER = "archives"
 SELECTED_FOLDER = "selected"
 LIST_FILE = "archives.json"
+PROVENANCE_FILE = "provenance.json"  # of token shards
 QUARANTINE_FILE = "quarantine/00000.jsonl"
+SHARDS = "shards"
+TEXT_KNOWN = "the text: it is decoded from the tokens, and filtered, deduplicated and scanned like any other"
+ADDRESSES = "the address of the page that each document comes from"
+NOT_KNOWN = (
+    "how the pages were fetched and extracted, and what was dropped before the shards were made",
+    "whether a document was cut before it was tokenized",
+)
 MAX_LISTING_BYTES = 256 << 20  # after decompression; a listing of 90,000 files has 13 million bytes
 
 
@@ -77,7 +88,7 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
     and for Common Crawl. The checksum of a remote file is empty, because computing it would mean downloading the file.
     A file that is only referenced has its URI and its ETag too. Raise DataError if a path leads to no file.
     """
-    if snapshot.source not in SUFFIXES:
+    if snapshot.source not in (*SUFFIXES, SHARDS):
         return []
     if snapshot.is_referenced:
         return [{"name": name, **_described(location)} for name, location in _located(snapshot).items()]
@@ -114,7 +125,7 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
     Raise RecipeError if two files have the same name.
     """
     found: dict[str, str] = {}
-    for location in expand(snapshot.paths, SUFFIXES[snapshot.source]):
+    for location in _locations(snapshot):
         name = location.rpartition("/")[2]
         if name in found:
             raise RecipeError(
@@ -123,6 +134,12 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
             )
         found[name] = location
     return found
+
+
+def _locations(snapshot: SnapshotRecipe) -> list[str]:
+    if snapshot.source == SHARDS:
+        return [*token_files.located(snapshot.paths), token_files.tokenizer_file(snapshot.tokenizer or "")]
+    return expand(snapshot.paths, SUFFIXES[snapshot.source])
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -139,15 +156,42 @@ def run(job: Job, work: Work) -> Outcome:
         asked = _fetch_crawl(snapshot, folder, work)
     else:
         asked = _bring(snapshot, job.settings.get("files", []), folder, work)
+    brought = {path.name: path for path in sorted(folder.iterdir())}
+    archives = brought
+    if snapshot.source == SHARDS:
+        archives = {name: path for name, path in brought.items() if name.endswith(token_files.SUFFIXES)}
+        asked = len(archives)
+        write_json(work.path / PROVENANCE_FILE, provenance(snapshot, brought))
+        extra = [PROVENANCE_FILE]
     found = _ListedFiles()
-    for path in sorted(folder.iterdir()):
-        name = f"{FOLDER}/{path.name}"
+    for name, path in archives.items():
         if found.is_readable(path, snapshot):
-            found.entries.append(
-                {"name": path.name, "path": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            )
-    files = (*(entry["path"] for entry in found.entries), *extra)
-    return _listed(snapshot, work, asked, found, files)
+            entry = {"name": name, "path": f"{FOLDER}/{name}", "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            found.entries.append(entry | _beside(name, brought, snapshot))
+    files = {place for entry in found.entries for place in (entry["path"], *entry.get("beside", ()))}
+    return _listed(snapshot, work, asked, found, (*sorted(files), *extra))
+
+
+def _beside(name: str, brought: Mapping[str, Path], snapshot: SnapshotRecipe) -> dict[str, list[str]]:
+    """Return the listing's field `beside` of a file of tokens; an empty mapping for any other archive."""
+    if snapshot.source != SHARDS:
+        return {}
+    names = [*(other for other in token_files.beside(name) if other in brought), _tokenizer_name(snapshot)]
+    return {"beside": [f"{FOLDER}/{other}" for other in names]}
+
+
+def _tokenizer_name(snapshot: SnapshotRecipe) -> str:
+    return os.path.basename(token_files.tokenizer_file(snapshot.tokenizer or ""))
+
+
+def provenance(snapshot: SnapshotRecipe, brought: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what is known and what is not known about documents that are decoded from token shards."""
+    are_named = any(name.endswith(token_files.SIDECAR) for name in brought)
+    return {
+        "tokenizer_sha256": sha256_of(brought[_tokenizer_name(snapshot)]),
+        "known": [TEXT_KNOWN, *([ADDRESSES] if are_named else [])],
+        "not_known": [*([] if are_named else [ADDRESSES]), *NOT_KNOWN],
+    }
 
 
 @dataclass(kw_only=True, slots=True)
@@ -172,7 +216,7 @@ class _ListedFiles:
 
 
 def _form(snapshot: SnapshotRecipe) -> str:
-    return snapshot.source if snapshot.source in SUFFIXES else "warc"
+    return snapshot.source if snapshot.source in (*SUFFIXES, SHARDS) else "warc"
 
 
 def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFiles, files: Iterable[str]) -> Outcome:
@@ -443,6 +487,8 @@ def problem_of(path: Path, form: str, *, text_field: str, snapshot: str) -> Prob
         return _warc_problem(path)
     if form == "text":
         return None
+    if form == SHARDS:
+        return _shard_problem(path)
     try:
         fields = _parquet_fields(path) if form == "parquet" else _first_row_fields(path)
     except DataError as error:
@@ -466,6 +512,14 @@ def _warc_problem(path: Path) -> Problem | None:
     if first is None:
         return Problem(reason="empty", detail="no records")
     return Problem(reason="unreadable", detail=f"no WARC record in it; {first.reason}: {first.detail}")
+
+
+def _shard_problem(path: Path) -> Problem | None:
+    try:
+        token_files.open_token_file(path)
+    except DataError as error:
+        return Problem(reason="unreadable", detail=str(error))
+    return None
 
 
 def _parquet_fields(path: Path) -> list[str]:

@@ -38,19 +38,21 @@ class SnapshotRecipe:
     """One crawl snapshot, or one collection of already extracted text. Each snapshot is one partition.
 
     `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
-    or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `commoncrawl` (the
-    crawl with the id `crawl`, and `num_files` WARC files of its listing from number `first_file` on).
+    or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `shards` (token files
+    that are decoded with `tokenizer`; training/data/crawl/token_files.py), `commoncrawl` (the crawl with the id
+    `crawl`, and `num_files` WARC files of its listing from number `first_file` on).
 
     `archives` says whether the files are copied into the artifact, or only referenced and read where they are by the
     rank that extracts them (training/data/crawl/references.py). With references, `select` can choose single records.
     """
 
     name: str
-    source: Literal["kitchen", "warc", "parquet", "jsonl", "text", "commoncrawl"]
+    source: Literal["kitchen", "warc", "parquet", "jsonl", "text", "shards", "commoncrawl"]
     label: str = "web"  # the source by which the mixture weighs the documents
     paths: tuple[str, ...] = ()
     text_field: str = "text"
     url_field: str = "url"
+    tokenizer: str | None = None  # of source `shards`: the tokenizer.json, or its folder, that made them
     crawl: str | None = formerly("")  # None: no crawl, for every source but `commoncrawl`
     first_file: int = 0
     num_files: int = 1
@@ -60,12 +62,19 @@ class SnapshotRecipe:
 
     def __post_init__(self) -> None:
         check_name(self.name, "snapshots.name")
-        if self.source in ("warc", "parquet", "jsonl", "text") and not self.paths:
+        if self.source in ("warc", "parquet", "jsonl", "text", "shards") and not self.paths:
             raise RecipeError(
                 f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
             )
+        if (self.source == "shards") != bool(self.tokenizer):
+            said = "empty; source 'shards' is read with" if not self.tokenizer else "without effect; only 'shards' has"
+            raise RecipeError(f"snapshots.{self.name}.tokenizer: {said} the tokenizer that made the tokens")
         if self.source == "commoncrawl" and not self.crawl:
             raise RecipeError(f"snapshots.{self.name}.crawl: not set; name a crawl such as CC-MAIN-2024-22")
+        if self.archives == "referenced" and self.source == "shards":
+            raise RecipeError(
+                f"snapshots.{self.name}.archives: token shards are copied into the root; leave out archives: referenced"
+            )
         if self.archives == "referenced" and self.source == "kitchen":
             raise RecipeError(
                 f"snapshots.{self.name}.archives: source 'kitchen' writes its archives into the root; there is nothing"

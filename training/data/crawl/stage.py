@@ -18,7 +18,12 @@ CRAWL = Stage(
     libraries=("warcio",),  # generated sources write their archives with it
     kinds=("warc",),
     gates=("counts_balance",),
-    locations=(("snapshot", "paths"), ("snapshot", "base_url"), ("snapshot", "select", "index")),
+    locations=(
+        ("snapshot", "paths"),
+        ("snapshot", "tokenizer"),
+        ("snapshot", "base_url"),
+        ("snapshot", "select", "index"),
+    ),
 )
 
 
@@ -43,7 +48,7 @@ ASSETS = (
     Asset(
         name="crawl_archives",
         stage=CRAWL,
-        description="WARC files (or already extracted text) of one snapshot, with sizes and checksums.",
+        description="WARC files (or extracted text, or token shards) of one snapshot, with sizes and checksums.",
         group="corpus",
         scope="snapshot",
         settings=_settings,

@@ -1,24 +1,27 @@
 """Stage `extract`: turns the records of archive files into text documents, one rank per archive file.
 
 The input records are the WARC records of type response, resource and conversion, and every damaged part of a file; in a
-file of extracted text, each row is a record, and a plain text file is one record. Requests, metadata, revisits and the
-like are not documents; the metric `other_records` counts them. A record of a non-standard type is quarantined, because
-it may be a damaged page. Status, type and size are judged by the headers, before anything is parsed.
+file of extracted text, each row is a record, and a plain text file is one record. In a token shard each document is a
+record; its text is decoded, and the gate `tokens_return` asks whether the tokenizer is the right one. Requests,
+metadata, revisits and the like are not documents; the metric `other_records` counts them. A record of a non-standard
+type is quarantined, because it may be a damaged page. Status, type and size are judged by the headers, before anything
+is parsed.
 
 Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
 too_large, empty, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Reasons
 for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest (if the recipe
-checks digests), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row, extractor_failed (it crashed
-or exceeded a limit of its isolation).
+checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row,
+special_token, unknown_token, not_utf8, extractor_failed (it crashed or exceeded a limit of its isolation).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -30,8 +33,9 @@ import zstandard
 
 from training.accounts import Counted
 from training.checksums import digest_of
-from training.data.crawl.crawl import LIST_FILE, problem_of, read_listing
+from training.data.crawl.crawl import LIST_FILE, SHARDS, problem_of, read_listing
 from training.data.crawl.references import AtHand, at_hand
+from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import (
     DocumentWriter,
@@ -57,7 +61,7 @@ from training.data.extract.responses import PayloadError, Response, parse_respon
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import read_lists
 from training.data.sources import checksum_of, decoded
-from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
@@ -67,6 +71,8 @@ TERMS = ("robots", "tdm_reservation", "licence")
 ADDED = (*TERMS, pa.field("kind", pa.string()), CODE)  # columns of documents beyond those of every document
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
+TRIED_FIRST, TRIED_EVERY = 50, 50  # documents of a token shard whose texts are encoded again
+MIN_SAME_FRACTION = 0.95  # of these, in the gate `tokens_return`; the ends of documents that were cut differ
 MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest allowed size, so that it is not cut
 
 
@@ -79,6 +85,7 @@ class Kept:
     num_replaced: int = 0
     is_doubtful: bool = False
     is_second: bool = False
+    gives_tokens_back: bool | None = None  # of a decoded text: encoded again, it has the same tokens; None: not tried
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +118,7 @@ class ArchiveFile:
     label: str
     text_field: str
     url_field: str
+    tokenizer: Path | None = None  # of a token shard
 
     def row(self, offset: int, **fields: Any) -> dict[str, Any]:
         return {
@@ -144,12 +152,17 @@ def rank_shares(job: Job) -> list[Share]:
     shared = {name: value for name, value in listing.items() if name != "files"}
     return [
         Share(
-            files=tuple((item, entry[name]) for name in ("path", "selected") if entry.get(name)),
+            files=tuple((item, name) for name in _files_of(entry)),
             facts={**shared, "name": entry["name"], **_identity(entry, item)},
             listings=((item, LIST_FILE),),
         )
         for entry in listing["files"]
     ]
+
+
+def _files_of(entry: Mapping[str, Any]) -> list[str]:
+    """Return the names of an archive's files in the crawl artifact: its own, its selection, and the files beside it."""
+    return [*(entry[name] for name in ("path", "selected") if entry.get(name)), *entry.get("beside", ())]
 
 
 def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
@@ -277,7 +290,8 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     entry, archives = listing["files"][rank], job.input_of("crawl_archives")
     _check_lists(job, settings)
     if "uri" not in entry:
-        file = _archive_file(archives.file(entry["path"]), listing, entry)
+        beside = [archives.file(name) for name in entry.get("beside", ())]
+        file = _archive_file(archives.file(entry["path"]), listing, entry, tokenizer=beside[-1] if beside else None)
         read, judge = _FORMS[listing["form"]]
         items = Counted(read(file, settings))
         return _write(judge(items, file, settings), items, file, work, rank)
@@ -286,9 +300,11 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         return _extracted(given, file, listing["form"], settings, work, rank) | {"archive": dict(given.read)}
 
 
-def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any]) -> ArchiveFile:
+def _archive_file(
+    path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], *, tokenizer: Path | None = None
+) -> ArchiveFile:
     shared = {name: listing[name] for name in ("snapshot", "label", "text_field", "url_field")}
-    return ArchiveFile(path=path, name=entry["name"], **shared)
+    return ArchiveFile(path=path, name=entry["name"], tokenizer=tokenizer, **shared)
 
 
 def _extracted(
@@ -374,6 +390,9 @@ def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: 
 def _measure(fate: Fate, metrics: Counter[str]) -> None:
     metrics["other_records"] += isinstance(fate, Other)
     if isinstance(fate, Kept):
+        if fate.gives_tokens_back is not None:
+            metrics["documents_encoded_again"] += 1
+            metrics["documents_with_other_tokens"] += not fate.gives_tokens_back
         metrics["doubtful_pages"] += fate.is_doubtful
         metrics["second_extractor_pages"] += fate.is_second
         if not fate.reason:
@@ -413,8 +432,20 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             **metrics,
             "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
         },
+        gates=(_tokens_gate(metrics),) if _listing(job)["form"] == SHARDS else (),
         notes=_reading(read) if read else {},
     )
+
+
+def _tokens_gate(metrics: Mapping[str, int]) -> Gate:
+    """Return the gate `tokens_return`: decoded texts are encoded to the same tokens, so the tokenizer is the right one.
+
+    A wrong tokenizer gives other words, nearly none of which it would write in the same way.
+    """
+    tried, other = metrics["documents_encoded_again"], metrics["documents_with_other_tokens"]
+    fraction = 1 - other / max(tried, 1)
+    evidence = {"documents": tried, "same_fraction": round(fraction, 4), "min_same_fraction": MIN_SAME_FRACTION}
+    return Gate(name="tokens_return", passed=fraction >= MIN_SAME_FRACTION, evidence=evidence)
 
 
 def _reading(read: list[dict[str, Any]]) -> dict[str, Any]:
@@ -676,9 +707,68 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     return Kept(row=made, reason="" if text else "empty")
 
 
+# Token shards; the offset is the number of the document
+
+
+def shard_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[tuple[int, TokenDocument]]:
+    """Yield every document of a file of tokens with its number."""
+    yield from enumerate(open_token_file(file.path).documents())
+
+
+def shard_fates(
+    items: Iterable[tuple[int, TokenDocument]], file: ArchiveFile, settings: ExtractRecipe
+) -> Iterator[Fate]:
+    """Yield what becomes of each document of a file of tokens, in order.
+
+    Special tokens around a document are left out. Of the first TRIED_FIRST documents and every TRIED_EVERY-th, the text
+    is encoded again.
+    """
+    from tokenizers import Tokenizer
+
+    assert file.tokenizer is not None, "the stage crawl lists it"
+    spelling, library = read_spelling(file.tokenizer), Tokenizer.from_file(str(file.tokenizer))
+    for number, document in items:
+        ids = _without_ends(document.ids, spelling.special)
+        text, problem = _decoded(ids, document, spelling)
+        if problem:
+            yield Quarantined(offset=number, reason=problem, detail=f"{len(ids)} tokens", url=document.url)
+            continue
+        fate = _row_fate({file.text_field: text, file.url_field: document.url}, number, file, settings)
+        if isinstance(fate, Kept) and (number < TRIED_FIRST or number % TRIED_EVERY == 0):
+            again = library.encode(text, add_special_tokens=False).ids
+            fate = replace(fate, gives_tokens_back=again == ids)
+        yield fate
+
+
+def _without_ends(ids: list[int], special: frozenset[int]) -> list[int]:
+    start, end = 0, len(ids)
+    while start < end and ids[start] in special:
+        start += 1
+    while end > start and ids[end - 1] in special:
+        end -= 1
+    return ids[start:end]
+
+
+def _decoded(ids: list[int], document: TokenDocument, spelling: Spelling) -> tuple[str, str]:
+    """Return the text of token ids, and why it cannot be used, or ""."""
+    if not spelling.special.isdisjoint(ids):
+        return "", "special_token"
+    try:
+        spelled = b"".join([spelling.bytes_of[id_] for id_ in ids])
+        text = spelled.decode("utf-8")
+    except KeyError:
+        return "", "unknown_token"
+    except UnicodeDecodeError:
+        return "", "not_utf8"
+    if document.sha256 and hashlib.sha256(spelled).hexdigest() != document.sha256:
+        return "", "wrong_digest"
+    return text, ""
+
+
 _FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fate]]]] = {
     "warc": (warc_items, warc_fates),
     "jsonl": (jsonl_items, row_fates),
     "parquet": (parquet_items, row_fates),
     "text": (text_items, row_fates),
+    SHARDS: (shard_items, shard_fates),
 }

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from training.data.sections import sections
 from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 TOKENIZER = Stage(
     name="tokenizer",
@@ -13,6 +18,7 @@ TOKENIZER = Stage(
     kinds=("tokenizers", "huggingface"),
     gates=("counts_balance", "all_bytes", "round_trip", "fertility"),
     reads=("decontaminated_documents",),
+    locations=(("adopted", "path"),),
 )
 TOKENIZE = Stage(
     name="tokenize",
@@ -26,6 +32,25 @@ TOKENIZE = Stage(
     reads=("decontaminated_documents",),
 )
 
+
+def _tokenizer(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the section `tokenizer`, and what the recipe says of a tokenizer that it adopts without a model.
+
+    That tokenizer is identified by the digest of its files, not by its path.
+    """
+    settings = sections("tokenizer")(recipe, part)
+    if not recipe.adopt.tokenizer:
+        return settings
+    from training.data.tokens.adopted_folder import (
+        folder_of,
+        tokenizer_digest,
+    )  # with parquet, which declarations should save
+
+    folder = folder_of(recipe.adopt.tokenizer, field="tokenizer")
+    stated = {name: getattr(recipe.adopt, name) for name in ("name", "revision", "licence")}
+    return settings | {"adopted": {**stated, "digest": tokenizer_digest(folder), "path": str(folder)}}
+
+
 ASSETS = (
     Asset(
         name="tokenizer",
@@ -33,7 +58,7 @@ ASSETS = (
         description="The byte-level vocabulary, trained or adopted, and how many bytes of text a token stands for.",
         group="training_data",
         scope="corpus",
-        settings=sections("tokenizer"),
+        settings=_tokenizer,
         inputs=(Input(asset="decontaminated_documents", which="tokenizer"), Input(asset="adopted_model")),
     ),
     Asset(

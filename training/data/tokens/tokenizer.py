@@ -4,7 +4,8 @@
 tokens have the first ids, in the recipe's order. The first one ends every document (and may begin a text); the second
 one is for padding. Post-training adds the chat template.
 
-If the recipe adopts a model, nothing is trained: the tokenizer is that model's, and only its fertility is measured.
+If the recipe adopts a model or a tokenizer, nothing is trained, and only the fertility is measured. `provenance.json`
+says what is known of a tokenizer that is adopted alone.
 
 Text is split by Qwen2's pattern (GPT-4's with single digits), so that numbers have one spelling. Nothing is normalized,
 so that every text is restored exactly. Special tokens never occur in text: the encoder of `load_tokenizer` encodes a
@@ -29,18 +30,22 @@ import xxhash
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from training.accounts import Counted
-from training.artifact import sha256_of, write_json, write_text
+from training.artifact import manifest, sha256_of, write_json, write_text
 from training.data.documents import document_files, read_documents
 from training.data.sources import open_uri
 from training.data.tokens import unigram
+from training.data.tokens.adopted_folder import TOKENIZER_FILES, tokenizer_digest
+from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.data.words.byte_level import byte_values
 from training.data.words.ngrams import words
-from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
+from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 
 log = logging.getLogger(__name__)
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
+PROVENANCE_FILE: Final = "provenance.json"  # of a tokenizer that is adopted alone
 # Source: Qwen2 (arXiv 2407.10671), which splits text like GPT-4's cl100k, except that each digit is a piece.
 PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -94,17 +99,6 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path}: not a tokenizer_config.json with eos_token and pad_token: {error}") from None
     return config
-
-
-def byte_values() -> dict[str, int]:
-    """Return the byte that each character of a byte-level vocabulary represents.
-
-    Source: GPT-2. A printable byte of Latin-1, except the space, is represented by its own character. The other bytes
-    are represented, in order, by the characters from 256 on.
-    """
-    own = [value for value in range(256) if chr(value).isprintable() and chr(value) != " "]
-    others = [value for value in range(256) if value not in own]
-    return {chr(value): value for value in own} | {chr(256 + place): value for place, value in enumerate(others)}
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
@@ -181,6 +175,30 @@ def adopted_files(item: InputArtifact) -> tuple[str, dict[str, Any]]:
     content = item.file(f"model/{TOKENIZER_FILE}").read_text("utf-8")
     config = json.loads(item.file(f"model/{CONFIG_FILE}").read_text("utf-8"))
     return content, config | {"model_max_length": NO_LIMIT}
+
+
+def adopted_alone(job: Job) -> Vocabulary:
+    """Return the tokenizer that a recipe adopts without a model. Raise RefusedInput if its files have changed."""
+    folder, special = (
+        Path(job.settings["adopted"]["path"]),
+        job.settings_as(TokenizerRecipe, "tokenizer").special_tokens,
+    )
+    if tokenizer_digest(folder) != job.settings["adopted"]["digest"]:
+        raise RefusedInput(f"{folder}: the tokenizer has changed since the job was written; run again")
+    return read_vocabulary(folder, special)
+
+
+def provenance(job: Job, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return what is known of a tokenizer that is adopted alone, what is not, and what was changed."""
+    stated = job.settings["adopted"]
+    folder = Path(stated["path"])
+    return {
+        **{name: stated[name] or "not stated" for name in ("name", "revision", "licence")},
+        "digest": stated["digest"],
+        "files": manifest(folder, [name for name in TOKENIZER_FILES if (folder / name).is_file()]),
+        "not_known": ["the texts that it was trained on"],
+        "changes": list(vocabulary.changes),
+    }
 
 
 def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
@@ -279,13 +297,20 @@ def _hash(document_id: str) -> int:
 
 def run(job: Job, work: Work) -> Outcome:
     """Train a tokenizer, write it, and check the written files."""
-    recipe, adopted = job.settings_as(TokenizerRecipe, "tokenizer"), job.inputs_of("adopted_model")
+    recipe, model = job.settings_as(TokenizerRecipe, "tokenizer"), job.inputs_of("adopted_model")
+    is_adopted, files = bool(model) or "adopted" in job.settings, [TOKENIZER_FILE, CONFIG_FILE]
     sample = TokenizerSample.choose(sample_files(job, recipe), recipe)
-    sample = sample.only_held_out() if adopted else sample
+    sample = sample.only_held_out() if is_adopted else sample
     work.progress.log(step=0, training_bytes=sample.train_bytes)
     texts = Counted(sample.training_texts())
-    if adopted:
-        content, config = adopted_files(adopted[0])
+    if model:
+        content, config = adopted_files(model[0])
+    elif is_adopted:
+        vocabulary = adopted_alone(job)
+        content = json.dumps(vocabulary.tokenizer, ensure_ascii=False)
+        config = vocabulary.config | {"model_max_length": NO_LIMIT}
+        write_json(work.path / PROVENANCE_FILE, provenance(job, vocabulary))
+        files.append(PROVENANCE_FILE)
     else:
         content, config = train(texts, recipe).to_str(pretty=False), tokenizer_config(recipe)
     write_text(work.path / TOKENIZER_FILE, content)
@@ -295,7 +320,7 @@ def run(job: Job, work: Work) -> Outcome:
     held_out = [row["text"] for row in rows]
     fertility = measure(tokenizer, held_out)
     return Outcome(
-        files=(TOKENIZER_FILE, CONFIG_FILE),
+        files=tuple(files),
         counts=_counts(sample, texts.number, rows),
         metrics={
             "vocabulary": tokenizer.get_vocab_size(),
@@ -306,7 +331,7 @@ def run(job: Job, work: Work) -> Outcome:
         },
         gates=(
             _all_bytes_gate(tokenizer),
-            _round_trip_gate(tokenizer, held_out, recipe, is_adopted=bool(adopted)),
+            _round_trip_gate(tokenizer, held_out, recipe, is_adopted=is_adopted),
             Gate(
                 name="fertility",
                 passed=fertility["bytes_per_token"] >= recipe.min_bytes_per_token,

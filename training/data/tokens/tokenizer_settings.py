@@ -7,6 +7,8 @@ from typing import Literal
 
 from training.records import RecipeError, Uri, formerly
 
+SPECIAL_TOKENS = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerRecipe:
@@ -24,7 +26,7 @@ class TokenizerRecipe:
     sample_bytes: int = 50_000_000
     min_frequency: int = 2
     # The first one ends a document, the second one is for padding; post-training uses the others.
-    special_tokens: tuple[str, ...] = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+    special_tokens: tuple[str, ...] = SPECIAL_TOKENS
     min_bytes_per_token: float = 2.0  # gate on fertility
 
     def __post_init__(self) -> None:
