@@ -103,7 +103,9 @@ def packed_page(data: bytes) -> bytes:
 
 KINDS: dict[str, Callable[[Path, str], Path]] = {
     "text": in_bytes(".log", bytes),
-    "words in another case, folded and in other spaces": in_bytes(".txt", lambda data: data.upper().replace(b" ", b",\n")),
+    "words in another case, folded and in other spaces": in_bytes(
+        ".txt", lambda data: data.upper().replace(b" ", b",\n")
+    ),
     "json": in_bytes(".json", escaped),
     "json in json": in_bytes(".jsonl", lambda data: json.dumps({"b": escaped(data).decode()}).encode()),
     "html": in_bytes(".html", marked_up),

@@ -72,7 +72,7 @@ def pieces_of(path: Path) -> Iterator[Piece]:
 def _pieces(path: Path) -> Iterator[Piece]:
     name = path.name
     if name.endswith(".tmp"):
-        name = name.rsplit(".", 3)[0]  # of a writer that was killed: what it was to become
+        name = name.rsplit(".", 2)[0]  # of a writer that was killed: what it was to become
     if name.endswith(".parquet"):
         yield from _parquet(path)
     elif name.endswith(TOKENS) and path.with_name(name.removesuffix(TOKENS) + OFFSETS).exists():
