@@ -15,6 +15,7 @@ from pathlib import Path
 from training import artifact
 from training.artifact import Artifact, Damaged
 from training.checked import Refused, check
+from training.erased import why_no_input
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import DataError
 
@@ -72,11 +73,16 @@ class Found:
 def look(folder: Path, asset: str, held: set[str]) -> Found:
     """Find the artifact in a folder. Its record must have every digest in `held`, which other records store of it.
 
-    The copy of the record is used if the record itself is damaged or has another digest.
+    The copy of the record is used if the record itself is damaged or has another digest. An artifact in which a
+    takedown erased documents cannot be used.
     """
     try:
+        if erased := why_no_input(folder):
+            return Found(damage=f"{folder}: {erased}")
         found = artifact.find(folder)
         damage = "" if found is None else _difference(found, asset, held)
+    except Unsealed as error:
+        return Found(damage=f"{folder}: {error}")
     except Damaged as error:
         found, damage = None, str(error)
     return Found(artifact=_copy(folder, asset, held) if damage else found, damage=damage)

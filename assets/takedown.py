@@ -63,9 +63,9 @@ NOT_KNOWN = (
     "Rows of instructions, preferences, prompts and synthetic text are in no index. Whether they repeat a page is not"
     " known."
 )
-NOT_DONE = (
-    "Not done by this command: raw records in the crawl's archives, superseded artifacts, checkpoints, MLflow's files"
-    " and backups still hold the text. Models are not trained again."
+NOT_ERASED = (
+    "Nothing is erased yet: superseded artifacts and the raw records in copied archives hold the text until the command"
+    " is given again without --no-rebuild."
 )
 MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
 WITHDRAWN_TAG = "upstream_withdrawn"
@@ -156,10 +156,7 @@ class Holding:
 
 def held(root: Path, asked: Asked) -> Holding:
     """Find the pages that are asked for in all snapshots. Raise DataError if a snapshot cannot be searched."""
-    try:
-        indexes = indexes_under(root, _referenced(root, SHARDS))
-    except RefusedInput as error:
-        raise DataError(str(error)) from None
+    indexes = held_indexes(root)
     by_target = [[pages_of(index, target) for index in indexes] for target in asked.targets]
     named = [
         np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)
@@ -168,6 +165,19 @@ def held(root: Path, asked: Asked) -> Holding:
     if asked.targets[0].kind == "document" and len(asked.targets) == 1 and not any(len(own) for own in named):
         raise DataError(f"{asked.targets[0].value}: no snapshot under {root} has a page with this id")
     return Holding(indexes, by_target, duplicates_of(indexes, named))
+
+
+def held_indexes(root: Path) -> list[Index]:
+    """Return the indexes of all snapshots that partitions point to. Raise DataError if one cannot be used."""
+    try:
+        return indexes_under(root, _referenced(root, SHARDS))
+    except RefusedInput as error:
+        raise DataError(str(error)) from None
+
+
+def keeps_duplicates(root: Path) -> bool:
+    """Whether a recipe of the root keeps the near-duplicates of withdrawn pages (`withdrawals.duplicates: twin`)."""
+    return any(one.recipe.withdrawals.duplicates == "twin" for one in _recipes(root)[0])
 
 
 def _referenced(root: Path, asset: str) -> dict[str, str]:
@@ -396,10 +406,17 @@ def _cost(asset: str, record: Mapping[str, Any], ranks: int, of: int, profile: P
 
 
 def withdraw(
-    root: Path, asked: Asked, *, tracking: Tracking, profile: Profile, confirm: Callable[[dict[str, Any]], bool]
+    root: Path,
+    asked: Asked,
+    *,
+    tracking: Tracking,
+    profile: Profile,
+    confirm: Callable[[dict[str, Any]], bool],
+    keep: Callable[[dict[str, Any], Sequence[Tombstone]], None] = lambda told, new: None,
 ) -> dict[str, Any]:
     """Write tombstones for what is asked, after `confirm` has seen the answer, and tag the versions that saw the pages.
 
+    `keep` gets the answer just before the tombstones are written; afterwards the pages are found no more.
     Return the answer and what was done. If the same was withdrawn before and nothing new is found, no line is added,
     and only what a killed command left undone is done. Raise DataError if a run is writing under the root, before
     anything is changed.
@@ -415,6 +432,7 @@ def withdraw(
                 return told | {"done": "", "tombstones": [], "tagged": []}
             with nobody_looks(root):  # a run that has compared holds a lease or a job by now; a later one honours this
                 check_nobody_writes(root, profile)
+                keep(told, new)
                 append(root, *new)
         entries = {target.entry for target in asked.targets}
         stones = [one for one in (before if is_known else new) if entries & {each.entry for each in one.entries}]

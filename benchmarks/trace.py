@@ -8,7 +8,9 @@ dropped by a filter, 13 % are duplicates, 1 % contaminated. One process builds t
 a plan of three epochs over the shards and asks. First, --both-ways documents are followed from their page to their
 steps and back, which must agree exactly; a difference ends the benchmark with exit code 1. Then it times steps, URLs
 and domains: opening everything and the first question with the files out of the page cache (cold), and the median of
-many (warm). Printed are also the bytes of the index for each page, processor seconds, and the peak of memory.
+many (warm). The question "takedown" is what a takedown of a domain asks the indexes before it changes anything; reading
+recipes and records comes on top, and does not grow with the pages. Printed are also the bytes of the index for each
+page, processor seconds, and the peak of memory.
 
 With --root the same questions are asked of a model under that root, from its WARC files on. --growth repeats all for
 multiples of --pages / the largest multiple. Linux.
@@ -242,6 +244,7 @@ def timed(
         "step": lambda number: tracer.step(steps[number % len(steps)], training=training.name),
         "url": lambda number: tracer.url(rows[number % len(rows)]["url"]),
         "domain": lambda number: tracer.domain(hosts[number % len(hosts)], shown=1),
+        "takedown": lambda number: withdrawal(tracer, hosts[number % len(hosts)]),
     }
     told: dict[str, Any] = {"both_ways": len(rows[: options.both_ways]), "of_them_in_steps": seen, "warc_records": warc}
     told["documents_of_a_step"] = len(tracer.step(0, training=training.name)["documents"])
@@ -259,6 +262,21 @@ def timed(
         told[f"{name}_warm_processor_ms"] = median(processor for _, processor in every)
         told[f"{name}_slowest_processor_ms"] = max(processor for _, processor in every)
     return told
+
+
+def withdrawal(tracer: Any, host: str) -> Any:
+    """Return what a takedown of a domain asks the indexes: its pages and duplicates, what holds and what saw them."""
+    import numpy as np
+
+    from training.provenance.withdrawal import duplicates_of, ids_of, pages_of, seen_by, target_of, told_of
+
+    target = target_of("domain", host)
+    pages = [pages_of(index, target) for index in tracer.indexes]
+    more = duplicates_of(tracer.indexes, pages)
+    every = [np.unique(np.concatenate(some)) for some in zip(pages, more, strict=True)]
+    told = [told_of(index, own) for index, own in zip(tracer.indexes, every, strict=True)]
+    also = [id_ for index, own in zip(tracer.indexes, more, strict=True) for id_ in ids_of(index, own)]
+    return told, seen_by(tracer, [target], also)
 
 
 def _ms(question: Callable[[int], Any], number: int) -> tuple[float, float]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from training.checked import ARTIFACT_FILE as ARTIFACT_FILE
-from training.checked import FOREIGN, damage_of, unlisted
+from training.checked import FOREIGN, unlisted, unsound
 from training.checksums import canonical_json as canonical_json
 from training.checksums import digest_of as digest_of
 from training.checksums import digest_of_files as digest_of_files
 from training.checksums import sha256_of as sha256_of
 from training.checksums import sha256_of_written
+from training.erased import why_no_input
 from training.files import read_sealed, write_sealed
 from training.files import write_json as write_json
 from training.files import write_text as write_text
@@ -224,9 +225,10 @@ def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str
 def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
     """Return one line for each file that is missing or differs from its manifest entry; empty if there is none.
 
-    With `reads=False` only the sizes of the files are compared, not their checksums.
+    A file that a takedown erased is as it should be. With `reads=False` only the sizes of the files are compared, not
+    their checksums.
     """
-    lines = (damage_of(artifact.path / entry["path"], entry, reads=reads) for entry in artifact.record["files"])
+    lines = (unsound(artifact.path, entry, reads=reads) for entry in artifact.record["files"])
     return [line for line in lines if line]
 
 
@@ -274,6 +276,8 @@ def check_record(item: InputArtifact) -> Artifact:
             f"{where}: the record at {item.path} has digest {artifact.record_digest[:12]}, not the"
             f" {item.record_digest[:12]} that the job was written for: what was decided about it was changed"
         )
+    if erased := why_no_input(artifact.path):
+        raise RefusedInput(f"{where}: {erased}, so nothing is made from it; run again from this asset on")
     if artifact.failed_gates:
         gate = artifact.failed_gates[0]
         raise RefusedInput(f"{where}: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")

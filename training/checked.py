@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from training.checksums import Identity, digest_of_files, identity_of, sha256_of
+from training.erased import states_of
 from training.files import Unsealed, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
@@ -98,11 +99,27 @@ def check(folder: Path, digest: str, name: str) -> None:
     for opened in _noting:
         opened.add((str(folder), name))
     for entry in _entries(folder, digest, name):
-        path = folder / entry["path"]
-        if not is_known(path, entry["sha256"]) and (damage := damage_of(path, entry)):
+        if damage := unsound(folder, entry, trusts=True):
             raise Refused(damage)
     if foreign := unlisted(folder, manifest_of(str(folder), digest), name):
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
+
+
+def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False) -> str:
+    """Return one line if a file of an artifact is neither what was written nor what a takedown made of it.
+
+    The result is empty for a sound file. With `trusts`, a file that this process has verified and that has not changed
+    since is not read again.
+    """
+    path, damage = folder / entry["path"], ""
+    try:
+        states = states_of(folder, entry)
+    except Unsealed as error:
+        return f"{path}: {error}"
+    for state in reversed(states):  # damage is told of the manifest's own entry
+        if (trusts and is_known(path, state["sha256"])) or not (damage := damage_of(path, state, reads=reads)):
+            return ""
+    return damage
 
 
 def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]]:

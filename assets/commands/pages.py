@@ -11,7 +11,7 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
-from assets.run import OK
+from assets.run import FAILED, OK
 from training.job import DataError
 
 
@@ -85,9 +85,10 @@ def takedown(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Say what holds pages and what a rebuild costs; withdraw them for good, and build the corpus without them."""
-    from assets.takedown import NOT_DONE, answer, asked_of, rebuilt_assets, withdraw
+    """Say what holds pages and what a rebuild costs; withdraw them for good, rebuild without them, erase and prove."""
+    from assets.takedown import answer, asked_of, rebuilt_assets, withdraw
     from assets.takedown_lines import lines_of
+    from assets.takedown_report import finish, note_found
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -109,7 +110,7 @@ def takedown(
             print("\n".join(lines_of(told)))
         return yes or typer.confirm("Withdraw these pages for good?")
 
-    told = withdraw(root, asked, **how, confirm=confirm)
+    told = withdraw(root, asked, **how, confirm=confirm, keep=lambda told, new: note_found(root, told, new))
     rebuilt: dict[str, list[str]] = {}
     code, problem = OK, ""
     for name in told["rebuild"]["recipes"] if told["done"] and not no_rebuild else ():
@@ -117,24 +118,31 @@ def takedown(
             report = run_named(name, profile, root, until=asset)
             code, problem = report.exit_code, report.error
             rebuilt.setdefault(name, []).append(asset)
-    ended = {"rebuilt": rebuilt, "not_done": NOT_DONE, "error": problem}
+    report = None
+    if told["done"] and not no_rebuild and code == OK:
+        where = compute.tracking_uri
+        report = finish(root, rebuilt=rebuilt, tracking=where, say=lambda line: print(line, file=sys.stderr))
     if json_:
-        print(json.dumps({**told, **ended}, ensure_ascii=False))
+        print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
     else:
-        _say_withdrawn(told, rebuilt)
+        _say_withdrawn(told, rebuilt, report)
     if code != OK:
         print(
             f"error: the tombstone is in force, the rebuild failed: {problem}; give the command again", file=sys.stderr
         )
+    elif report is not None and not report["proof"]["is_proved"]:
+        code = FAILED
+        print("error: words of the withdrawn text are left, or a file cannot be read; see the report", file=sys.stderr)
     raise typer.Exit(code)
 
 
-def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]]) -> None:
-    from assets.takedown import NOT_DONE
+def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None) -> None:
+    from assets.takedown import NOT_ERASED
+    from assets.takedown_report import markdown_of
 
     print(f"\n{told['done'] or 'nothing was withdrawn'}")
     if told["done"]:
         print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
         for name in told["rebuild"]["recipes"]:
             print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'not rebuilt; the next run does it'}")
-        print(NOT_DONE)
+        print(NOT_ERASED if report is None else "\n" + "\n".join(markdown_of(report)))

@@ -24,7 +24,9 @@ def test_documents_go_both_ways_and_questions_are_timed(options, monkeypatch):
     monkeypatch.setattr(trace, "TIMED", 2)
     told = trace.ask(options)
     assert told["both_ways"] == 30 and 1 < told["of_them_in_steps"] < 30
-    assert all(told[f"{name}_{how}_ms"] > 0 for name in ("step", "url", "domain") for how in ("cold", "warm"))
+    assert all(
+        told[f"{name}_{how}_ms"] > 0 for name in ("step", "url", "domain", "takedown") for how in ("cold", "warm")
+    )
 
 
 def test_a_wrong_step_ends_the_benchmark(options, monkeypatch, capsys):

@@ -277,7 +277,7 @@ class LineWriter:
 
     def __enter__(self) -> LineWriter:
         self._stream = self._stack.enter_context(
-            _compressing(self._stack.enter_context(written(self.path)), self.path.name)
+            compressing(self._stack.enter_context(written(self.path)), self.path.name)
         )
         return self
 
@@ -294,7 +294,7 @@ class LineWriter:
 
 
 @contextmanager
-def _compressing(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+def compressing(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     if name.endswith(".zst"):
         with zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(stream, closefd=False) as compressed:
             yield compressed

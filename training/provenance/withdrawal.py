@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from training.artifact import Artifact, folder_of
-from training.data.extract.terms import DOCUMENT_ID, domain_entry, page_entry
-from training.data.urls import domain_of, exact_form, key_of, reversed_host
+from training.data.extract.terms import DOCUMENT_ID, KEY_SIGN, domain_entry, page_entry
+from training.data.urls import Key, domain_of, exact_form, key_of, plain_host, reversed_host
 from training.job import DataError, InputArtifact
 from training.provenance.index import Index
 from training.provenance.layout import FIRST, KEPT_KIND, KIND, KINDS, RANK
@@ -25,6 +25,7 @@ from training.provenance.trace import Tracer
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
 DEDUPLICATED = "deduplicated_documents"
 CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
+DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})  # of WARC records that are pages
 MOST_SHARDS = 1_000  # shards that are named; all are counted
 
 Pages = tuple[Index, np.ndarray]
@@ -152,6 +153,18 @@ def pages_of(index: Index, target: Target) -> np.ndarray:
     else:
         key = key_of(target.value)
         rows = index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
+    return np.unique(np.array([one.page for one in rows], np.int64))
+
+
+def pages_of_entry(index: Index, entry: str) -> np.ndarray:
+    """Return the pages of a snapshot that an entry of a takedown list matches, in order, int64."""
+    host, closed, rest = entry.removeprefix(KEY_SIGN).partition(")")
+    if not entry.startswith(KEY_SIGN):
+        return pages_of(index, Target("document", entry))
+    if not closed:
+        return pages_of(index, Target("domain", plain_host(host.rstrip(","))))
+    key = Key(host, rest)
+    rows = index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
     return np.unique(np.array([one.page for one in rows], np.int64))
 
 

@@ -1,0 +1,221 @@
+"""Finish takedowns after the rebuild: erase, prove, and write a report that can be handed over.
+
+The report says what was found, removed, rebuilt and proved, and what cannot be reached. It holds addresses and numbers,
+and no withdrawn text. It is `takedowns/<number>.report.json` under the root, and `.md` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.erasing import Eraser, Say, gone_of, grams_file, mask, only_there, scan
+from assets.reach import Folders
+from assets.takedown import held_indexes, keeps_duplicates
+from assets.tombstones import FOLDER, LOCK_FILE, Tombstone, as_said, read_tombstones
+from assets.undisturbed import only_one
+from training.data.known import known_under
+from training.data.words.ngrams import Hashes
+from training.files import write_json, write_text, written
+from training.provenance.grams import WORDS
+
+REPORT, FOUND = "report.json", "found.json"
+BEYOND = (
+    "Backups, snapshots of the file system and freed blocks of the disk",
+    "Other roots, and models and corpora that were exported from this one",
+    "The weights of models that were trained on the pages: they are tagged, not changed",
+    "The place from which a snapshot was collected: it may give the pages again, and every build drops them again",
+)
+
+
+def note_found(root: Path, told: Mapping[str, Any], stones: Sequence[Tombstone]) -> None:
+    """Keep the answer for the report, before the tombstones are written: afterwards the pages are found no more."""
+    write_json(root / FOLDER / f"{stones[-1].number:06d}.{FOUND}", dict(told))
+
+
+def reports_under(root: Path) -> Iterator[dict[str, Any]]:
+    """Yield the reports of a root, oldest first."""
+    for path in sorted((root / FOLDER).glob(f"*.{REPORT}")):
+        with suppress(OSError, ValueError):
+            yield json.loads(path.read_text("utf-8"))
+
+
+def report_of(root: Path, numbers: set[int]) -> dict[str, Any] | None:
+    """Return the newest report with a proof that covers these takedowns; None if there is none."""
+    found = [one for one in reports_under(root) if numbers <= set(one["takedowns"]) and one["proof"]["is_proved"]]
+    return found[-1] if found else None
+
+
+def finish(root: Path, *, rebuilt: Mapping[str, Sequence[str]], tracking: str, say: Say) -> dict[str, Any]:
+    """Erase and prove every takedown of a root that has no proof yet; return the report.
+
+    Raise DataError if a snapshot cannot be searched, or another takedown is at work.
+    """
+    with only_one(root, LOCK_FILE, "takedown"), known_under(root):
+        stones = read_tombstones(root)
+        proved = {number for one in reports_under(root) if one["proof"]["is_proved"] for number in one["takedowns"]}
+        pending = [one for one in stones if one.number not in proved]
+        if not pending:
+            return list(reports_under(root))[-1]
+        gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
+        eraser = Eraser(root, gone, say)
+        wanted, elsewhere = _noted(root, eraser, stones[-1].number, say)
+        eraser.erase()
+        say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
+        first = scan(root, wanted)
+        masked = mask(root, first.hits, wanted, stones[-1].number)
+        again = scan(root, wanted, [root / name for name in {one["path"] for one in first.hits}])
+        left = again.hits
+        report = {
+            "takedowns": [one.number for one in pending],
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "asked": [as_said(one) for one in pending],
+            "found": _found(root, pending),
+            "rebuilt": {recipe: list(assets) for recipe, assets in rebuilt.items()},
+            "erased": {
+                "pages": dict(eraser.pages),
+                "artifacts": {asset: sorted(names) for asset, names in sorted(eraser.artifacts.items())},
+                "masked": masked,
+            },
+            "proof": {
+                "is_proved": not left and not first.not_read,
+                "runs": len(wanted),
+                **first.as_json(),
+                "hits": left,
+                "hits_before": first.hits,
+                "in_other_sources": elsewhere,
+            },
+            "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
+        }
+        write_json(path := root / FOLDER / f"{stones[-1].number:06d}.{REPORT}", report)
+        write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
+        if report["proof"]["is_proved"]:
+            for old in (root / FOLDER).glob("*.grams.npy"):
+                old.unlink()
+        return report
+
+
+def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, list[dict[str, Any]]]:
+    """Return the runs of words that occur only in the withdrawn text, and other sources that have some.
+
+    A command that was killed has left both in files.
+    """
+    file = grams_file(root, number)
+    notes = file.with_suffix(".json")
+    known = [np.load(path, allow_pickle=False) for path in sorted((root / FOLDER).glob("*.grams.npy"))]
+    if file.exists() and notes.exists():
+        return np.unique(np.concatenate(known)), json.loads(notes.read_text("utf-8"))["in_other_sources"]
+    say("looking for the words that occur only in the withdrawn text")
+    new, elsewhere = only_there(eraser, root)
+    wanted = np.unique(np.concatenate([*known, new]))
+    write_json(notes, {"in_other_sources": elsewhere})
+    with written(file) as out:
+        np.save(out, wanted, allow_pickle=False)
+    return wanted, elsewhere
+
+
+def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
+    kept = ("asked", "pages", "duplicates", "snapshots", "trainings", "versions", "learned", "rows", "archives")
+    found = []
+    for one in pending:
+        with suppress(OSError, ValueError):
+            told = json.loads((root / FOLDER / f"{one.number:06d}.{FOUND}").read_text("utf-8"))
+            found.append({name: told[name] for name in kept if name in told})
+    return found
+
+
+def _stores(root: Path, tracking: str) -> list[str]:
+    """Return a sentence for MLflow's store if it is not under the root."""
+    return [] if not tracking else [f"MLflow at {tracking}: not under {root.name}, so its files were not read"]
+
+
+def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report for people."""
+    proof, erased = report["proof"], report["erased"]
+    numbers = ", ".join(map(str, report["takedowns"]))
+    yield f"# Takedown {numbers}"
+    yield ""
+    yield f"Written {report['time']}. It holds addresses and numbers, and no withdrawn text."
+    yield ""
+    yield "## Asked"
+    yield ""
+    for one in report["asked"]:
+        named = ", ".join(f"`{entry}`" for entry in one["entries"][:10])
+        more = f" and {len(one['entries']) - 10:,} more" if len(one["entries"]) > 10 else ""
+        yield f"- {one['time']}, takedown {one['number']}: {named}{more}. Reason: {one['reason']}"
+    yield ""
+    yield "## Found"
+    yield ""
+    for told in report["found"]:
+        yield from _found_lines(told)
+    if not report["found"]:
+        yield "The answer was not kept; `pedigree takedown --dry-run` shows what is left."
+    yield ""
+    yield "## Removed"
+    yield ""
+    yield "| asset | pages overwritten | artifacts |"
+    yield "|---|---|---|"
+    for asset, names in erased["artifacts"].items():
+        yield f"| {asset} | {erased['pages'].get(asset, 0):,} | {', '.join(name[:12] for name in names)} |"
+    if erased["masked"]:
+        yield ""
+        yield f"Words were masked in {len(erased['masked']):,} further files:"
+        yield ""
+        yield from (f"- `{name}`" for name in erased["masked"])
+    yield ""
+    yield "## Rebuilt"
+    yield ""
+    yield from (f"- {recipe}: {', '.join(assets)}" for recipe, assets in report["rebuilt"].items())
+    if not report["rebuilt"]:
+        yield "Nothing, or by an earlier command."
+    yield ""
+    yield "## Proved"
+    yield ""
+    verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
+    yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
+    yield f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root."
+    yield ""
+    yield "| kind of file | files | bytes |"
+    yield "|---|---|---|"
+    for kind, own in sorted(proof["by_kind"].items()):
+        yield f"| {kind} | {own['files']:,} | {own['bytes']:,} |"
+    for title, entries in (("Still there", proof["hits"]), ("Not read", proof["not_read"])):
+        if entries:
+            yield ""
+            yield f"{title}:"
+            yield ""
+            yield from (f"- `{one['path']}`: {one.get('place') or one.get('why')}" for one in entries)
+    if proof["in_other_sources"]:
+        yield ""
+        yield "Some of its words also stand in data that was not crawled, which was left as it is:"
+        yield ""
+        yield from (f"- `{one['path']}`: {one['runs']:,} runs" for one in proof["in_other_sources"])
+    yield ""
+    yield "## Not reached"
+    yield ""
+    yield from (f"- {line}" for line in report["unreachable"])
+
+
+def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    for one in told["asked"]:
+        yield f"- {one['kind']} {one['value']}: {one['pages']:,} pages"
+    if told["duplicates"]["pages"]:
+        yield f"- {told['duplicates']['pages']:,} near-duplicates of them ({told['duplicates']['policy']})"
+    for one in told["snapshots"]:
+        shards = sum(each["documents"] for each in one["shards"])
+        yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"
+    for one in told["trainings"]:
+        trained = f"trained on {one['trained']:,} of them, {one['tokens']:,} tokens"
+        yield f"- {one['training']} {one['fingerprint'][:12]}: {trained}"
+    for one in told["versions"]:
+        seen = "unknown" if one["documents"] is None else f"{one['documents']:,}"
+        tag = "; tagged `upstream_withdrawn`" if one["documents"] else ""
+        yield f"- registered version {one['name']}/{one['version']}: {seen} of them{tag}"
+    for one in told["learned"]:
+        yield f"- {one['asset']} {one['fingerprint'][:12]} learned from the corpus with them: {one['policy']}"

@@ -1,0 +1,172 @@
+"""The scan finds withdrawn words in every kind of file under a root, and masks them where a text may be changed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from assets.erasing import mask, scan
+from tests.training.data.extract.test_extract import response
+from tests.training.pretrain import tiny
+from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
+from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
+from training.data.words.ngrams import Hashes
+from training.provenance.grams import grams_of, masked
+from training.provenance.text.suffixes import first_places, suffix_array
+
+SECRET = "The aunt of Mr Öztürk keeps nine silver spoons under the third stair"
+HARMLESS = "Nine people keep spoons, and the stair under the roof has a third step of silver"
+WANTED: Hashes = np.unique(grams_of([SECRET])[0])
+
+
+def in_parquet(folder: Path, text: str) -> Path:
+    pq.write_table(pa.table({"id": ["a", "b"], "answers": [["no"], ["no", text]]}), path := folder / "rows.parquet")
+    return path
+
+
+def in_sqlite(folder: Path, text: str) -> Path:
+    with sqlite3.connect(path := folder / "runs.db") as database:
+        database.execute("CREATE TABLE events (id INTEGER, body TEXT)")
+        database.executemany("INSERT INTO events VALUES (?, ?)", [(1, "x"), (2, json.dumps({"said": text}))])
+    database.close()
+    return path
+
+
+def in_free_pages_of_sqlite(folder: Path, text: str) -> Path:
+    path = in_sqlite(folder, text)
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("DELETE FROM events")
+    database.close()
+    return path
+
+
+def in_zip(folder: Path, text: str) -> Path:
+    with zipfile.ZipFile(path := folder / "logs.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.txt", text)
+    return path
+
+
+def in_bytes(suffix: str, pack: Callable[[bytes], bytes]) -> Callable[[Path, str], Path]:
+    def write(folder: Path, text: str) -> Path:
+        (path := folder / f"file{suffix}").write_bytes(pack(text.encode()))
+        return path
+
+    return write
+
+
+def in_tokens(folder: Path, text: str, *, shuffled: bool = False) -> Path:
+    """A shard of three documents; with `shuffled`, only the suffix array over it."""
+    tokenizer = tiny.make_tokenizer(folder / "tokenizer" / ("7" * 32))
+    encoder = load_tokenizer(Path(tokenizer.path, TOKENIZER_FILE))
+    documents = [encoder.encode(one).ids for one in ("Bread.", text, "Cheese.")]
+    tokens = np.array([token for one in documents for token in (*one, 0)], np.uint16)
+    shards, index = folder / "token_shards" / ("8" * 32), folder / "text_index" / ("9" * 32)
+    (shards / "shards").mkdir(parents=True)
+    write_json(shards / "shards.json", {"dtype": "uint16", "vocab_size": 1 << 16, "shards": []})
+    write_json(shards / "artifact.json", {"inputs": [{"asset": "tokenizer", "fingerprint": "7" * 32}]})
+    if shuffled:
+        (index / "suffixes").mkdir(parents=True)
+        entry = {"suffixes": "suffixes/00000.npy", "first": "suffixes/00000.first.npy"}
+        write_json(index / "text_index.json", {"dtype": "uint16", "shards": [entry]})
+        write_json(index / "artifact.json", {"inputs": [{"asset": "token_shards", "fingerprint": "8" * 32}]})
+        np.save(index / "suffixes/00000.first.npy", first_places(tokens, 1 << 16))
+        np.save(path := index / "suffixes/00000.npy", suffix_array(tokens, 1 << 16))
+        return path
+    np.save(shards / "shards/00000.offsets.npy", np.cumsum([0, *(len(one) + 1 for one in documents)]))
+    tokens.tofile(path := shards / "shards/00000.bin")
+    return path
+
+
+def escaped(data: bytes) -> bytes:
+    """JSON with \\u escapes, and with a line end in the middle of the words."""
+    return json.dumps({"a": data.decode().replace("nine ", "nine\n")}).encode()
+
+
+def marked_up(data: bytes) -> bytes:
+    return data.replace(b"nine", b"<b>nine</b>&nbsp;").replace(b"stair", b"st&#97;ir")
+
+
+def packed_page(data: bytes) -> bytes:
+    return response("a", b"<html>") + response("b", gzip.compress(data), Content_Encoding="gzip")
+
+
+KINDS: dict[str, Callable[[Path, str], Path]] = {
+    "text": in_bytes(".log", bytes),
+    "words in another case, folded and in other spaces": in_bytes(
+        ".txt", lambda data: data.upper().replace(b" ", b",\n")
+    ),
+    "json": in_bytes(".json", escaped),
+    "json in json": in_bytes(".jsonl", lambda data: json.dumps({"b": escaped(data).decode()}).encode()),
+    "html": in_bytes(".html", marked_up),
+    "gzip": in_bytes(".jsonl.gz", lambda data: gzip.compress(b"{}\n") + gzip.compress(escaped(data))),
+    "zstd": in_bytes(".jsonl.zst", lambda data: zstandard.compress(escaped(data))),
+    "a file of a killed writer": in_bytes(".jsonl.gz.1-2-3.tmp", gzip.compress),
+    "warc": in_bytes(".warc.gz", packed_page),
+    "binary": in_bytes(".dat", lambda data: b"\x00\x01\xff" * 900 + data + b"\x00" * 90),
+    "without a name": in_bytes("", bytes),
+    "after many bytes": in_bytes(".out", lambda data: b"word " * 900_000 + data + b" word" * 900_000),
+    "parquet": in_parquet,
+    "sqlite": in_sqlite,
+    "removed rows of sqlite": in_free_pages_of_sqlite,
+    "zip": in_zip,
+    "tokens": in_tokens,
+    "suffix array": lambda folder, text: in_tokens(folder, text, shuffled=True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_text_is_found_in_every_kind_of_file(tmp_path, kind):
+    path = KINDS[kind](tmp_path, SECRET)
+    (hit,) = {one["path"] for one in scan(tmp_path, WANTED).hits}
+    assert tmp_path / hit == path
+    (tmp_path / "other").mkdir()
+    KINDS[kind](tmp_path / "other", HARMLESS)
+    assert {one["path"] for one in scan(tmp_path, WANTED).hits} == {hit}
+
+
+def test_weights_are_counted_and_not_read_and_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 64 + SECRET.encode())
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(SECRET.encode())[:-9])
+    found = scan(tmp_path, WANTED)
+    assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz"} and not found.hits
+    assert found.by_kind["safetensors, not read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
+
+
+CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "without a name", "parquet", "sqlite")
+
+
+@pytest.mark.parametrize("kind", CAN_BE_MASKED)
+def test_words_that_are_left_in_a_text_are_masked_and_the_rest_stays(tmp_path, kind):
+    path = KINDS[kind](tmp_path, f"before {SECRET} after")
+    assert mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 1) == [path.name]
+    assert not scan(tmp_path, WANTED).hits
+    left = grams_of([" ".join(["before"] * 4 + ["after"] * 4)])[0]
+    assert not scan(tmp_path, left).hits
+
+
+def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_path):
+    assert json.loads(masked(json.dumps({"a": [SECRET, 1], "b": HARMLESS}), WANTED))["b"] == HARMLESS
+    folder = tmp_path / "base_model" / ("a" * 32)
+    folder.mkdir(parents=True)
+    write_json(folder / "samples.json", [SECRET, HARMLESS])
+    files = manifest(folder, ["samples.json"])
+    commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": []})
+    assert mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 3)
+    made = find(folder)
+    assert made is not None and not damaged_files(made)
+    text = (folder / "samples.json").read_text("utf-8")
+    assert HARMLESS in text and "spoons under" not in text
+    (folder / "samples.json").write_text(text.replace("Nine", "Zero"))
+    assert damaged_files(made)

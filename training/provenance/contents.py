@@ -1,0 +1,235 @@
+"""Read every file under a root as texts, whatever its kind, to look for what should not be in it.
+
+| kind | read as |
+|---|---|
+| parquet | every column of text, but addresses and ids, which stay of a withdrawn page |
+| token shards, suffix arrays | the tokens, decoded by the tokenizer in the lineage |
+| WARC | header and block of every record, the block also without transfer and content encoding |
+| `.gz`, `.zst`, `.zip` | what is packed in it |
+| SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
+| other | as UTF-8, or, if it is binary, every run of readable characters |
+| safetensors | not read: weights, of which no text can be read |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from tokenizers import Tokenizer
+
+from training.data.crawl.warc import Record, read_warc
+from training.data.documents import decompressed
+from training.data.extract.responses import PayloadError, parse_response, payload
+from training.data.tokens.shards import OFFSETS, SHARDS_FILE, TOKENS
+from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
+from training.provenance.text.build import INDEX_FILE
+
+WEIGHTS = (".safetensors",)
+ADDRESSES = frozenset({"id", "url", "snapshot", "warc_file", "duplicate_of", "survivor"})
+AT_ONCE = 4 << 20  # bytes of a text that are looked at together
+OVERLAP = 4 << 10  # bytes that are looked at twice, so that nothing is cut in two
+READABLE = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xf4]{24,}")
+MOST_BLOCK = 64 << 20  # bytes of a WARC record
+
+
+class NotRead(Exception):
+    """A file cannot be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some texts of a file: where they stand in it, and for a WARC record its offset."""
+
+    place: str
+    texts: list[str]
+    offset: int | None = None
+
+
+def pieces_of(path: Path) -> Iterator[Piece]:
+    """Yield everything in a file that can be read as text. Raise NotRead if its kind is known and it is damaged."""
+    try:
+        yield from _pieces(path)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, sqlite3.Error) as error:
+        raise NotRead(f"{type(error).__name__}: {error}") from None
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise NotRead(f"{type(error).__name__}: {error}") from None
+
+
+def _pieces(path: Path) -> Iterator[Piece]:
+    name = path.name
+    if name.endswith(".tmp"):
+        name = name.rsplit(".", 2)[0]  # of a writer that was killed: what it was to become
+    if name.endswith(".parquet"):
+        yield from _parquet(path)
+    elif name.endswith(TOKENS) and path.with_name(name.removesuffix(TOKENS) + OFFSETS).exists():
+        yield from _tokens(path)
+    elif path.parent.name == "suffixes" and name.endswith(".npy") and not name.endswith(".first.npy"):
+        yield from _suffixes(path)
+    elif ".warc" in name:
+        yield from _warc(path)
+    elif name.endswith((".gz", ".zst")):
+        with open(path, "rb") as stream, decompressed(stream, name) as plain:
+            yield from _bytes(plain)
+    elif name.endswith(".zip"):
+        with zipfile.ZipFile(path) as packed:
+            for inside in packed.namelist():
+                with packed.open(inside) as stream:
+                    yield from _bytes(stream, f"{inside}, ")
+    else:
+        with open(path, "rb") as stream:
+            if stream.read(16) == b"SQLite format 3\x00":
+                yield from _sqlite(path)
+            stream.seek(0)
+            yield from _bytes(stream)
+
+
+def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[Piece]:
+    at, before = 0, b""
+    while block := stream.read(AT_ONCE):
+        yield Piece(f"{inside}byte {at - len(before)}", _texts_in(before + block))
+        at, before = at + len(block), block[-OVERLAP:]
+
+
+def _texts_in(block: bytes) -> list[str]:
+    text = block.decode("utf-8", "ignore")
+    if b"\x00" not in block and 2 * len(text) > len(block):
+        return [text]
+    if block[:1024].count(0) * 3 > len(block[:1024]) and (wide := block.decode("utf-16-le", "ignore")).isprintable():
+        return [wide]
+    return [run.decode("utf-8", "replace") for run in READABLE.findall(block)]
+
+
+def _parquet(path: Path) -> Iterator[Piece]:
+    with pq.ParquetFile(path) as parquet:
+        names = [one.name for one in parquet.schema_arrow if one.name not in ADDRESSES]
+        for number in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(number, columns=names, use_threads=False)
+            for name in rows.column_names:
+                if texts := list(_strings(rows[name])):
+                    yield Piece(f"row group {number}, column {name}", texts)
+    metadata = pq.read_metadata(path).metadata
+    if metadata:
+        yield Piece("metadata", [b" ".join([*metadata, *metadata.values()]).decode("utf-8", "replace")])
+
+
+def _strings(column: pa.ChunkedArray) -> Iterator[str]:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return
+    for value in column.to_pylist():
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, bytes):
+            yield value.decode("utf-8", "replace")
+        elif value is not None:
+            yield json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _sqlite(path: Path) -> Iterator[Piece]:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        database.text_factory = _readable
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            for row in database.execute(f'SELECT * FROM "{table}"'):
+                texts = [one if isinstance(one, str) else None for one in row]
+                texts += [one.decode("utf-8", "replace") for one in row if isinstance(one, bytes)]
+                if found := [one for one in texts if one and len(one) > WORDS_AT_LEAST]:
+                    yield Piece(f"table {table}", found)
+
+
+def _readable(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+WORDS_AT_LEAST = 15  # characters of eight words
+
+
+def _warc(path: Path) -> Iterator[Piece]:
+    for record in read_warc(path, max_content_bytes=MOST_BLOCK):
+        if not isinstance(record, Record):
+            yield Piece(f"damage at {record.offset}", [record.detail], record.offset)
+            continue
+        head = "\n".join(f"{name}: {value}" for name, value in record.headers.items() if name != "warc-target-uri")
+        texts = [head, *_texts_in(record.content)]
+        if record.type == "response":
+            try:
+                response = parse_response(record.buffer, record.start, record.end)
+                texts += _texts_in(payload(response, max_bytes=MOST_BLOCK))
+            except PayloadError:
+                pass  # the block as it is was looked at
+        yield Piece(f"record at {record.offset}", texts, record.offset)
+
+
+# Tokens
+
+
+def _tokens(path: Path) -> Iterator[Piece]:
+    folder = path.parent.parent
+    listing = json.loads((folder / SHARDS_FILE).read_text("utf-8"))
+    tokens = np.memmap(path, listing["dtype"], "r") if path.stat().st_size else np.empty(0, listing["dtype"])
+    offsets = np.load(path.with_name(path.name.removesuffix(TOKENS) + OFFSETS), allow_pickle=False)
+    yield from _decoded(tokens, offsets, _tokenizer_of(folder))
+
+
+def _suffixes(path: Path) -> Iterator[Piece]:
+    """Yield the text that a suffix array gives back: the token at a place is the one whose range holds its suffix."""
+    folder = path.parent.parent
+    listing = json.loads((folder / INDEX_FILE).read_text("utf-8"))
+    entry = next(one for one in listing["shards"] if one["suffixes"].endswith(path.name))
+    suffixes = np.load(path, mmap_mode="r", allow_pickle=False)
+    first = np.load(folder / entry["first"], allow_pickle=False)
+    tokens = np.empty(len(suffixes), np.uint32)
+    tokens[suffixes] = np.repeat(np.arange(len(first) - 1, dtype=np.uint32), np.diff(first))
+    shards = folder.parent.parent / "token_shards"
+    (name,) = (one["fingerprint"] for one in _record(folder)["inputs"] if one["asset"] == "token_shards")
+    tokenizer = _tokenizer_of(shards / name)
+    for start in range(0, len(tokens), TOKENS_AT_ONCE):
+        own = tokens[max(0, start - TOKENS_TWICE) : start + TOKENS_AT_ONCE]
+        yield Piece(f"tokens from {start}", [tokenizer.decode(own.tolist(), skip_special_tokens=False)])
+
+
+TOKENS_AT_ONCE, TOKENS_TWICE = 1 << 20, 256  # of a suffix array; some are decoded twice, so that nothing is cut in two
+
+
+def _decoded(tokens: Any, offsets: np.ndarray, tokenizer: Tokenizer) -> Iterator[Piece]:
+    size = max(1, AT_ONCE // 64)
+    for start in range(0, len(offsets) - 1, size):
+        ends = offsets[start : start + size + 1].tolist()
+        documents = [np.asarray(tokens[one:two]).tolist() for one, two in pairwise(ends)]
+        yield Piece(f"documents from {start}", tokenizer.decode_batch(documents, skip_special_tokens=False))
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "artifact.json").read_text("utf-8"))
+
+
+_TOKENIZERS: dict[Path, Tokenizer] = {}
+
+
+def _tokenizer_of(shards: Path) -> Tokenizer:
+    """Return the tokenizer of a folder of shards. Raise NotRead if it is not there any more."""
+    for name in ("artifact.json", "job.json"):
+        try:
+            record = json.loads((shards / name).read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        for one in record.get("inputs", ()):
+            if one["asset"] == "tokenizer":
+                path = shards.parent.parent / "tokenizer" / one["fingerprint"] / TOKENIZER_FILE
+                if path.exists():
+                    return _TOKENIZERS.setdefault(path, load_tokenizer(path))
+    raise NotRead("its tokenizer is not under the root any more")
