@@ -19,7 +19,7 @@ import typer
 from assets.commands.champion import promote, rollback
 from assets.commands.look import inspect, report, status, verify, why
 from assets.commands.make import demo, run
-from assets.commands.models import chat, compare_, contamination, evaluate, export, serve
+from assets.commands.models import attest, chat, compare_, contamination, evaluate, export, serve
 from assets.commands.options import JsonOption
 from assets.commands.pages import takedown, trace
 from assets.commands.recipes import init, list_, show
@@ -104,7 +104,7 @@ def paragraphs(text: str) -> str:
 
 COMMANDS = (  # in the order in which `pedigree --help` shows them
     *(run, demo, init, show, list_, status, why, verify, report, promote, rollback, inspect, trace, takedown),
-    *(chat, export, evaluate, contamination, serve, compare_, gc, dev),
+    *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev),
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), help=paragraphs(command.__doc__ or ""))(command)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from assets.attest import attested_export, check_key
 from assets.chain import partition_key
 from assets.status import Comparison
 from evaluation.hub import Snapshot, export_corpus, export_model
 from training.artifact import Artifact
 from training.job import DataError, InputArtifact
+from training.provenance.lineage import lineage_of
 from training.scopes import last_model
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 
 
-def export(comparison: Comparison, asset: str, target: Path) -> list[str]:
+def export(comparison: Comparison, asset: str, target: Path, *, key: Path | None = None) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
-    Raise DataError if the asset is no model and no corpus, if it is not made, or if `target` is not empty.
+    A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
+    corpus, if it is not made, if `target` is not empty, or if the key cannot be used.
     """
     recipe = comparison.recipe
     asset = asset or last_model(recipe)
+    if key is not None and asset == CORPUS:
+        raise DataError("export: only models are signed; leave out --key")
+    check_key(key)
     if asset == CORPUS:
         return export_corpus(_snapshots(comparison), recipe.name, target)
     if asset not in MODELS:
@@ -30,7 +36,10 @@ def export(comparison: Comparison, asset: str, target: Path) -> list[str]:
     model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
     scored = comparison.cells.get((SCORES, recipe.name))
     scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
-    return export_model(model, card, _snapshots(comparison), sources, target, scores=scores)
+    lineage = lineage_of(comparison.root, model)
+    behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
+    names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
+    return sorted([*names, *attested_export(lineage, target, key)])
 
 
 def _snapshots(comparison: Comparison) -> list[Snapshot]:

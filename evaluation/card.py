@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.answers import MODELS
+from evaluation.cited import Table, as_markdown
 from evaluation.kept import kept_models
 from evaluation.pages import environment
 from evaluation.report import looked_at, records_of, render_report
@@ -27,6 +28,7 @@ from evaluation.scoreboard import (
     numerics_lines,
     scoreboard,
 )
+from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
 from evaluation.truth import Record, of_asset
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
@@ -45,13 +47,16 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = read_record(Recipe, job.settings["recipe"], where="recipe")
     records = records_of(Path(item.path) for item in job.inputs)
     board = scoreboard(records)
-    write_text(work.path / "README.md", render_card(recipe, records, board))
+    tables = tables_of(records)
+    write_text(work.path / "README.md", render_card(recipe, records, board, tables))
+    write_json(work.path / CONTENT_FILE, {"tables": [table.as_json() for table in tables]})
+    write_text(work.path / DOMAINS_FILE, domains_page(records))
     shown = looked_at(records)
     write_text(work.path / SHOWN_RECORDS, json.dumps(shown, ensure_ascii=False))
     write_text(work.path / REPORT_PAGE, render_report(records, shown=shown))
     write_json(work.path / "scoreboard.json", _finite(lasting(board)))
     metrics: dict[str, float] = {"artifacts": len(records), "refusals": len(board["refusals"])}
-    return Outcome(files=("README.md", "scoreboard.json"), metrics=metrics)
+    return Outcome(files=("README.md", "scoreboard.json", CONTENT_FILE, DOMAINS_FILE), metrics=metrics)
 
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,8 +67,10 @@ def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
     return {name: metrics.get(name, part) for name, part in board.items() if name != "cost"}
 
 
-def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any]) -> str:
-    """The card as Markdown with YAML front matter."""
+def render_card(
+    recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any], tables: Sequence[Table] = ()
+) -> str:
+    """The card as Markdown with YAML front matter. `tables` are those of its training content."""
     assets = ("adopted_model", "base_model", "long_context_model", "sft_model", "aligned_model")
     models = {asset: of_asset(records, asset)[-1:] for asset in assets}
     text = (
@@ -81,6 +88,8 @@ def render_card(recipe: Recipe, records: Sequence[Record], board: Mapping[str, A
             kept=kept_models(records),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
+            content=[as_markdown(table, one_line) for table in tables],
+            content_file=CONTENT_FILE,
             line=one_line,
         )
     )

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluation.card import one_line
+from evaluation.cited import as_markdown
 from evaluation.hub_results import write_results
-from evaluation.truth import sound
+from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table
+from evaluation.truth import Record, sound
 from training.artifact import Artifact, sha256_of, write_json, write_text
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
 from training.generate.chat_template import TEMPLATE_FILE
@@ -26,6 +28,7 @@ from training.tokenizer_files import CONFIG_FILE
 MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
+CARD_FILES = (CONTENT_FILE, DOMAINS_FILE)
 
 ANSWER = {
     "defaults": {"role": "assistant"},
@@ -78,21 +81,25 @@ def export_model(
     target: Path,
     *,
     scores: Artifact | None,
+    behind: Sequence[Record] = (),
 ) -> list[str]:
     """Write a model with tokenizer and chat template, its card, its origin and the licences of its data to `target`.
 
-    `sources` are the URIs of instructions and preferences; `scores` is None for a recipe without exams. Return the
-    names of the files, relative to `target`. All files of the model are those of its artifact, except that the
-    tokenizer's configuration also says how an answer is taken out of the text.
+    `sources` are the URIs of instructions and preferences; `scores` is None for a recipe without exams; `behind` are
+    the artifacts whose cost follows the card. Return the names of the files, relative to `target`. All files of the
+    model are those of its artifact, except that the tokenizer's configuration also says how an answer is taken out of
+    the text.
     """
     new_folder(target)
-    for entry in model.record["files"]:
-        folder, _, name = entry["path"].partition("/")
-        if folder == MODEL_FOLDER:
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(model.path / entry["path"], target / name)
-            _check(target / name, entry)
-    shutil.copyfile(sound(card.path, card.record, "README.md"), target / "README.md")
+    for name, entry in checked_files(model):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(model.path / entry["path"], target / name)
+    cost = f"\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
+    page = sound(card.path, card.record, "README.md").read_text("utf-8")
+    write_text(target / "README.md", page + cost)
+    for extra in CARD_FILES:
+        if (card.path / extra).is_file():
+            shutil.copyfile(sound(card.path, card.record, extra), target / extra)
     if (target / TEMPLATE_FILE).is_file():
         config = json.loads((target / CONFIG_FILE).read_text("utf-8"))
         write_json(target / CONFIG_FILE, config | {"response_template": ANSWER})
@@ -107,6 +114,17 @@ def export_model(
     )
     write_text(target / LICENCES_FILE, _licences_page(snapshots, sources))
     return _names(target)
+
+
+def checked_files(model: Artifact) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the names of a model's files with their entries in its record, after reading every byte of them."""
+    found = []
+    for entry in model.record["files"]:
+        folder, _, name = entry["path"].partition("/")
+        if folder == MODEL_FOLDER:
+            _check(model.path / entry["path"], entry)
+            found.append((name, entry))
+    return found
 
 
 def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> list[str]:

@@ -69,9 +69,9 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="22",
+    version="23",
     module="evaluation.card",
-    libraries=("huggingface-hub", "jinja2"),
+    libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
     # These places do not decide the card: its inputs were made from the files of the snapshots, and of the teacher and
     # the adopted model, which are known by their digests.

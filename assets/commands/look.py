@@ -86,7 +86,9 @@ def why(
 
 
 def verify(
-    recipe: RecipeArgument,
+    recipe: Annotated[
+        str, typer.Argument(help="name of a recipe, or path of a YAML file; with --signature a model or its folder")
+    ],
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     mend: Annotated[
@@ -95,12 +97,21 @@ def verify(
     protect: Annotated[
         bool, typer.Option("--protect", help="save record digests of artifacts by an earlier edition in references")
     ] = False,
+    signature: Annotated[
+        Path | None, typer.Option(help="check the attestation and the signature in this folder instead")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="with --signature: public key (PEM); also by PEDIGREE_PUBLIC_KEY")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Check that a recipe's artifacts, the references to them and its own sources are as they were written.
 
-    Every file and record is read. Exit code 1 if one differs, 2 if nothing is made.
+    Every file and record is read. With --signature, check instead that a model is the one that was attested and signed.
+    Exit code 1 if anything differs, 2 if nothing is made.
     """
+    if signature is not None:
+        raise typer.Exit(_verify_signature(recipe, signature, public_key, root.resolve(), profile, json_=json_))
     from assets.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
@@ -122,6 +133,26 @@ def verify(
             print(line, file=sys.stderr)
         print(f"{answer.verified} artifacts read, {len(answer.problems)} problems")
     raise typer.Exit(FAILED if answer.problems else OK)
+
+
+def _verify_signature(
+    model: str, folder: Path, public_key: Path | None, root: Path, profile: str, *, json_: bool
+) -> int:
+    from assets.attest import PUBLIC_KEY, checked, key_named
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    told = checked(model, folder, root=root, tracking=tracking, key=key_named(public_key, PUBLIC_KEY))
+    if json_:
+        found = {"files": told.files, "records": told.records, "problems": list(told.problems)}
+        print(json.dumps({"ok": not told.problems, **found}, ensure_ascii=False))
+    else:
+        for line in told.problems:
+            print(line, file=sys.stderr)
+        compared = f"{told.files} files and {told.records} records compared with the attestation"
+        print(f"{compared}, {len(told.problems)} problems")
+    return FAILED if told.problems else OK
 
 
 def report(

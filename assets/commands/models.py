@@ -1,4 +1,4 @@
-"""Commands about made models: `chat`, `export`, `serve`, `evaluate`, `contamination` and `compare`."""
+"""Commands about made models: `chat`, `export`, `attest`, `serve`, `evaluate`, `contamination` and `compare`."""
 
 from __future__ import annotations
 
@@ -56,18 +56,47 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
     return cell.artifact
 
 
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", help="private key (PEM, elliptic curve) to sign with; also by PEDIGREE_SIGNING_KEY"),
+]
+
+
 def export(
     recipe: RecipeArgument,
     folder: Annotated[Path, typer.Argument(help="empty or new folder")],
     asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
+    key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
-    """Lay out a model or the corpus for upload to a model hub, with card, origin and licences."""
-    from assets.export import export
+    """Lay out a model or the corpus for upload to a model hub, with card, attestation, origin and licences."""
+    from assets.attest import SIGNING_KEY, key_named
+    from assets.export import CORPUS, export
 
-    names = export(compare(read(recipe, root), root.resolve()), asset, folder)
+    key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
+    names = export(compare(read(recipe, root), root.resolve()), asset, folder, key=key)
     print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
+
+
+def attest(
+    model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
+    folder: Annotated[Path, typer.Argument(help="empty or new folder")],
+    key: KeyOption = None,
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Write what a model was made from, from the crawl on, as an in-toto statement; sign it and the model by a key."""
+    from assets.attest import SIGNING_KEY, key_named
+    from assets.attest import attest as write
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+    key = key_named(key, SIGNING_KEY)
+    names = write(model, folder, root=root.resolve(), tracking=tracking, key=key)
+    print(json.dumps({"folder": str(folder), "files": names, "signed": key is not None}) if json_ else "\n".join(names))
 
 
 SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"

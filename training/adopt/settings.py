@@ -15,7 +15,7 @@ class AdoptRecipe:
     """
 
     model: str | None = formerly("")  # folder in the transformers layout, with safetensors; data://… or a path
-    tokenizer: str | None = None  # folder with tokenizer.json and tokenizer_config.json; with `model`, its own is adopted
+    tokenizer: str | None = None  # folder with tokenizer.json and tokenizer_config.json; only without `model`
     name: str | None = formerly("")  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
     revision: str | None = formerly("")  # commit or tag of that repository
     licence: str | None = formerly("")  # SPDX name; None: what the README of the folder says

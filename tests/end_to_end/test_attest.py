@@ -1,0 +1,106 @@
+"""A model of the small kitchen is exported with its attestation, signed, and checked; changes behind it are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from assets.attest import SIGNING_KEY, checked
+from assets.cli import main
+from evaluation.attestation import STATEMENT_FILE
+from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE
+from resources.tracking.reports import Tracking
+from tests.end_to_end.conftest import RECIPES
+from tests.evaluation.test_attestation import write_keys
+from training.artifact import find, write_json
+from training.provenance.lineage import artifacts_under
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def place(first, untouched, tmp_path_factory) -> Path:
+    """A copy of the root, and two keys beside it."""
+    assert first.code == 0
+    folder = tmp_path_factory.mktemp("attest")
+    shutil.copytree(untouched, folder / "root", copy_function=os.link)
+    write_keys(folder, "own")
+    write_keys(folder, "other")
+    return folder
+
+
+def run(monkeypatch, capsys, *arguments: str) -> tuple[int, dict]:
+    """Run the command line in this process, with the tests' recipes."""
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
+    monkeypatch.setattr("sys.argv", ["pedigree", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0), json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+
+
+def check(place: Path, model: str, folder: Path, key: str = "own") -> list[str]:
+    root = place / "root"
+    tracking = Tracking("", root, in_background=False)
+    return list(checked(model, folder, root=root, tracking=tracking, key=place / f"{key}.pub").problems)
+
+
+def test_a_model_is_exported_attested_signed_and_checked(place, monkeypatch, capsys):
+    root, out = str(place / "root"), place / "exported"
+    monkeypatch.setenv(SIGNING_KEY, str(place / "own.pem"))  # by reference, in the environment
+    code, told = run(monkeypatch, capsys, "export", "kitchen-small", str(out), "--root", root)
+    assert code == 0, told
+    assert {CONTENT_FILE, DOMAINS_FILE, STATEMENT_FILE, "attestation.dsse.json", "model.sig"} <= set(told["files"])
+    card = (out / "README.md").read_text("utf-8")
+    assert "## Training content" in card and "### Cost" in card and "ovenpost.example" in card
+    asked = ("--root", root, "--signature", str(out), "--public-key")
+    code, told = run(monkeypatch, capsys, "verify", str(out), *asked, str(place / "own.pub"))
+    assert (code, told["problems"]) == (0, []) and told["records"] > 25
+    code, told = run(monkeypatch, capsys, "verify", str(out), *asked, str(place / "other.pub"))
+    assert code == 1 and len(told["problems"]) == 2
+
+
+def test_every_artifact_from_the_crawl_to_the_model_is_attested_the_same_every_time(place, monkeypatch, capsys):
+    root = place / "root"
+    for name in ("one", "two"):
+        code, told = run(
+            monkeypatch, capsys, "attest", "kitchen-small@champion", str(place / name), "--root", str(root)
+        )
+        assert (code, told["files"]) == (0, [STATEMENT_FILE])
+    one, two = ((place / name / STATEMENT_FILE).read_bytes() for name in ("one", "two"))
+    assert one == two
+    statement = json.loads(one)
+    named = {
+        entry["annotations"]["asset"] for entry in statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    }
+    assert {"crawl_archives", "token_shards", "base_model", "sft_model", "data_contamination"} <= named
+    assert str(place) not in one.decode() and root.name not in statement["subject"][0]["name"]
+
+
+def test_a_record_that_was_changed_in_the_corpus_is_named(place, monkeypatch, capsys):
+    root, folder = place / "root", place / "signed"
+    code, _ = run(
+        monkeypatch,
+        capsys,
+        "attest",
+        "kitchen-small",
+        str(folder),
+        "--key",
+        str(place / "own.pem"),
+        "--root",
+        str(root),
+    )
+    assert code == 0 and check(place, "kitchen-small", folder) == []
+    made = next(artifacts_under(root, lambda asset: asset == "filtered_documents"))
+    for name in ("artifact.json", "artifact.copy.json"):
+        path = made.path / name
+        record = json.loads(path.read_text())
+        path.unlink()  # it is a link to the untouched root's
+        record["counts"]["kept"] += 1
+        write_json(path, {key: value for key, value in record.items() if key not in ("checksum", "record_digest")})
+    assert find(made.path).record_digest != made.record_digest
+    found = check(place, "kitchen-small", folder)
+    assert len(found) == 1 and "filtered_documents" in found[0] and "what was decided about it was changed" in found[0]
