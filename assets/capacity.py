@@ -16,7 +16,6 @@ from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
@@ -72,7 +71,7 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
     samples = method_of(align.method).learns_from == "samples"
-    beside = judge + (policy if align.beta and align.lora.rank is None else 0) if samples else 0
+    beside = judge + (policy if align.beta and not align.peft else 0) if samples else 0
     if has_assets(recipe, "sft"):
         yield "sft_model", partial(_check_tuning, recipe.sft, policy)
     if has_assets(recipe, "align"):
@@ -151,8 +150,8 @@ def _check_tuning(
     processes = size.nodes * size.processes
     if section.batch_size % processes:
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
-    lora, trl = getattr(section, "lora", LoraRecipe()), getattr(section, "trl", {})
-    needed = needed_to_tune(parameters, adapters=lora.rank is not None, own_optimizer="optim" in trl, beside=beside)
+    own_optimizer = "optim" in section.trl
+    needed = needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
     _check_node("post-training", needed, size, together=size.processes)
 
 

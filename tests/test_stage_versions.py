@@ -213,7 +213,7 @@ BESIDE = {
     "extend": ("the phases that the plan was made of", {"order.batch_settings"}),
     "reward": (
         "rows and adapters, read as the other methods read them",
-        {"posttrain.lora_settings", "posttrain.source_settings"},
+        {"posttrain.adapter_settings", "posttrain.source_settings"},
     ),
     "align": (
         "the reward model and the rows",

@@ -159,8 +159,9 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         check_name(data["name"], "name")
     recipe = read_record(Recipe, _with_all_snapshots(data))
     all_of(
-        lambda: check_passed_through("SFTConfig", recipe.sft.trl, where="sft"),
-        lambda: check_passed_through(method_of(recipe.align.method).config, recipe.align.trl, where="align"),
+        lambda: check_passed_through(recipe.sft, "SFTConfig", where="sft"),
+        lambda: check_passed_through(recipe.reward, "RewardConfig", where="reward"),
+        lambda: check_passed_through(recipe.align, method_of(recipe.align.method).config, where="align"),
         *(partial(check_own_task, suite) for suite in (*recipe.decontaminate.benchmarks, *recipe.evaluation.suites)),
     )
     return recipe

@@ -8,12 +8,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -47,7 +50,8 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     """Return the frozen dataclass `cls` made from plain `data`, as YAML or JSON gives it.
 
     Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field. `where`
-    is the path of the record itself.
+    is the path of the record itself. The class may say in `RENAMED` which fields earlier editions had: {earlier name:
+    function of value and path that returns the present fields}. They are read with a warning.
     """
     problems: list[str] = []
     with _collected(problems):
@@ -118,6 +122,7 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     """
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
+    data = _with_present_names(cls, data, where)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
     hints, values, allowed = _hints(cls), {}, getattr(cls, "NAMES", {})
     for name, value in data.items():
@@ -140,6 +145,26 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
         raise RecipeError(
             *(one if where and one.startswith(where) else f"{prefix}{one}" for one in error.problems)
         ) from None
+
+
+def _with_present_names(cls: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the data of a record with the fields that have another name now under that name.
+
+    Raise RecipeError if the data have both, with different values.
+    """
+    for earlier, fields_now in getattr(cls, "RENAMED", {}).items():
+        if earlier not in data:
+            continue
+        now = fields_now(data[earlier], place := _join(where, earlier))
+        data = {name: value for name, value in data.items() if name != earlier}
+        for name, value in now.items():
+            if value and data.get(name) and data[name] != value:
+                raise RecipeError(f"{place}: is called {name} now, which is given too; leave {earlier} out")
+            if value:
+                said = ", ".join(f"{key}: {one}" for key, one in value.items())
+                log.warning("%s is %s now: {%s}; the next edition reads only that", place, _join(where, name), said)
+            data[name] = value or data.get(name, value)
+    return data
 
 
 def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:

@@ -76,8 +76,7 @@ def test_post_training_is_looked_at_with_the_models_beside_it(monkeypatch, profi
     sampled = dataclasses.replace(RECIPE, align=AlignRecipe(method="grpo"))
     with pytest.raises(ProfileError, match="models beside it"):
         check_fit(sampled, sizes)
-    with_adapters = dataclasses.replace(RECIPE.align.lora, rank=4)
-    check_fit(dataclasses.replace(RECIPE, align=AlignRecipe(method="grpo", lora=with_adapters)), sizes)
+    check_fit(dataclasses.replace(RECIPE, align=AlignRecipe(method="grpo", peft={"r": 4})), sizes)
 
 
 def test_a_batch_of_post_training_divides_over_the_processes(profile):

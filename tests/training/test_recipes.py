@@ -225,7 +225,7 @@ def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
     [
         (
             "sft: {trl: {weigth_decay: 0.1}}",
-            r"sft\.trl\.weigth_decay: SFTConfig has no such field; there are .*wei",
+            r"sft\.trl\.weigth_decay: SFTConfig has no such field; did you .* there are .*wei",
         ),
         ("align: {trl: {max_grad_norm: fast}}", r"align\.trl\.max_grad_norm: expected float, got 'fast'"),
         ("align: {trl: {weight_decay: 1e-8}}", r"got '1e-8'; YAML reads"),

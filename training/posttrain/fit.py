@@ -25,10 +25,9 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from training import numerics
-from training.artifact import manifest, sha256_of
+from training.artifact import manifest, sha256_of, write_json, written
 from training.files import Unsealed, read_sealed, write_sealed
 from training.job import Gate, Job, Work
-from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.records import RecipeError
@@ -39,6 +38,8 @@ BATCHES_SORTED_TOGETHER = 32
 BF16 = {"bf16": True, "fp32": False}  # the recipe's precision: whether matrix products are computed in bf16
 COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
 EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
+ADAPTER_FOLDER = "adapter"
+KEEPS_WEIGHTS = (True, False, "gaussian", "orthogonal")  # initializations that leave the model's own weights alone
 MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging changes the order of the sums
 
 
@@ -99,7 +100,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
 
     Raise RecipeError for a `trl` field that the class does not have or that another field of the recipe decides.
     """
-    passed = check_passed_through(cls.__name__, getattr(recipe, "trl", {}), where=where)
+    check_passed_through(recipe, cls.__name__, where=where)
     settings: dict[str, Any] = {
         "output_dir": str(work.scratch / "trainer"),
         "learning_rate": recipe.learning_rate,
@@ -121,7 +122,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
         "optim": "adamw_torch_fused",
     }
     try:
-        return cls(**_renamed(cls, {**settings, **extra, **passed}))
+        return cls(**_renamed(cls, {**settings, **extra, **recipe.trl}))
     except (ValueError, TypeError) as error:
         raise RecipeError(f"{where}.trl: {error}") from None
 
@@ -284,31 +285,42 @@ def is_main_process() -> bool:
 # Adapters
 
 
-def adapter_config(lora: LoraRecipe, *, task: str) -> Any:
-    """Return peft's config for adapters on every linear layer except the head, or None if all weights are trained."""
-    if lora.rank is None:
+def adapter_config(peft: Mapping[str, Any], *, task: str, where: str) -> Any:
+    """Return peft's LoraConfig with the recipe's fields, or None if there are none and all weights are trained.
+
+    Where the recipe does not say otherwise, every linear layer except the head has adapters.
+    """
+    if not peft:
         return None
     from peft import LoraConfig
 
-    return LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules="all-linear",
-        bias="none",
-        task_type=task,
-    )
+    fields: dict[str, Any] = {"target_modules": "all-linear", "task_type": task, **peft}
+    try:
+        return LoraConfig(**fields)
+    except (ValueError, TypeError, ImportError) as error:
+        raise RecipeError(f"{where}.peft: {error}") from None
 
 
-def merged(trainer: Any, sample: Mapping[str, torch.Tensor]) -> tuple[Any, tuple[Gate, ...]]:
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Merged:
+    """A trained model without adapters, the gate on their merging, and the files of the adapters."""
+
+    model: Any
+    gates: tuple[Gate, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Merged:
     """Return the trained model with its adapters merged, and a gate that compares logits before and after the merge.
 
-    `sample` is a batch of `input_ids` and `attention_mask`. A model without adapters is returned without a gate.
+    `sample` is a batch of `input_ids` and `attention_mask`. The adapters alone are written to `adapter/` in `folder`,
+    as peft reads them. A model without adapters is returned as it is.
     """
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     model.eval()
     if not hasattr(model, "merge_and_unload"):
-        return model, ()
+        return Merged(model=model)
+    files = _save_adapter(model, folder) if is_main_process() else ()
     before = logits_of(model, sample)
     model = model.merge_and_unload()
     difference = float((logits_of(model, sample) - before).abs().max())
@@ -317,13 +329,35 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor]) -> tuple[Any, tuple
         passed=difference <= MERGE_TOLERANCE,
         evidence={"max_logit_difference": difference, "tolerance": MERGE_TOLERANCE},
     )
-    return model, (gate,)
+    return Merged(model=model, gates=(gate,), files=files)
+
+
+def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
+    """Write the adapters of a peft model under `folder`, and return the paths of the files relative to it.
+
+    Nothing is written for an initialization that changes the weights of the model itself: such adapters fit no model
+    that is kept.
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save
+
+    config = model.peft_config["default"].to_dict() | {"base_model_name_or_path": None, "inference_mode": True}
+    if config["init_lora_weights"] not in KEEPS_WEIGHTS:
+        return ()
+    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in sorted(config.items())}
+    write_json(folder / ADAPTER_FOLDER / "adapter_config.json", plain)
+    weights = {name: tensor.contiguous() for name, tensor in sorted(get_peft_model_state_dict(model).items())}
+    with written(folder / ADAPTER_FOLDER / "adapter_model.safetensors", "wb") as stream:
+        stream.write(save(weights, metadata={"format": "pt"}))
+    return tuple(f"{ADAPTER_FOLDER}/{name}" for name in ("adapter_config.json", "adapter_model.safetensors"))
 
 
 def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the logits [rows, tokens, vocabulary] in fp32, zero at padded positions."""
+    """Return the logits [rows, tokens, vocabulary] in fp32, zero at padded positions; of a reward model [rows, 1]."""
     with torch.inference_mode(), torch.autocast(batch["input_ids"].device.type, enabled=False):
         logits = model(**batch, use_cache=False).logits.float()
+    if logits.dim() == 2:
+        return logits
     return logits * batch["attention_mask"].unsqueeze(-1)
 
 

@@ -1,4 +1,4 @@
-"""Check the fields of TRL's configurations that a recipe sets under `trl`, when the recipe is read.
+"""Check the fields of TRL's and peft's configurations that a recipe sets under `trl` and `peft`, when it is read.
 
 The fields are read from the source of the libraries, because importing these needs torch and many seconds.
 """
@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from training.records import RecipeError
+from training.records import RecipeError, did_you_mean
 
 # RESERVED: fields of TRL that a field of the recipe sets, with that field's name. REFUSED: beginnings of the names of
-# fields that the pipeline decides, or that would send data away or run foreign code.
+# fields that the pipeline decides, that would send data away or run foreign code, or whose adapters cannot be merged.
 RESERVED = {
     "learning_rate": "learning_rate",
     "num_train_epochs": "epochs",
@@ -33,27 +33,49 @@ RESERVED = {
     "fp16": "precision",
     "warmup_steps": "warmup_fraction",
 }
-REFUSED = (
-    "output_dir",
-    "push_to_hub",
-    "hub_",
-    "report_to",
-    "trust_remote_code",
-    "resume_from_checkpoint",
-    "use_vllm",
-    "packing",
-    "use_cpu",
-    "save_",
-    "train_sampling_strategy",
-    "dataset_kwargs",
-    "assistant_only_loss",
-    "completion_only_loss",
-    "model_init_kwargs",
-    "ref_model_init_kwargs",
-    "chat_template_path",
-    "vllm_",
-    "trackio_",
-)
+REFUSED = {
+    "trl": (
+        "output_dir",
+        "push_to_hub",
+        "hub_",
+        "report_to",
+        "trust_remote_code",
+        "resume_from_checkpoint",
+        "use_vllm",
+        "packing",
+        "use_cpu",
+        "save_",
+        "train_sampling_strategy",
+        "dataset_kwargs",
+        "assistant_only_loss",
+        "completion_only_loss",
+        "model_init_kwargs",
+        "ref_model_init_kwargs",
+        "chat_template_path",
+        "vllm_",
+        "trackio_",
+    ),
+    "peft": (
+        "task_type",
+        "peft_type",
+        "peft_version",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "revision",
+        "inference_mode",
+        "runtime_config",
+        "megatron_",
+        "layer_replication",
+        "alora_",
+        "arrow_",
+        "loftq_",
+        "use_qalora",
+        "qalora_",
+    ),
+}
+QUANTIZED = {"quantization_config", "load_in_4bit", "load_in_8bit", "loftq_config", "use_qalora"}
+"""Fields, also of `model_init_kwargs`, by which QLoRA and its relatives are asked for."""
+_LORA = "tuners/lora/config.py"
 # Python types that a YAML value may have for an annotated type; values of other types (enums, classes) are texts.
 _WRITTEN = {
     "bool": (bool,),
@@ -67,33 +89,48 @@ _WRITTEN = {
 }
 
 
-def check_passed_through(name: str, passed: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """Return the recipe's `trl` fields after checking them against TRL's class `name`.
+def check_passed_through(section: Any, config: str, *, where: str) -> None:
+    """Check the fields `trl` and `peft` of a section of the recipe against the classes `config` of TRL and LoraConfig.
 
     Raise RecipeError for a field that the class does not have, a value of a wrong type, or a field that the pipeline or
-    another field of the recipe decides. If TRL is not installed here, only the stage checks the fields, when it runs.
+    another field of the section decides. If the libraries are not installed here, only the stage checks the fields,
+    when it runs.
     """
-    known = (fields_of(name) if passed else None) or {}
+    _check_fields(section.peft, "LoraConfig", f"{where}.peft", {})
+    if isinstance(rank := section.peft.get("r", 1), int) and rank < 1:
+        raise RecipeError(f"{where}.peft.r={rank} must be at least 1; peft: {{}} trains every weight")
+    own = {field: name for field, name in RESERVED.items() if hasattr(section, name)}
+    _check_fields(section.trl, config, f"{where}.trl", own)
+
+
+def _check_fields(passed: Mapping[str, Any], config: str, where: str, reserved: Mapping[str, str]) -> None:
+    section, _, library = where.partition(".")
+    refused = REFUSED[library]
+    known = (fields_of(config) if passed else None) or {}
     for field, value in passed.items() if known else ():
-        place = f"{where}.trl.{field}"
+        place = f"{where}.{field}"
+        if field in QUANTIZED or (isinstance(value, dict) and value.keys() & QUANTIZED):
+            raise RecipeError(
+                f"{place}: not passed through; QLoRA's quantized weights need a GPU and bitsandbytes, and adapters are"
+                " merged into unquantized weights here"
+            )
         if field not in known:
-            raise RecipeError(f"{place}: {name} has no such field; there are {', '.join(sorted(_allowed(known)))}")
-        if field in RESERVED:
-            raise RecipeError(f"{place}: set {where}.{RESERVED[field]} instead")
-        if field.startswith(REFUSED):
+            allowed = sorted(name for name in known if name not in reserved and not name.startswith(refused))
+            meant = did_you_mean(field, allowed)
+            raise RecipeError(f"{place}: {config} has no such field;{meant} there are {', '.join(allowed)}")
+        if field in reserved:
+            raise RecipeError(f"{place}: set {section}.{reserved[field]} instead")
+        if field.startswith(refused):
             raise RecipeError(f"{place}: not passed through; the pipeline decides it")
         if not any(_is_written(kind, value) for kind in known[field]):
             raise RecipeError(f"{place}: expected {' or '.join(known[field])}, got {value!r}{_advice(value)}")
-    return dict(passed)
-
-
-def _allowed(known: Mapping[str, Any]) -> list[str]:
-    return [name for name in known if name not in RESERVED and not name.startswith(REFUSED)]
 
 
 def _is_written(kind: str, value: Any) -> bool:
     if isinstance(value, bool) and kind in ("int", "float"):
         return False
+    if kind[0] in "'\"" and "[" not in kind:  # one of the words of a Literal; `pissa_niter_[…]` is a form
+        return repr(value) == kind
     return kind in ("Any", "object") or isinstance(value, _WRITTEN.get(kind, (str,)))
 
 
@@ -104,19 +141,24 @@ def _advice(value: Any) -> str:
 
 @lru_cache
 def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
-    """Return the fields of a configuration class of TRL with the types they accept, or None if TRL is not installed."""
-    trl, transformers = (importlib.util.find_spec(library) for library in ("trl", "transformers"))
-    if trl is None or transformers is None:
-        return None
-    assert trl.origin is not None and transformers.origin is not None
-    trainer = Path(trl.origin).parent / "trainer"
+    """Return the fields of a configuration class of TRL or peft with the types they accept.
+
+    None if the library is not installed.
+    """
+    if name == "LoraConfig":
+        places = [("peft", "config.py", "PeftConfigMixin"), ("peft", "config.py", "PeftConfig"), ("peft", _LORA, name)]
+    else:
+        places = [
+            ("transformers", "training_args.py", "TrainingArguments"),
+            ("trl", "trainer/base_config.py", "_BaseConfig"),
+            ("trl", f"trainer/{name.removesuffix('Config').lower()}_config.py", name),
+        ]
     found: dict[str, tuple[str, ...]] = {}
-    for path, cls in (
-        (Path(transformers.origin).parent / "training_args.py", "TrainingArguments"),
-        (trainer / "base_config.py", "_BaseConfig"),
-        (trainer / f"{name.removesuffix('Config').lower()}_config.py", name),
-    ):
-        found |= _declared(path, cls)
+    for library, path, cls in places:
+        spec = importlib.util.find_spec(library)
+        if spec is None or spec.origin is None:
+            return None
+        found |= _declared(Path(spec.origin).parent / path, cls)
     return found
 
 
@@ -147,5 +189,5 @@ def _kinds(annotation: ast.expr) -> list[str]:
         inside = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
         if outer in ("Optional", "Union"):
             return [kind for one in inside for kind in _kinds(one)] + ["None"] * (outer == "Optional")
-        return ["str"] if outer == "Literal" else [outer]
+        return [ast.unparse(one) for one in inside] if outer == "Literal" else [outer]
     return [ast.unparse(annotation)]

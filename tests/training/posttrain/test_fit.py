@@ -13,9 +13,11 @@ import pytest
 
 from tests.training.posttrain import tiny
 from training.files import read_sealed
+from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
-from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.passed_through import check_passed_through, fields_of
+from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.records import RecipeError, read_record
 
 LENGTHS = random.Random(7).choices(range(5, 121), k=333)
@@ -45,22 +47,50 @@ def test_the_order_is_the_seed_s_and_batches_hold_similar_lengths():
     assert firsts != sorted(firsts)  # short batches do not all come first
 
 
+def check_sft(**fields):
+    check_passed_through(SftRecipe(data=(), **fields), "SFTConfig", where="sft")
+
+
 def test_fields_pass_through_or_are_refused_by_name():
-    assert check_passed_through("SFTConfig", {"weight_decay": 0.1}, where="sft") == {"weight_decay": 0.1}
-    with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: SFTConfig has no such field"):
-        check_passed_through("SFTConfig", {"weigth_decay": 0.1}, where="sft")
+    check_sft(trl={"weight_decay": 0.1})
+    with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: SFTConfig has no such field; did you mean"):
+        check_sft(trl={"weigth_decay": 0.1})
     with pytest.raises(RecipeError, match=r"sft\.trl\.num_train_epochs: set sft\.epochs instead"):
-        check_passed_through("SFTConfig", {"num_train_epochs": 3}, where="sft")
+        check_sft(trl={"num_train_epochs": 3})
     for name in ("push_to_hub", "hub_model_id", "report_to", "packing", "save_steps"):
         with pytest.raises(RecipeError, match="not passed through"):
-            check_passed_through("SFTConfig", {name: True}, where="sft")
+            check_sft(trl={name: True})
+    check_passed_through(RewardRecipe(trl={"warmup_steps": 3}), "RewardConfig", where="reward")  # no field of its own
 
 
-@pytest.mark.parametrize("name", ["SFTConfig", "DPOConfig", "GRPOConfig", "RLOOConfig"])
+def test_adapters_take_the_fields_of_peft():
+    check_sft(peft={"r": 4, "use_dora": True, "bias": "lora_only", "init_lora_weights": "gaussian"})
+    check_sft(peft={"r": 4, "init_lora_weights": False, "target_modules": ["q_proj"], "layers_to_transform": 1})
+    for fields, said in (
+        ({"rank": 4}, r"sft\.peft\.rank: LoraConfig has no such field;"),
+        ({"bias": "some"}, r"sft\.peft\.bias: expected 'none' or 'all' or 'lora_only', got 'some'"),
+        ({"r": -1}, r"sft\.peft\.r=-1 must be at least 1; peft: \{\} trains every weight"),
+        ({"r": "four"}, r"sft\.peft\.r: expected int, got 'four'"),
+        ({"task_type": "CAUSAL_LM"}, r"sft\.peft\.task_type: not passed through; the pipeline decides it"),
+        ({"loftq_config": {"loftq_bits": 4}}, r"sft\.peft\.loftq_config: .* QLoRA's quantized weights need a GPU"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            check_sft(peft=fields)
+    with pytest.raises(RecipeError, match=r"sft\.trl\.model_init_kwargs: .* QLoRA"):
+        check_sft(trl={"model_init_kwargs": {"quantization_config": {"load_in_4bit": True}}})
+    assert adapter_config({}, task="CAUSAL_LM", where="sft") is None
+    assert adapter_config({"r": 4}, task="CAUSAL_LM", where="sft").target_modules == "all-linear"
+    with pytest.raises(RecipeError, match=r"sft\.peft: DoRA does not support megatron_core|sft\.peft: .*lora_bias"):
+        adapter_config({"r": 4, "lora_bias": True, "use_dora": True}, task="CAUSAL_LM", where="sft")
+
+
+@pytest.mark.parametrize("name", ["SFTConfig", "DPOConfig", "GRPOConfig", "RLOOConfig", "RewardConfig", "LoraConfig"])
 def test_the_fields_that_are_read_from_the_library_are_those_it_has(name):
+    import peft
     import trl
 
-    assert set(fields_of(name)) == {field.name for field in dataclasses.fields(getattr(trl, name)) if field.init}
+    cls = getattr(peft if name == "LoraConfig" else trl, name)
+    assert set(fields_of(name)) == {field.name for field in dataclasses.fields(cls) if field.init}
 
 
 @pytest.mark.parametrize(("micro", "expected"), [(None, (32, 1)), (2048, (8, 4)), (2500, (8, 4)), (3, (1, 32))])
@@ -113,12 +143,20 @@ def test_what_trains_models_never_asks_the_network():
     assert done.stdout.strip() == "True"
 
 
-def test_a_rank_of_zero_in_an_old_recipe_is_no_adapters():
-    assert read_record(LoraRecipe, {"rank": 0}) == read_record(LoraRecipe, {"rank": None}) == LoraRecipe()
-    assert adapter_config(LoraRecipe(), task="CAUSAL_LM") is None
-    assert adapter_config(LoraRecipe(rank=4), task="CAUSAL_LM").r == 4
-    with pytest.raises(RecipeError, match=r"align\.lora.*rank=-1 must be at least 1; null trains every weight"):
-        read_record(LoraRecipe, {"rank": -1}, where="align.lora")
+def test_the_lora_of_an_earlier_edition_is_read_as_peft_with_a_sentence(caplog):
+    def peft_of(**fields):
+        return read_record(AlignRecipe, fields, where="align").peft
+
+    assert peft_of(lora={"rank": 0}) == peft_of(lora={"rank": None, "alpha": 16}) == {} and not caplog.messages
+    assert peft_of(lora={"rank": None}, peft={"r": 8}) == {"r": 8}
+    assert peft_of(lora={"rank": 4}, peft={}) == {"r": 4, "lora_alpha": 16, "lora_dropout": 0.0}
+    assert caplog.messages == [
+        "align.lora is align.peft now: {r: 4, lora_alpha: 16, lora_dropout: 0.0}; the next edition reads only that"
+    ]
+    with pytest.raises(RecipeError, match=r"align\.lora: is called peft now, which is given too; leave lora out"):
+        peft_of(lora={"rank": 4}, peft={"r": 8})
+    with pytest.raises(RecipeError, match=r"align\.lora: \{'r': 4\}; it was a mapping of rank, alpha, dropout"):
+        peft_of(lora={"r": 4})
 
 
 TWO_PROCESSES = """

@@ -38,7 +38,7 @@ def run(job: Job, work: Work) -> Outcome:
         return Outcome(files=())
     files = save_model(trained.model, tokenizer, chat, work.path)
     return Outcome(
-        files=tuple(files),
+        files=(*files, *trained.files),
         counts=trained.counts,
         metrics=trained.metrics,
         gates=trained.gates,

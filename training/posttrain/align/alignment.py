@@ -32,9 +32,13 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """The result of a preference method: a model with merged adapters, its counts, metrics, gates and notes."""
+    """The result of a preference method: a model with merged adapters, its counts, metrics, gates and notes.
+
+    `files` are files beside the model, such as the adapters alone.
+    """
 
     model: Any
+    files: tuple[str, ...] = ()
     counts: Counts
     metrics: dict[str, float]
     gates: tuple[Gate, ...]

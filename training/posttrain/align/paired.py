@@ -56,13 +56,14 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Sta
     assert trainer.model is not None
     device = next(trainer.model.parameters()).device
     sample = right_padded([pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, device)
-    model, merge_gates = merged(trainer, sample)
+    made = merged(trainer, sample, given.work.path)
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
     _, last_accuracy = window_means(
         [numbers.get("rewards_accuracies", math.nan) for numbers in reporter.logged] or [math.nan]
     )
     return Trained(
-        model=model,
+        model=made.model,
+        files=made.files,
         counts=pairs.counts,
         metrics={
             "start_loss": start_loss,
@@ -71,7 +72,7 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Sta
             "implicit_reward_accuracy_last": last_accuracy,
             "steps": trainer.state.global_step,
         },
-        gates=(start_gate(start_loss, measured, given.recipe.beta), finite_gate(reporter.losses), *merge_gates),
+        gates=(start_gate(start_loss, measured, given.recipe.beta), finite_gate(reporter.losses), *made.gates),
         notes={},
     )
 
@@ -100,7 +101,7 @@ def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
         args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
         train_dataset=table([pairs[i] for i in order]),
         processing_class=given.tokenizer,
-        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
 
 

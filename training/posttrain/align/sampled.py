@@ -40,7 +40,7 @@ SAMPLED = ("prompt", "answer", "rivals")  # fields of a prompt that TRL and the 
 Rewards = dict[Callable[..., list[float | None]], float]  # reward functions with their weights
 
 
-def train_on_samples(given: Alignment, config: type, trainer: type) -> Trained:
+def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Trained:
     """Train the SFT model on the prompts with a trainer of TRL. `config` is the trainer's class of settings."""
     job, recipe, pairs = given.job, given.recipe, given.pairs
     prompts, counts = read_prompts(job, recipe, given.chat, pairs)
@@ -48,18 +48,19 @@ def train_on_samples(given: Alignment, config: type, trainer: type) -> Trained:
     rewards: Rewards = {learned.rewards: 1 - recipe.verifiable_reward_weight}
     if recipe.verifiable_reward_weight:
         rewards[RightAnswer(prompts).rewards] = recipe.verifiable_reward_weight
-    made = _trainer(given, config, trainer, prompts, rewards)
+    trainer = _trainer(given, config, trainer_class, prompts, rewards)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
-    fit(made, reporter)
+    fit(trainer, reporter)
     sample = right_padded(
-        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, made.model.device
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, trainer.model.device
     )
-    model, merge_gates = merged(made, sample)
+    made = merged(trainer, sample, given.work.path)
     return Trained(
-        model=model,
+        model=made.model,
+        files=made.files,
         counts=counts,
-        metrics={**_windows(reporter), "steps": made.state.global_step, "prompts": len(prompts)},
-        gates=(finite_gate(reporter.losses), *merge_gates),
+        metrics={**_windows(reporter), "steps": trainer.state.global_step, "prompts": len(prompts)},
+        gates=(finite_gate(reporter.losses), *made.gates),
         notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation},
     )
 
@@ -83,7 +84,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
         reward_funcs=list(rewards),
         train_dataset=Dataset.from_list(prompts),
         processing_class=given.tokenizer,
-        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from typing import Any, ClassVar, Literal, assert_never
 
+from training.posttrain.adapter_settings import peft_of_lora
 from training.posttrain.align.method import method_of, sampling_methods
-from training.posttrain.lora_settings import LoraRecipe
 from training.records import RecipeError, Uri, formerly
 
 
@@ -29,9 +30,11 @@ class AlignRecipe:
     max_new_tokens: int = 32
     verifiable_reward_weight: float = 0.0  # weight in [0, 1] of the reward for a right answer
     precision: Literal["bf16", "fp32"] = "bf16"
-    lora: LoraRecipe = field(default_factory=LoraRecipe)
+    peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}
 
     def __post_init__(self) -> None:
         method = method_of(self.method)

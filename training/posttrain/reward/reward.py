@@ -17,9 +17,11 @@ from training.lean import uncollected
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
+    adapter_config,
     fit,
     is_main_process,
     load_for_training,
+    merged,
     row_order,
     rows_per_pass,
     set_up_torch,
@@ -41,13 +43,15 @@ def run(job: Job, work: Work) -> Outcome:
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="reward")
     trainer, reporter = _trainer(job, work, recipe, tokenizer, pairs, sft)
     fit(trainer, reporter)
-    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()
+    sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]]
+    made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
+    model = made.model
     held_out = pair_scores(model, pairs.held_out, chat)
     accuracy = sum(chosen > rejected for chosen, rejected in held_out) / len(held_out)
     files = save_model(model, tokenizer, chat, work.path, generates=False) if is_main_process() else []
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
     return Outcome(
-        files=tuple(files),
+        files=(*files, *made.files),
         counts=pairs.counts,
         metrics={
             "held_out_pair_accuracy": accuracy,
@@ -57,7 +61,7 @@ def run(job: Job, work: Work) -> Outcome:
             "loss_last": last,
             "steps": trainer.state.global_step,
         },
-        gates=(_accuracy_gate(accuracy, len(held_out), recipe), _finite_gate(reporter.losses)),
+        gates=(_accuracy_gate(accuracy, len(held_out), recipe), _finite_gate(reporter.losses), *made.gates),
         notes={"chat_template_digest": template_digest(chat.template)},
     )
 
@@ -94,6 +98,7 @@ def _trainer(
         args=trainer_config(RewardConfig, job, work, where="reward", recipe=recipe, extra=extra),
         train_dataset=table,
         processing_class=tokenizer,
+        peft_config=adapter_config(recipe.peft, task="SEQ_CLS", where="reward"),
     )
     return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardRecipe:
-    """Settings of the reward model, which is trained on the preference pairs with the Bradley-Terry loss."""
+    """Settings of the reward model, which is trained on the preference pairs with the Bradley-Terry loss.
+
+    `trl` sets other fields of RewardConfig. `peft` has the fields of LoraConfig for adapters; empty: every weight is
+    trained.
+    """
 
     epochs: float = 1.0
     learning_rate: float = 2e-4
@@ -16,4 +20,6 @@ class RewardRecipe:
     max_length: int = 256
     precision: Literal["bf16", "fp32"] = "bf16"
     min_pair_accuracy: float = 0.6  # lowest accuracy on held-out pairs that passes the gate, in [0, 1]
+    peft: dict[str, Any] = field(default_factory=dict)
+    trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0

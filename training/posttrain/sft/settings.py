@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from training.posttrain.lora_settings import LoraRecipe
+from training.posttrain.adapter_settings import peft_of_lora
 from training.posttrain.source_settings import TextSourceRecipe
 from training.records import formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SftRecipe:
-    """Settings of supervised fine-tuning, with loss on assistant tokens only. `trl` sets other fields of SFTConfig."""
+    """Settings of supervised fine-tuning, with loss on assistant tokens only.
+
+    `trl` sets other fields of SFTConfig. `peft` has the fields of LoraConfig for adapters, which are merged into the
+    weights after training; empty: every weight is trained.
+    """
 
     data: tuple[TextSourceRecipe, ...]
     chat_template: str = "pedigree"
@@ -23,6 +28,8 @@ class SftRecipe:
     max_length: int = 256
     warmup_fraction: float = 0.05
     precision: Literal["bf16", "fp32"] = "bf16"  # precision of matrix products; weights and optimizer are in fp32
-    lora: LoraRecipe = field(default_factory=LoraRecipe)
+    peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}

@@ -51,11 +51,11 @@ def run(job: Job, work: Work) -> Outcome:
     before = mean_loss(trainer.model, sample, chat)
     fit(trainer, reporter)
     batch = right_padded([item.input_ids for item in sample[:8]], chat.pad_id, trainer.model.device)
-    model, merge_gates = merged(trainer, batch)
-    after = mean_loss(model, sample, chat)
-    files = save_model(model, tokenizer, chat, work.path) if is_main_process() else []
+    made = merged(trainer, batch, work.path)
+    after = mean_loss(made.model, sample, chat)
+    files = save_model(made.model, tokenizer, chat, work.path) if is_main_process() else []
     return Outcome(
-        files=tuple(files),
+        files=(*files, *made.files),
         counts=counts,
         metrics={
             "loss_before": before,
@@ -66,7 +66,7 @@ def run(job: Job, work: Work) -> Outcome:
             if reporter.logged
             else math.nan,
         },
-        gates=(gate, loss_gate(reporter.losses, before=before, after=after), *merge_gates),
+        gates=(gate, loss_gate(reporter.losses, before=before, after=after), *made.gates),
         notes={"chat_template_digest": template_digest(chat.template)},
     )
 
@@ -129,7 +129,7 @@ def _trainer(
         args=config,
         train_dataset=table,
         processing_class=tokenizer,
-        peft_config=adapter_config(recipe.lora, task="CAUSAL_LM"),
+        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="sft"),
     )
     return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
 

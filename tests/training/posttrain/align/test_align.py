@@ -127,7 +127,7 @@ def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path, method):
 
 
 def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):
-    record = align(chain, tmp_path / "aligned", {**DPO, "epochs": 1, "lora": {"rank": 4}, "precision": "bf16"})
+    record = align(chain, tmp_path / "aligned", {**DPO, "epochs": 1, "peft": {"r": 4}, "precision": "bf16"})
     assert tiny.gate(record, "dpo_starts_at_ln2")["passed"]
     assert tiny.gate(record, "merged_equals_adapter")["passed"]
 

@@ -47,6 +47,15 @@ def test_pairs_of_which_none_fits_are_an_error(chain, tmp_path):
         tiny.run("reward", tmp_path / "out", {"reward": {**REWARD, "max_length": 4}}, inputs)
 
 
+def test_it_takes_the_fields_of_trl_and_peft(chain, tmp_path):
+    inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
+    given = {"peft": {"r": 4, "lora_alpha": 8}, "trl": {"center_rewards_coefficient": 0.01}, "learning_rate": 5e-3}
+    record = tiny.run("reward", tmp_path / "reward_model", {"reward": {**REWARD, **given}}, inputs)
+    assert record["metrics"]["held_out_pair_accuracy"] >= 0.9
+    assert tiny.gate(record, "merged_equals_adapter")["passed"]
+    assert "adapter/adapter_model.safetensors" in {entry["path"] for entry in record["files"]}
+
+
 def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(chain, tmp_path, killed_at):
     inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
     with killed_at(12):

@@ -164,7 +164,7 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(
 
 
 def test_adapters_are_merged_and_the_logits_stay(chain, tmp_path):
-    record = train(chain, tmp_path / "lora", {"lora": {"rank": 4, "alpha": 8}})
+    record = train(chain, tmp_path / "lora", {"peft": {"r": 4, "lora_alpha": 8}})
     gate = tiny.gate(record, "merged_equals_adapter")
     assert gate["passed"]
     assert 0 <= gate["evidence"]["max_logit_difference"] < 1e-4
@@ -173,6 +173,15 @@ def test_adapters_are_merged_and_the_logits_stay(chain, tmp_path):
     assert set(base) == set(tuned)  # plain weights: nothing of the adapter is left
     changed = {name for name in base if not torch.equal(base[name], tuned[name])}
     assert changed and all("_proj" in name for name in changed)
+    # The adapters beside it are peft's: on the base model they give the merged one.
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(load_model(chain / "base_model" / "model"), tmp_path / "lora" / "adapter")
+    adapted = adapted.merge_and_unload().state_dict()
+    assert max(float((adapted[name] - tuned[name]).abs().max()) for name in tuned) < 1e-5
+    assert {"adapter/adapter_config.json", "adapter/adapter_model.safetensors"} <= {
+        entry["path"] for entry in record["files"]
+    }
 
 
 def test_merged_weights_that_differ_fail_the_gate(chain, tmp_path, monkeypatch):
@@ -187,7 +196,7 @@ def test_merged_weights_that_differ_fail_the_gate(chain, tmp_path, monkeypatch):
         return model
 
     monkeypatch.setattr(LoraModel, "merge_and_unload", careless)
-    record = train(chain, tmp_path / "lora", {"lora": {"rank": 4}, "epochs": 1})
+    record = train(chain, tmp_path / "lora", {"peft": {"r": 4}, "epochs": 1})
     assert not tiny.gate(record, "merged_equals_adapter")["passed"]
 
 
