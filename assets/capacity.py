@@ -1,7 +1,8 @@
 """Check by arithmetic, before anything starts, whether a profile can run a recipe.
 
-The memory of a node is known only for stages without a GPU that run on this machine or request `memory_gb` from a
-scheduler. In all other cases pretraining checks the memory on the node itself (docs/pretraining.md).
+The memory of a node is known for stages that run on this machine or request `memory_gb` from a scheduler, and that of
+a GPU if the profile names its kind (`gpu`). In all other cases pretraining checks the memory on the node itself
+(docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from training.posttrain.lora_settings import LoraRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.devices import device_of
 from training.pretrain.divisible import check_degrees
+from training.pretrain.forecast import Layout, Training, in_words, layouts
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,
@@ -135,7 +138,23 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
             data_parallel=degrees.row_sets(processes),
         )
     needed = needed_to_train(shape, recipe.pretrain, phases, size, processes=processes, probabilities=False)
+    if size.gpu and size.gpus_per_node:
+        _check_gpu(recipe, shape, phases, needed, size)
     _check_node("pretrain", needed, size, together=size.processes)
+
+
+def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...], needed: Needed, size: Size) -> None:
+    """Check the needs of a process against its GPU, and name the fastest layout that fits if they are too large."""
+    gpu = device_of(size.gpu or "")
+    try:
+        check_memory("pretrain", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+    except RecipeError as error:
+        layout = Layout.of(size)
+        trained = [Training(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases]
+        largest = max(trained, key=lambda one: one.phase.sequence_length)
+        fitting = layouts(largest, layout, gpu)
+        advice = f"{in_words(fitting[0].layout)} fits" if fitting else f"no layout of {layout.world} processes fits"
+        raise RecipeError(f"{error}; {advice}") from None
 
 
 def _check_proxy(recipe: Recipe, size: Size) -> None:
@@ -157,7 +176,7 @@ def _check_tuning(
 
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
-    """Check that the training fits into a node's memory, if that memory is known."""
+    """Check that a training without GPUs fits into a node's memory, if that memory is known."""
     if size.gpus_per_node or (size.backend != "local" and size.memory_gb is None):
         return
     total, where = machine_memory() if size.backend == "local" else (round((size.memory_gb or 0) * 2**30), "memory_gb")
