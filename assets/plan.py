@@ -241,7 +241,7 @@ def _time(
             return {
                 "seconds": seconds,
                 "step_seconds": seconds / steps,
-                "basis": f"rate of {one.asset} {one.fingerprint[:12]}",
+                "basis": f"rate of {one.record['asset']} {one.fingerprint[:12]}",
                 "flops_per_second": rate,
             }
     unknown = {"seconds": None, "step_seconds": None, "basis": None, "flops_per_second": None}

@@ -53,7 +53,7 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
         assert code == 2 and said_of_it in errors and not root.exists()
 
 
-@pytest.mark.parametrize("command", ["plan", "doctor"])
+@pytest.mark.parametrize("command", ["doctor"])
 def test_what_is_not_built_says_so_and_fails(monkeypatch, capsys, command):
     code, answer, errors = said(monkeypatch, capsys, command, "--json")
     assert code == 1 and "not built yet" in errors and json.loads(answer)["ok"] is False
