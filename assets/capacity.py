@@ -1,7 +1,8 @@
 """Check by arithmetic, before anything starts, whether a profile can run a recipe.
 
-The memory of a node is known only for stages without a GPU that run on this machine or request `memory_gb` from a
-scheduler. In all other cases pretraining checks the memory on the node itself (docs/pretraining.md).
+The memory of a node is known for stages that run on this machine or request `memory_gb` from a scheduler, and that of
+a GPU if the profile names its kind (`gpu`). In all other cases pretraining checks the memory on the node itself
+(docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.devices import device_of
 from training.pretrain.divisible import check_degrees
+from training.pretrain.forecast import Layout, Training, in_words, layouts
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,
@@ -66,6 +69,12 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
         yield asset, partial(_check_pretraining, one)
     if recipe.doremi.tokens:
         yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
+    for asset, section, parameters, beside in tuned(recipe):
+        yield asset, partial(_check_tuning, section, parameters, beside=beside)
+
+
+def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | AlignRecipe, int, int]]:
+    """Yield asset, section, weights of the model, and weights of the frozen models beside it, of each post-training."""
     whole, align = _shape(recipe), recipe.align
     head = 0 if whole.tied_embeddings else whole.vocab_size * whole.width
     policy, judge = whole.parameter_count, whole.parameter_count - head
@@ -73,10 +82,10 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     samples = method_of(align.method).learns_from == "samples"
     beside = judge + (policy if align.beta and not align.peft else 0) if samples else 0
     if has_assets(recipe, "sft"):
-        yield "sft_model", partial(_check_tuning, recipe.sft, policy)
+        yield "sft_model", recipe.sft, policy, 0
     if has_assets(recipe, "align"):
-        yield "reward_model", partial(_check_tuning, recipe.reward, judge)
-        yield "aligned_model", partial(_check_tuning, align, policy, beside=beside)
+        yield "reward_model", recipe.reward, judge, 0
+        yield "aligned_model", align, policy, beside
 
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
@@ -134,7 +143,23 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
             data_parallel=degrees.row_sets(processes),
         )
     needed = needed_to_train(shape, recipe.pretrain, phases, size, processes=processes, probabilities=False)
+    if size.gpu and size.gpus_per_node:
+        _check_gpu(recipe, shape, phases, needed, size)
     _check_node("pretrain", needed, size, together=size.processes)
+
+
+def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...], needed: Needed, size: Size) -> None:
+    """Check the needs of a process against its GPU, and name the fastest layout that fits if they are too large."""
+    gpu = device_of(size.gpu or "")
+    try:
+        check_memory("pretrain", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+    except RecipeError as error:
+        layout = Layout.of(size)
+        trained = [Training(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases]
+        largest = max(trained, key=lambda one: one.phase.sequence_length)
+        fitting = layouts(largest, layout, gpu)
+        advice = f"{in_words(fitting[0].layout)} fits" if fitting else f"no layout of {layout.world} processes fits"
+        raise RecipeError(f"{error}; {advice}") from None
 
 
 def _check_proxy(recipe: Recipe, size: Size) -> None:
@@ -150,13 +175,18 @@ def _check_tuning(
     processes = size.nodes * size.processes
     if section.batch_size % processes:
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
-    own_optimizer = "optim" in section.trl
-    needed = needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
+    needed = needed_for(section, parameters, beside)
     _check_node("post-training", needed, size, together=size.processes)
 
 
+def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int) -> Needed:
+    """Return the bytes that a process of a post-training needs, by purpose."""
+    own_optimizer = "optim" in section.trl
+    return needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
+
+
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:
-    """Check that the training fits into a node's memory, if that memory is known."""
+    """Check that a training without GPUs fits into a node's memory, if that memory is known."""
     if size.gpus_per_node or (size.backend != "local" and size.memory_gb is None):
         return
     total, where = machine_memory() if size.backend == "local" else (round((size.memory_gb or 0) * 2**30), "memory_gb")

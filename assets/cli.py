@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.champion import promote, rollback
-from assets.commands.look import inspect, report, status, verify, why
+from assets.commands.look import inspect, plan, report, status, verify, why
 from assets.commands.make import demo, run
 from assets.commands.models import attest, chat, compare_, contamination, evaluate, export, serve
 from assets.commands.options import JsonOption
@@ -103,10 +103,9 @@ def paragraphs(text: str) -> str:
 
 
 COMMANDS = (  # in the order in which `pedigree --help` shows them
-    *(run, demo, init, show, list_, status, why, verify, report, promote, rollback, inspect, trace, takedown),
+    *(run, demo, init, show, list_, plan, status, why, verify, report, promote, rollback, inspect, trace, takedown),
     *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev),
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), help=paragraphs(command.__doc__ or ""))(command)
-_not_yet("plan", "price a run before it starts")
 _not_yet("doctor", "check this machine and root for what commonly goes wrong")

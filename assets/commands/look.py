@@ -1,4 +1,4 @@
-"""Commands that show what a recipe has made: `status`, `why`, `inspect`, `report` and `verify`."""
+"""Commands that show what a recipe has made or will take: `status`, `why`, `inspect`, `report`, `verify`, `plan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
-from assets.run import FAILED, OK
+from assets.run import BAD_INPUT, FAILED, OK
 from assets.status import Comparison, compare, last_made
 from training.job import DataError
 
@@ -235,3 +235,33 @@ def inspect(
         print(json.dumps({"asset": asset, "groups": [group.as_json() for group in groups]}, ensure_ascii=False))
     else:
         show_samples(groups)
+
+
+def plan(
+    recipe: RecipeArgument,
+    profile: ProfileOption = "local",
+    root: RootOption = DEFAULT_ROOT,
+    gpu: Annotated[str, typer.Option(help="kind of GPU to reckon with, if the profile names none, such as H100")] = "",
+    mfu: Annotated[
+        float, typer.Option(help="model FLOPs utilization of compute alone that is assumed for a GPU", min=0.01, max=1)
+    ] = 0.4,
+    json_: JsonOption = False,
+) -> None:
+    """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
+
+    Nothing is started. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
+    recipe.
+    """
+    from assets.plan import plan as planned
+    from assets.plan_lines import lines_of
+    from resources.profile import load_profile
+    from training.pretrain.devices import device_of
+
+    device = device_of(gpu) if gpu else None
+    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    answer = planned(comparison, load_profile(profile), name=profile, device=device, mfu=mfu)
+    if json_:
+        print(json.dumps(answer | {"ok": not answer["problem"]}, ensure_ascii=False))
+    else:
+        print("\n".join(lines_of(answer)))
+    raise typer.Exit(BAD_INPUT if answer["problem"] else OK)

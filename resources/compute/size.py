@@ -47,6 +47,7 @@ class Size(RunSettings):
     max_pending_hours: float | None = formerly(0.0)  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress
     missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
+    gpu: str | None = None  # kind of the node's GPUs (training/pretrain/devices.py); None: not known, or no GPU
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in (*AT_LEAST, *ABOVE_ZERO) if getattr(self, name) is not None}

@@ -73,7 +73,7 @@ def said_of(command: str, columns: int) -> list[str]:
     return answer.output.splitlines()
 
 
-@pytest.mark.parametrize("command", ["plan", "doctor"])
+@pytest.mark.parametrize("command", ["doctor"])
 def test_what_is_not_built_says_so_and_fails(monkeypatch, capsys, command):
     code, answer, errors = said(monkeypatch, capsys, command, "--json")
     assert code == 1 and "not built yet" in errors and json.loads(answer)["ok"] is False

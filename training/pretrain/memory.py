@@ -53,11 +53,14 @@ def check_memory(what: str, needed: Needed, *, together: int, total: int, where:
     """Raise RecipeError, showing the calculation, if the known needs of `together` processes exceed `total` bytes."""
     if together * sum(needed.values()) > total:
         parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
+        advice = _SMALLER if WHOLE_MODEL in needed else _ADVICE[what]
         raise RecipeError(
-            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {_ADVICE[what]}"
+            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {advice}"
         )
 
 
+WHOLE_MODEL = "the whole model for texts and export"
+_SMALLER = "the first process gathers all weights, whatever the degrees; choose a smaller model or a larger GPU"
 _LARGER = "choose a smaller model or a larger machine"
 _ADVICE = {
     "pretrain": f"lower micro_batch_tokens, set recompute, or {_LARGER}",
@@ -82,8 +85,19 @@ def needed_to_train(
     attention stores its probabilities, as it does on a CPU; the caller gives it because finding out needs torch.
     """
     degrees = Degrees.of(size)
-    needs = (_in_phase(config, recipe, one, size, degrees, processes, probabilities, teacher) for one in phases)
+    needs = [_in_phase(config, recipe, one, size, degrees, processes, probabilities, teacher) for one in phases]
+    if degrees.product > 1:
+        needs.append(_in_export(config, needs[-1]))
     return max(needs, key=lambda parts: sum(parts.values()))
+
+
+def _in_export(config: ModelConfig, phase: Needed) -> Needed:
+    """Return the needs of the first process when it gathers a spread model, to write a text or to export it."""
+    return {
+        "weights": phase["weights"],
+        "optimizer": phase["optimizer"],
+        WHOLE_MODEL: FP32 * config.parameter_count,
+    }
 
 
 def _in_phase(

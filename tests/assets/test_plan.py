@@ -1,0 +1,105 @@
+"""`pedigree plan`: what is known of a run before it starts, and what is not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from assets.capacity import check_fit
+from assets.cli import main
+from assets.recipe_folders import load_recipe
+from resources.profile import ProfileError
+from tests.assets.test_cli import said
+
+RECIPE = load_recipe("kitchen")
+CLUSTER = (
+    "default: {backend: slurm}\n"
+    "stages:\n"
+    "  base_model: {nodes: 2, processes: 8, gpus_per_node: 8, gpu: H100, price_per_hour: 20,"
+    " micro_batch_tokens: 8192}\n"
+)
+LARGE = (
+    "name: large\nextends: kitchen\npromote: {model_name: large}\ntokenizer: {vocabulary: 128256}\n"
+    "model: {preset: %s, max_length: 8192}\n"
+    "pretrain: {tokens: 4194304000, sequence_length: 8192, global_batch_tokens: 4194304, optimizer: adamw}\n"
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+def planned(monkeypatch, capsys, tmp_path, *arguments):
+    code, answer, errors = said(monkeypatch, capsys, "plan", *arguments, "--root", str(tmp_path / "r"))
+    assert not (tmp_path / "r").exists(), "planning writes nothing"
+    return code, answer, errors
+
+
+def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, tmp_path):
+    code, answer, _ = planned(monkeypatch, capsys, tmp_path, "kitchen", "--json")
+    told = json.loads(answer)
+    assert code == 0 and told["ok"] and told["totals"]["seconds"] == 0
+    assert {"base_model", "crawl_archives"} <= set(told["totals"]["not_known"])
+    assert {(one["seconds"], one["basis"]) for one in told["assets"]} == {(None, None)}
+    (model,) = told["trainings"]
+    assert model["parameters"] == 2_164_928 and model["steps"] == RECIPE.pretrain.steps
+    assert model["flops"] == pytest.approx(model["flops_per_token"] * RECIPE.pretrain.step_tokens)
+    assert model["memory"]["fits"] and model["memory"]["peak_bytes"] > 4 * 4 * model["parameters"]
+    assert [one["asset"] for one in told["tunings"]] == ["sft_model", "reward_model", "aligned_model"]
+
+
+def test_a_training_on_known_gpus_is_predicted_and_priced(monkeypatch, capsys, tmp_path, written):
+    profile = written("p.yaml", f"name: p\n{CLUSTER}")
+    recipe = written("large.yaml", LARGE % "llama-3-8b")
+    code, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+    told = json.loads(answer)
+    (model,) = told["trainings"]
+    seconds = model["time"]["seconds"]
+    assert model["time"]["basis"] == "predicted for H100 at 40% MFU" and model["gpu"] == "H100"
+    assert 1 <= len(model["layouts"]) <= 5
+    base = next(one for one in told["assets"] if one["asset"] == "base_model")
+    assert base["basis"] == "predicted" and base["gpu_hours"] == pytest.approx(16 * seconds / 3600, abs=1e-5)
+    assert base["price"] == pytest.approx(20 * 2 * seconds / 3600, abs=1e-5)
+    # 8.03 billion weights with two numbers each for AdamW do not fit one GPU as a whole.
+    assert code == 2 and "base_model: pretrain needs at least 1 x (weights 32.1" in told["problem"]
+    layout = model["layouts"][0]
+    assert f"{layout['in_words']} fits" in told["problem"] and layout["shard"] > 1
+
+
+def test_the_layout_that_a_refusal_names_is_accepted(monkeypatch, capsys, tmp_path, written):
+    profile = written("p.yaml", f"name: p\n{CLUSTER}")
+    recipe = written("large.yaml", LARGE % "llama-3-8b")
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+    layout = json.loads(answer)["trainings"][0]["layouts"][0]
+    names = ("shard", "tensor", "context", "expert", "pipeline", "micro_batch_tokens", "recompute")
+    fields = ", ".join(f"{name}: {layout[name]}" for name in names)
+    better = CLUSTER.replace("micro_batch_tokens: 8192", fields)
+    check_fit(load_recipe(recipe), written("q.yaml", f"name: q\n{better}"))
+
+
+def test_a_model_that_fits_no_layout_is_refused_with_its_whole_size(monkeypatch, capsys, tmp_path, written):
+    profile = written("p.yaml", f"name: p\n{CLUSTER.replace('8192}', '8192, shard: 16, recompute: full}')}")
+    recipe = load_recipe(written("large.yaml", LARGE % "llama-3-70b"))
+    with pytest.raises(ProfileError, match=r"the whole model for texts and export 282.*no layout of 16 processes fits"):
+        check_fit(recipe, profile)
+
+
+def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["pedigree", "plan", "kitchen", "--root", str(tmp_path / "r")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == 0 and max(map(len, lines)) <= 80
+    assert "base_model [kitchen]: 2,164,928 parameters" in lines
+    assert any(line.startswith("To make: 37 of 37; 0 s") for line in lines)
+
+
+def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):
+    code, _, errors = planned(monkeypatch, capsys, tmp_path, "kitchen", "--gpu", "H1000")
+    assert code == 2 and "gpu='H1000': not known; there are A100" in errors and "did you mean `H100`?" in errors

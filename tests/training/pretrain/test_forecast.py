@@ -1,0 +1,101 @@
+"""The arithmetic of memory, time and layouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from training.order.batch_settings import BatchPhase
+from training.pretrain.devices import device_of
+from training.pretrain.forecast import Layout, Training, host_memory, layouts, memory, passes_of, peak, step_time
+from training.pretrain.memory import WHOLE_MODEL, needed_to_train
+from training.pretrain.models.account import preset_shape
+from training.pretrain.settings import PretrainRecipe
+from training.records import RecipeError
+from training.run_settings import RunSettings
+
+H100 = device_of("H100")
+PHASE = BatchPhase(tokens=2**30, sequence_length=8192, global_batch_tokens=2**22)
+RECIPE = PretrainRecipe(tokens=2**30, sequence_length=8192, global_batch_tokens=2**22)
+
+
+def training(preset):
+    return Training(shape=preset_shape(preset), recipe=RECIPE, phase=PHASE)
+
+
+def test_a_step_of_a_large_model_is_shared_and_its_export_is_not():
+    layout = Layout(nodes=16, processes=8, shard=16, tensor=8, micro_batch_tokens=8192, recompute="full")
+    moments = memory(training("llama-3-70b"), layout, on_gpu=True)
+    step, whole = moments["step"], 4 * 70_553_706_496
+    assert step["weights"] == whole // 128 and step["optimizer"] == whole // 64
+    assert sum(step.values()) < H100.memory_bytes
+    assert peak(moments)[0] == "export" and moments["text sample"]["whole model"] == whole > H100.memory_bytes
+    # Each of eight processes of a node builds the whole model in the node's memory.
+    assert host_memory(training("llama-3-70b"), layout)["whole models at the start"] == 8 * whole
+
+
+def test_a_run_is_refused_for_the_whole_model_that_one_process_gathers():
+    run = RunSettings(nodes=16, processes=8, shard=16, tensor=8, micro_batch_tokens=8192, recompute="full")
+    needed = needed_to_train(
+        preset_shape("llama-3-70b"), RECIPE, RECIPE.phases, run, processes=128, probabilities=False
+    )
+    assert needed[WHOLE_MODEL] == 4 * 70_553_706_496
+    alone = replace(run, nodes=1, processes=1, shard=1, tensor=1)
+    assert WHOLE_MODEL not in needed_to_train(
+        preset_shape("llama-3-8b"), RECIPE, RECIPE.phases, alone, processes=1, probabilities=False
+    )
+
+
+def test_layouts_divide_the_batch_fit_the_device_and_begin_with_the_fastest():
+    trained = training("300m")
+    found = layouts(trained, Layout(processes=8), H100)
+    assert len(found) > 20 and {fit.layout.world for fit in found} == {8}
+    seconds = [fit.time.seconds for fit in found]
+    assert seconds == sorted(seconds) and seconds[0] < seconds[-1]
+    for fit in found:
+        assert fit.peak_bytes <= 0.92 * H100.memory_bytes
+        rows, passes = passes_of(trained, fit.layout)
+        assert rows * passes * fit.layout.degrees.row_sets(8) >= PHASE.rows
+    # A model of this size is copied to each GPU: sharing its weights sends more.
+    assert found[0].layout.tensor == found[0].layout.pipeline == 1
+
+
+def test_no_layout_is_offered_for_a_model_that_fits_nowhere():
+    assert layouts(training("llama-3-70b"), Layout(processes=8), H100) == []
+
+
+def test_memory_grows_with_rows_and_falls_with_recomputation_and_sharing():
+    def activations(**given):
+        layout = Layout(processes=8, **{"micro_batch_tokens": 8192, **given})
+        return memory(training("llama-3-8b"), layout, on_gpu=True)["step"]
+
+    one = activations()
+    assert activations(micro_batch_tokens=16_384)["activations"] > 1.7 * one["activations"]
+    assert activations(recompute="full")["activations"] < one["activations"] / 4
+    assert activations(shard=8)["weights"] == one["weights"] // 8
+    assert activations(shard=8)["gathered weights"] < one["weights"]
+
+
+def test_a_step_takes_longer_where_messages_leave_the_node():
+    inside = step_time(training("llama-3-8b"), Layout(processes=8, shard=8, micro_batch_tokens=8192), H100)
+    layout = Layout(nodes=8, processes=1, shard=8, micro_batch_tokens=8192)
+    across = step_time(training("llama-3-8b"), layout, H100)
+    assert across.hidden == pytest.approx(9 * inside.hidden) and across.compute == inside.compute
+    twice = step_time(training("llama-3-8b"), Layout(nodes=2, processes=8, shard=8, micro_batch_tokens=8192), H100)
+    assert twice.compute == pytest.approx(inside.compute / 2)
+    assert twice.exposed > inside.exposed == 0.0
+
+
+def test_compute_is_operations_over_peak_and_utilization():
+    layout = Layout(processes=8, micro_batch_tokens=8192)
+    flops = preset_shape("llama-3-8b").training_flops_per_token(8192) * 2**22
+    made = step_time(training("llama-3-8b"), layout, H100, mfu=0.5)
+    assert made.compute == pytest.approx(flops / (8 * 989e12 * 0.5))
+    recomputed = step_time(training("llama-3-8b"), replace(layout, recompute="full"), H100, mfu=0.5)
+    assert recomputed.compute == pytest.approx(4 / 3 * made.compute)
+
+
+def test_an_unknown_gpu_is_refused_with_the_known_ones():
+    with pytest.raises(RecipeError, match=r"gpu='H10': not known; there are A100, .*H100.* did you mean `H100`"):
+        device_of("H10")

@@ -1,0 +1,369 @@
+"""Predict the memory of a pretraining and the time of its steps, and find layouts that fit. Imports no torch.
+
+The arithmetic describes this package's trainer as it is: FSDP gathers fp32 weights, each micro-batch reduces its
+gradients, and the first process gathers the whole model to write samples and to export it. `python -m
+benchmarks.forecast` compares the memory with trainings on a CPU. Nothing here has been compared with a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+from training.order.batch_settings import BatchPhase
+from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.devices import Device
+from training.pretrain.divisible import check_degrees
+from training.pretrain.memory import Needed
+from training.pretrain.models.account import FP32, Recompute, least_bytes, parameter_shapes
+from training.pretrain.models.shape import ModelConfig
+from training.pretrain.settings import PretrainRecipe
+from training.records import RecipeError
+
+LOSS_CHUNK = 1024  # positions whose logits exist at once (training/pretrain/loss.py)
+LOSS_TILE = 64  # … and of which a CPU computes the gradients at once
+
+# Python, torch and numpy in a process that trains on a CPU, measured by benchmarks.forecast; transformers is imported
+# for the check of the export. On a GPU: the CUDA context and NCCL's buffers, which were not measured.
+LIBRARIES = 430_000_000
+TRANSFORMERS = 180_000_000
+CUDA_CONTEXT = 1_500_000_000
+
+MFU = 0.40  # model FLOPs utilization that is assumed for compute alone, until a training of the same kind was measured
+NODE_LINK = 50e9  # bytes per second that a GPU sends to other nodes: one adapter of 400 Gbit/s for each GPU
+RECOMPUTED: dict[Recompute, float] = {"none": 1.0, "selective": 1.05, "full": 4 / 3}  # operations, of those without
+
+COPY = "copy for a checkpoint"
+
+Moments = dict[str, Needed]  # bytes by purpose, at each moment of a training
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """How a training is spread over processes; the fields have the names of the profile's."""
+
+    nodes: int = 1
+    processes: int = 1  # on each node
+    micro_batch_tokens: int | None = None
+    recompute: Recompute = "none"
+    shard: int = 1
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+    pipeline: int = 1
+    pipeline_chunks: int = 1
+
+    @classmethod
+    def of(cls, size: Any) -> Layout:
+        """Return the layout that a profile or a job's run settings ask for."""
+        return cls(**{one.name: getattr(size, one.name) for one in fields(cls)})
+
+    @property
+    def world(self) -> int:
+        """The number of all processes."""
+        return self.nodes * self.processes
+
+    @property
+    def degrees(self) -> Degrees:
+        """The degrees of parallelism."""
+        return Degrees.of(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """What is trained: shape, settings, and the phase whose steps need most."""
+
+    shape: ModelConfig
+    recipe: PretrainRecipe
+    phase: BatchPhase
+    teacher: ModelConfig | None = None
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number in the layers' products; fp8 keeps its states in bf16."""
+        return 4 if self.recipe.precision == "fp32" else 2
+
+
+def passes_of(training: Training, layout: Layout) -> tuple[int, int]:
+    """Return the rows of a micro-batch, and the most passes that a process makes in a step.
+
+    Raise RecipeError if the layout does not divide the batch.
+    """
+    sets = layout.degrees.row_sets(layout.world)
+    count = micro_batches_in(
+        global_batch_tokens=training.phase.global_batch_tokens,
+        sequence_length=training.phase.sequence_length,
+        micro_batch_tokens=layout.micro_batch_tokens,
+        data_parallel=sets,
+    )
+    return training.phase.rows // count, -(-count // sets)
+
+
+# Memory
+
+
+def memory(training: Training, layout: Layout, *, on_gpu: bool, compares: bool = True) -> Moments:
+    """Return the bytes that the first process needs at each moment of a training, by purpose.
+
+    On a GPU these are bytes of the GPU. `compares` says whether the exported model is read back to be checked.
+    """
+    config, degrees = training.shape, layout.degrees
+    whole = FP32 * config.parameter_count
+    step = _of_a_step(training, layout, on_gpu=on_gpu)
+    held = {name: step[name] for name in ("libraries", "weights", "optimizer")}
+    copy = {} if on_gpu else {COPY: step["weights"] + step["optimizer"]}
+    is_split = degrees.product > 1
+    moments = {"step": step | copy}
+    if is_split:
+        moments["text sample"] = held | copy | {"whole model": whole}
+    if compares:
+        read = whole if on_gpu else whole + TRANSFORMERS
+        moments["export"] = held | copy | ({"whole model": whole} if is_split else {}) | {"model read back": read}
+    if not on_gpu:
+        moments["start"] = {"libraries": LIBRARIES, "whole model": whole}
+    return moments
+
+
+def host_memory(training: Training, layout: Layout) -> Needed:
+    """Return the bytes of a node's own memory that its processes need together, if they train on GPUs.
+
+    Every process builds the whole model in the node's memory before it moves its part to the GPU.
+    """
+    step = _of_a_step(training, layout, on_gpu=True)
+    copies = layout.processes * (step["weights"] + step["optimizer"])
+    built = layout.processes * FP32 * training.shape.parameter_count
+    libraries = {"libraries": layout.processes * LIBRARIES}
+    return libraries | ({"whole models at the start": built} if built >= copies else {"copies for checkpoints": copies})
+
+
+def peak(moments: Moments) -> tuple[str, int]:
+    """Return the moment that needs most, and its bytes."""
+    moment = max(moments, key=lambda one: sum(moments[one].values()))
+    return moment, sum(moments[moment].values())
+
+
+def _of_a_step(training: Training, layout: Layout, *, on_gpu: bool) -> Needed:
+    config, degrees = training.shape, layout.degrees
+    rows, passes = passes_of(training, layout)
+    length, number_bytes = training.phase.sequence_length, training.number_bytes
+    least = _least(
+        config,
+        training.recipe.optimizer,
+        rows,
+        length,
+        passes,
+        layout.recompute,
+        number_bytes,
+        not on_gpu,
+        training.recipe.average.kind != "none",
+        training.teacher,
+    )
+    holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
+    of_a_row = degrees.pipeline * degrees.context * degrees.tensor
+    parts = {name: part // (of_a_row if name == "activations" else holders) for name, part in least.items()}
+    if degrees.pipeline > 1:  # the first process keeps the passes of as many micro-batches as there are stages
+        parts["activations"] *= min(degrees.pipeline, passes)
+    positions = rows * length // (degrees.context * degrees.tensor)
+    gathered = _gathered(config, degrees) if degrees.shard > 1 else 0
+    return {
+        "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
+        **parts,
+        "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu),
+        **({"gathered weights": gathered} if gathered else {}),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _least(
+    config: ModelConfig,
+    optimizer: str,
+    rows: int,
+    length: int,
+    passes: int,
+    recompute: Recompute,
+    number_bytes: int,
+    probabilities: bool,
+    averaged: bool,
+    teacher: ModelConfig | None,
+) -> dict[str, int]:
+    return least_bytes(
+        config,
+        optimizer=optimizer,
+        rows=rows,
+        length=length,
+        passes=passes,
+        recompute=recompute,
+        number_bytes=number_bytes,
+        probabilities=probabilities,
+        averaged=averaged,
+        teacher=teacher,
+    )
+
+
+def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_gpu: bool) -> int:
+    """Return the bytes of the head's products: a chunk of logits, its probabilities, and the head's gradient."""
+    chunk = min(LOSS_CHUNK, positions)
+    probabilities = FP32 * (chunk if on_gpu else min(LOSS_TILE, positions)) * config.vocab_size
+    head = config.vocab_size * config.width
+    return (
+        number_bytes * chunk * config.vocab_size
+        + probabilities
+        + head * (FP32 + 2 * number_bytes)
+        + number_bytes * positions * config.width
+    )
+
+
+def _gathered(config: ModelConfig, degrees: Degrees) -> int:
+    """Return the bytes of fp32 weights that FSDP gathers at one time, with the gradient that is being reduced.
+
+    The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the blocks, one is
+    at work and the next one is fetched.
+    """
+    sizes: dict[str, int] = {}
+    for name, shape in parameter_shapes(config):
+        unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
+        sizes[unit] = sizes.get(unit, 0) + prod(shape)
+    blocks = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
+    return FP32 * (sizes[""] + 3 * blocks)
+
+
+# Time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTime:
+    """Predicted seconds of one step: compute, messages that wait for it to end, and those that hide behind it."""
+
+    compute: float
+    exposed: float
+    hidden: float
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the whole step; FSDP's messages overlap with compute, the others do not."""
+        return max(self.compute, self.hidden) + self.exposed
+
+
+def step_time(
+    training: Training, layout: Layout, device: Device, *, mfu: float = MFU, node_link: float = NODE_LINK
+) -> StepTime:
+    """Return the predicted time of a step on GPUs, if compute alone reaches the utilization `mfu`."""
+    config, degrees = training.shape, layout.degrees
+    rows, passes = passes_of(training, layout)
+    length, sizes = training.phase.sequence_length, degrees.sizes(layout.world)
+    parts = degrees.pipeline * degrees.context * degrees.tensor
+    flops = config.training_flops_per_token(length) * rows * length * passes / parts * RECOMPUTED[layout.recompute]
+    idle = (degrees.pipeline - 1) / (passes * degrees.pipeline_chunks)  # share of a pipeline's idle time
+    compute = flops / (device.teraflops * 1e12 * mfu) * (1 + idle)
+
+    def link(*axes: str) -> float:
+        """Return bytes per second along axes; neighbours on the last axes are on one node."""
+        inner = prod(sizes[axis] for axis in list(sizes)[min(map(list(sizes).index, axes)) :])
+        return device.link_bytes_per_second if inner <= layout.processes else node_link
+
+    own = config.parameter_count // (degrees.pipeline * degrees.tensor * degrees.expert)
+    hidden = exposed = 0.0
+    if degrees.shard > 1:
+        away = (degrees.shard - 1) / degrees.shard
+        gathers = 2 if layout.recompute == "none" else 3  # for the forward, the backward and the recomputed pass
+        hidden = passes * FP32 * own * away * (gathers + 1) / link("shard")
+    copies = sizes["replicate"] * sizes["expert"] * sizes["context"]
+    if copies > 1:  # an all-reduce sends everything twice
+        exposed += 2 * FP32 * (own // degrees.shard) * (copies - 1) / copies / link("replicate")
+    states = training.number_bytes * rows * length * config.width // degrees.context
+    layers = config.layers // degrees.pipeline
+    if degrees.tensor > 1:  # four messages of a layer in the forward pass, four in the backward pass
+        exposed += passes * layers * 8 * states * (degrees.tensor - 1) / degrees.tensor / link("tensor")
+    if degrees.context > 1:  # keys and values, gathered and reduced
+        keys = 2 * training.number_bytes * rows * length * config.kv_heads * config.head_width // degrees.tensor
+        exposed += passes * layers * 3 * keys * (degrees.context - 1) / degrees.context / link("context")
+    if degrees.expert > 1:  # tokens to their experts and back, in both passes
+        routed = states // degrees.tensor * config.experts.active
+        sparse = config.expert_layers // degrees.pipeline
+        exposed += passes * sparse * 4 * routed * (degrees.expert - 1) / degrees.expert / link("expert")
+    if degrees.pipeline > 1:
+        exposed += passes * degrees.pipeline_chunks * 2 * states // degrees.tensor / link("pipeline")
+    return StepTime(compute=compute, exposed=exposed, hidden=hidden)
+
+
+# Layouts
+
+
+def in_words(layout: Layout) -> str:
+    """Return a layout as the profile's fields that decide it, such as `shard=8 micro_batch_tokens=8192`."""
+    names = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
+    degrees = [f"{name}={getattr(layout, name)}" for name in names if getattr(layout, name) > 1]
+    return " ".join([*degrees, f"micro_batch_tokens={layout.micro_batch_tokens}", f"recompute={layout.recompute}"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """A layout that fits into the device's memory, with its peak and the predicted time of a step."""
+
+    layout: Layout
+    moment: str
+    peak_bytes: int
+    time: StepTime
+
+
+def layouts(
+    training: Training,
+    layout: Layout,
+    device: Device,
+    *,
+    mfu: float = MFU,
+    node_link: float = NODE_LINK,
+    room: float = 0.92,
+) -> list[Fit]:
+    """Return the layouts of as many processes that fit into `room` of the device's memory, the fastest first.
+
+    Tried are powers of two for `shard`, `tensor`, `pipeline` and, in models with experts, `expert`; micro-batches of
+    powers of two times a row; and the three kinds of recomputation. Context and pipeline chunks stay as they are given.
+    """
+    found = []
+    for one in _candidates(training, layout):
+        try:
+            check_degrees(
+                one.degrees,
+                training.shape,
+                phases=(training.phase,),
+                optimizer=training.recipe.optimizer,
+                processes=one.world,
+            )
+            moment, most = peak(memory(training, one, on_gpu=True))
+        except RecipeError:
+            continue
+        if most <= room * device.memory_bytes:
+            time = step_time(training, one, device, mfu=mfu, node_link=node_link)
+            found.append(Fit(layout=one, moment=moment, peak_bytes=most, time=time))
+    return sorted(found, key=lambda fit: (fit.time.seconds, fit.peak_bytes))
+
+
+def _candidates(training: Training, layout: Layout) -> Iterator[Layout]:
+    experts = _powers(layout.world) if training.shape.experts.count else [1]
+    rows = _powers(training.phase.rows)
+    kinds: tuple[Recompute, ...] = ("none", "selective", "full")
+    for shard, tensor, pipeline, expert in product(
+        _powers(layout.world), _powers(layout.processes), _powers(layout.world), experts
+    ):
+        if layout.world % (shard * tensor * pipeline * expert * layout.context):
+            continue
+        for count, recompute in product(rows, kinds):
+            yield replace(
+                layout,
+                shard=shard,
+                tensor=tensor,
+                pipeline=pipeline,
+                expert=expert,
+                pipeline_chunks=layout.pipeline_chunks if pipeline > 1 else 1,
+                micro_batch_tokens=count * training.phase.sequence_length,
+                recompute=recompute,
+            )
+
+
+def _powers(largest: int) -> list[int]:
+    return [2**exponent for exponent in range(largest.bit_length())]
