@@ -22,7 +22,7 @@ from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
 from training.pretrain.devices import device_of
 from training.pretrain.divisible import check_degrees
-from training.pretrain.forecast import Layout, Training, in_words, layouts
+from training.pretrain.forecast import Layout, PlannedTraining, in_words, layouts
 from training.pretrain.fp8 import check_fp8
 from training.pretrain.memory import (
     Needed,
@@ -155,7 +155,7 @@ def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...
         check_memory("pretrain", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
     except RecipeError as error:
         layout = Layout.of(size)
-        trained = [Training(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases]
+        trained = [PlannedTraining(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases]
         largest = max(trained, key=lambda one: one.phase.sequence_length)
         fitting = layouts(largest, layout, gpu)
         advice = f"{in_words(fitting[0].layout)} fits" if fitting else f"no layout of {layout.world} processes fits"

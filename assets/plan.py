@@ -22,7 +22,7 @@ from training.order.batch_settings import BatchesRecipe
 from training.pretrain import forecast
 from training.pretrain.devices import Device, device_of
 from training.pretrain.disk import needed_on_disk
-from training.pretrain.forecast import Layout, Training
+from training.pretrain.forecast import Layout, PlannedTraining
 from training.pretrain.memory import machine_memory
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.recipe import Recipe
@@ -132,7 +132,7 @@ def _training(
     layout = Layout.of(size)
     phases = (batches or recipe.pretrain.batches.of_tokens(recipe.pretrain.global_batch_tokens)).phases
     trained = max(
-        (Training(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases),
+        (PlannedTraining(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases),
         key=lambda one: _need(one, layout, on_gpu=size.gpus_per_node > 0),
     )
     tokens = batches.step_tokens if batches else None
@@ -173,7 +173,7 @@ def _batches(cell: Cell, recipe: Recipe, comparison: Comparison) -> BatchesRecip
     return batches.of_tokens(int(tokens)) if tokens else None
 
 
-def _need(training: Training, layout: Layout, *, on_gpu: bool) -> int:
+def _need(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> int:
     try:
         return forecast.peak(forecast.memory(training, layout, on_gpu=on_gpu))[1]
     except ValueError:  # the layout does not divide the batch; `problem` says so
@@ -191,7 +191,7 @@ def _room(size: Size, gpu: Device | None) -> tuple[int | None, str]:
 
 
 def _memory(
-    training: Training, layout: Layout, size: Size, room: int | None, where: str, made: Artifact | None
+    training: PlannedTraining, layout: Layout, size: Size, room: int | None, where: str, made: Artifact | None
 ) -> dict[str, Any]:
     """Return the predicted bytes of a process at each moment, the peak, and the peak of the last training."""
     on_gpu = size.gpus_per_node > 0
@@ -215,7 +215,7 @@ def _memory(
 
 
 def _time(
-    training: Training,
+    training: PlannedTraining,
     layout: Layout,
     size: Size,
     gpu: Device | None,
@@ -288,7 +288,7 @@ def _same_machines(made: Artifact, size: Size) -> bool:
     return notes.get("device") == device and notes.get("processes") == size.nodes * size.processes
 
 
-def _layouts(training: Training, layout: Layout, gpu: Device, mfu: float) -> list[dict[str, Any]]:
+def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float) -> list[dict[str, Any]]:
     found = forecast.layouts(training, layout, gpu, mfu=mfu)
     return [
         {

@@ -115,7 +115,7 @@ def measure(case: Case) -> dict[str, Any]:
         trainer.run_step()
     phase = BatchPhase(tokens=recipe.tokens, sequence_length=case.length, global_batch_tokens=batch)  # pyrefly: ignore
     layout = forecast.Layout(micro_batch_tokens=micro_batch_tokens, recompute=case.recompute)  # pyrefly: ignore
-    training = forecast.Training(shape=shape, recipe=recipe, phase=phase)
+    training = forecast.PlannedTraining(shape=shape, recipe=recipe, phase=phase)
     parts = forecast.memory(training, layout, on_gpu=False)["step"]
     predicted = sum(size for name, size in parts.items() if name != forecast.COPY)
     return {"predicted": predicted, "measured": peak_memory_bytes(world.device), "parts": parts}

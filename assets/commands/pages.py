@@ -121,7 +121,7 @@ def takedown(
     report = None
     if told["done"] and not no_rebuild and code == OK:
         where = compute.tracking_uri
-        report = finish(root, rebuilt=rebuilt, tracking=where, say=lambda line: print(line, file=sys.stderr))
+        report = finish(root, rebuilt=rebuilt, tracking=where or "", say=lambda line: print(line, file=sys.stderr))
     if json_:
         print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
     else:

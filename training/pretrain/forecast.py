@@ -74,7 +74,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class PlannedTraining:
     """What is trained: shape, settings, and the phase whose steps need most."""
 
     shape: ModelConfig
@@ -88,7 +88,7 @@ class Training:
         return 4 if self.recipe.precision == "fp32" else 2
 
 
-def passes_of(training: Training, layout: Layout) -> tuple[int, int]:
+def passes_of(training: PlannedTraining, layout: Layout) -> tuple[int, int]:
     """Return the rows of a micro-batch, and the most passes that a process makes in a step.
 
     Raise RecipeError if the layout does not divide the batch.
@@ -106,7 +106,7 @@ def passes_of(training: Training, layout: Layout) -> tuple[int, int]:
 # Memory
 
 
-def memory(training: Training, layout: Layout, *, on_gpu: bool, compares: bool = True) -> Moments:
+def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares: bool = True) -> Moments:
     """Return the bytes that the first process needs at each moment of a training, by purpose.
 
     On a GPU these are bytes of the GPU. `compares` says whether the exported model is read back to be checked.
@@ -128,7 +128,7 @@ def memory(training: Training, layout: Layout, *, on_gpu: bool, compares: bool =
     return moments
 
 
-def host_memory(training: Training, layout: Layout) -> Needed:
+def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
     """Return the bytes of a node's own memory that its processes need together, if they train on GPUs.
 
     Every process builds the whole model in the node's memory before it moves its part to the GPU.
@@ -146,7 +146,7 @@ def peak(moments: Moments) -> tuple[str, int]:
     return moment, sum(moments[moment].values())
 
 
-def _of_a_step(training: Training, layout: Layout, *, on_gpu: bool) -> Needed:
+def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Needed:
     config, degrees = training.shape, layout.degrees
     rows, passes = passes_of(training, layout)
     length, number_bytes = training.phase.sequence_length, training.number_bytes
@@ -249,7 +249,7 @@ class StepTime:
 
 
 def step_time(
-    training: Training, layout: Layout, device: Device, *, mfu: float = MFU, node_link: float = NODE_LINK
+    training: PlannedTraining, layout: Layout, device: Device, *, mfu: float = MFU, node_link: float = NODE_LINK
 ) -> StepTime:
     """Return the predicted time of a step on GPUs, if compute alone reaches the utilization `mfu`."""
     config, degrees = training.shape, layout.degrees
@@ -311,7 +311,7 @@ class Fit:
 
 
 def layouts(
-    training: Training,
+    training: PlannedTraining,
     layout: Layout,
     device: Device,
     *,
@@ -343,7 +343,7 @@ def layouts(
     return sorted(found, key=lambda fit: (fit.time.seconds, fit.peak_bytes))
 
 
-def _candidates(training: Training, layout: Layout) -> Iterator[Layout]:
+def _candidates(training: PlannedTraining, layout: Layout) -> Iterator[Layout]:
     experts = _powers(layout.world) if training.shape.experts.count else [1]
     rows = _powers(training.phase.rows)
     kinds: tuple[Recompute, ...] = ("none", "selective", "full")

@@ -8,7 +8,7 @@ import pytest
 
 from training.order.batch_settings import BatchPhase
 from training.pretrain.devices import device_of
-from training.pretrain.forecast import Layout, Training, host_memory, layouts, memory, passes_of, peak, step_time
+from training.pretrain.forecast import Layout, PlannedTraining, host_memory, layouts, memory, passes_of, peak, step_time
 from training.pretrain.memory import WHOLE_MODEL, needed_to_train
 from training.pretrain.models.account import preset_shape
 from training.pretrain.settings import PretrainRecipe
@@ -21,7 +21,7 @@ RECIPE = PretrainRecipe(tokens=2**30, sequence_length=8192, global_batch_tokens=
 
 
 def training(preset):
-    return Training(shape=preset_shape(preset), recipe=RECIPE, phase=PHASE)
+    return PlannedTraining(shape=preset_shape(preset), recipe=RECIPE, phase=PHASE)
 
 
 def test_a_step_of_a_large_model_is_shared_and_its_export_is_not():
