@@ -59,7 +59,7 @@ class BackfillPlan:
 
 
 def run_before(root: Path) -> list[Comparison]:
-    """Compare each recipe that was run under `root` before, as it is now, with its artifacts."""
+    """Compare each recipe that was run before under `root` with its artifacts; the recipes are read as they are now."""
     recipes = known_recipes(recipe_folders(root)).values()
     return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
 
@@ -126,7 +126,7 @@ def _backfills(instance: dg.DagsterInstance, recipe: Recipe) -> list[PartitionBa
 
 
 def in_scope(comparison: Comparison) -> list[Cell]:
-    """Return the cells (assets in partitions) that the recipe lets automation make, whether they are made or not."""
+    """Return the cells (assets in partitions) that the recipe lets automation make, already made ones included."""
     return [cell for cell in comparison.cells.values() if is_asked_for(comparison.recipe, cell.asset)]
 
 
@@ -155,7 +155,7 @@ def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) 
 
 
 def being_made(instance: dg.DagsterInstance, comparison: Comparison) -> frozenset[Key]:
-    """The cells of the recipe that another run or backfill makes now or is going to make.
+    """The cells of the recipe that another run or backfill is making or is going to make.
 
     A run in a terminal is recognized by its watchers, because Dagster lists a killed one as still running.
     """

@@ -22,7 +22,7 @@ DAY = timedelta(hours=24)
 
 
 def is_asked_for(recipe: Recipe, asset: str) -> bool:
-    """Whether the recipe's section `automation` allows `asset` to be made without a person."""
+    """Whether the recipe's section `automation` allows `asset` to be made without a person's command."""
     asked = recipe.automation
     if asset == "promoted_model" and not asked.promote:
         return False
@@ -56,7 +56,7 @@ def stands_in_the_way(
 
 
 def node_hours(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> float:
-    """Return the node-hours of automation's runs of `recipe` that were active at some time in the last 24 hours."""
+    """Return the node-hours of the automatic runs of `recipe` that were active in the last 24 hours."""
     records = instance.get_run_records(
         dg.RunsFilter(tags={RECIPE_TAG: recipe.name}, updated_after=datetime.now(UTC) - DAY)
     )

@@ -89,7 +89,7 @@ def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | Alig
 
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
-    """Yield (asset, recipe) for every asset that pretraining makes; the recipe is the one of that asset's model."""
+    """Yield (asset, recipe) for every asset that pretraining makes. The recipe has the shape of that asset's model."""
     if has_assets(recipe, "corpus"):
         yield "base_model", recipe
     if recipe.long_context.tokens:
@@ -105,7 +105,7 @@ def _shape(recipe: Recipe) -> ModelConfig:
 
 
 def _phases(recipe: Recipe) -> tuple[BatchPhase, ...]:
-    """Return the phases of a training (steps with equal row length and batch).
+    """Return the phases of a training. A phase has one row length and one batch size.
 
     For `tokens: auto` they are one batch, which is enough because memory depends only on the batch size.
     """

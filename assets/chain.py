@@ -96,7 +96,7 @@ def _parts(scope: Scope, recipe: Recipe) -> list[str]:
 
 
 def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
-    """The partition keys of `item` that the asset's partition for snapshot or rung `part` reads, in recipe order.
+    """The partition keys of input `item` that the partition for snapshot or rung `part` reads, in recipe order.
 
     `part` is empty for an asset of the whole recipe.
     """

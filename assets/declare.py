@@ -72,7 +72,7 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
 
 
 def _trains(declared: Asset) -> bool:
-    """Whether making the asset trains a model, which takes long, so that one machine runs only one such run at a time.
+    """Whether the asset is made by a training. One machine runs only one such run at a time.
 
     A model without inputs is adopted from elsewhere, not trained.
     """

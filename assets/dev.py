@@ -113,7 +113,7 @@ def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subpro
 
 
 def start_guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start the process that ends the services if this one is killed, which it notices by the end of its input."""
+    """Start the process that ends the services if this process is killed. The end of its input tells it."""
     groups = [str(process.pid) for process in processes]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(GUARD), *groups], stdin=subprocess.PIPE, start_new_session=True

@@ -104,7 +104,7 @@ class Display:
             self._print(*_ending(kind, cell, values))
 
     def say(self, doing: str) -> None:
-        """Show what the run does while no asset is made."""
+        """Show what the run is doing while it makes no asset."""
         self._doing = doing
 
     def refresh(self) -> None:
@@ -114,7 +114,7 @@ class Display:
                 self._live.refresh()
 
     def tick(self) -> None:
-        """Print a line about what goes on, if nothing was printed for PLAIN_SECONDS."""
+        """Print a line about what the run is doing, if nothing was printed for PLAIN_SECONDS."""
         if self._clock() - self._said_at < PLAIN_SECONDS:
             return
         self._print(", ".join(part for part in (self._what(), self._times()) if part))
@@ -183,7 +183,7 @@ class _Terminal(Console):
 
 
 def _duplicate_of_stderr() -> Masked | IO[str]:
-    """Return a new stream that writes to where standard error now goes.
+    """Return a new stream that writes to the present target of standard error.
 
     It is standard error itself if that has no descriptor.
     """
@@ -217,7 +217,7 @@ def _elsewhere(root: Path) -> Iterator[None]:
 
 
 def _divided(line: str, width: int) -> str:
-    """Return a line that is too wide as several, divided after commas; the later ones are indented."""
+    """Break a line that is too wide into several, after commas; all but the first are indented."""
     first, *parts = line.split(", ")
     lines = [first]
     for part in parts:

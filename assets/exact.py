@@ -40,7 +40,7 @@ def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Compariso
 
 
 def kept(comparison: Comparison, tell: Callable[[Cell, str], None]) -> None:
-    """Call `tell` for each cell whose artifact was made by different code but is kept for a registered version."""
+    """Call `tell` for each cell whose artifact other code made but which is kept for a registered version."""
     for cell in filter(_is_by_other_code, comparison.cells.values()):
         tell(cell, f"{cell.remark}; stays, because a registered version was made from it")
 
@@ -56,7 +56,7 @@ def _asked_again(cell: Cell, reached: set[str]) -> Cell:
 
 
 def _reached(comparison: Comparison, digests: set[str]) -> set[str]:
-    """Return `digests` and those of every artifact that they were made from, directly or indirectly."""
+    """Return `digests`, and the digests of all artifacts that these were made from, directly or indirectly."""
     found = set(digests)
     for cell in reversed(comparison.cells.values()):  # each cell before its inputs
         if cell.artifact is not None and cell.artifact.digest in found:

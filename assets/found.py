@@ -61,7 +61,7 @@ def write_reference(root: Path, made: Artifact, partition: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The result of looking for an artifact in a folder: the usable artifact, or None.
+    """The result of looking for an artifact in a folder: the usable artifact, or None if there is none.
 
     If the record is damaged, `damage` says how, and the artifact is read from the copy of the record if that is whole.
     """
@@ -71,7 +71,7 @@ class Found:
 
 
 def look(folder: Path, asset: str, held: set[str]) -> Found:
-    """Find the artifact in a folder. Its record must have every digest in `held`, which other records store of it.
+    """Find the artifact in a folder. Its record must match `held`, the digests of it that other records store.
 
     The copy of the record is used if the record itself is damaged or has another digest. An artifact in which a
     takedown erased documents cannot be used.
@@ -97,7 +97,7 @@ def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
 
 
 def _difference(found: Artifact, asset: str, held: set[str]) -> str:
-    """Return why the artifact found in a folder is not the one that belongs there; empty if it is."""
+    """Return why the artifact found in a folder does not belong there; empty if it does."""
     missing = [name for name in artifact.FIELDS if name not in found.record]
     if missing:
         return f"{found.path}: the record has no {missing[0]}"

@@ -14,7 +14,7 @@ GRACE_SECONDS = 10.0
 
 
 def end(groups: list[int]) -> None:
-    """Send SIGINT to every process group, and SIGKILL to the ones that still live after GRACE_SECONDS."""
+    """Send SIGINT to every process group, and SIGKILL to groups that still live after GRACE_SECONDS."""
     deadline = time.monotonic() + GRACE_SECONDS
     for sign in (signal.SIGINT, signal.SIGKILL):
         left = [group for group in groups if _struck(group, sign)]

@@ -30,7 +30,7 @@ REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<ver
 
 
 def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
-    """Return the exams called `name`, and the settings by which generated exams are read.
+    """Return the exams called `name`, and the settings with which generated exams are read.
 
     `name` is a recipe, or a YAML file with a recipe's section `evaluation` (`suites` and, optionally, limits).
     """

@@ -45,7 +45,7 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
 
 
 def asked_partition(asset: str, partition: str) -> str:
-    """Return the partition of the asset `recipes` that shows what the recipe asks of `asset` in `partition`."""
+    """Return the partition of the asset `recipes` that shows the recipe's request for `asset` in `partition`."""
     return f"{asset}:{partition}"
 
 

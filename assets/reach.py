@@ -109,7 +109,7 @@ def read_folder(path: Path, asset: str) -> Folder:
 
 
 def _records(path: Path) -> tuple[Artifact | None, Artifact | None, str]:
-    """Return the artifact in a folder by its record and by the copy of that, and what is wrong with the record."""
+    """Return a folder's artifact by its record and by the record's copy, and what is wrong with the record."""
     found: list[Artifact | None] = []
     problems = []
     for read in (artifact.find, artifact.find_copy):
@@ -137,7 +137,7 @@ def _names(said: dict[str, Any]) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needed:
-    """The folders that are needed, and lines about what could not be read or asked and was kept for that reason."""
+    """The folders that something needs, and lines about folders that are kept because something could not be read."""
 
     paths: frozenset[Path]
     notes: tuple[str, ...] = ()
@@ -145,14 +145,14 @@ class Needed:
 
 @dataclass(kw_only=True, slots=True)
 class Wanted:
-    """What something outside the artifacts asks for: fingerprints and digests, and folders by themselves."""
+    """The folders that something outside the artifacts needs, given by fingerprints and digests or directly."""
 
     names: set[frozenset[str]] = field(default_factory=set)  # what is named together
     folders: list[Folder] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def keep(self, folders: Iterable[Folder], why: str) -> None:
-        """Want these folders, and say why if there are any."""
+        """Add folders that are needed and, if there are any, a note that says why."""
         found = list(folders)
         self.folders += found
         if found:
@@ -160,7 +160,7 @@ class Wanted:
 
 
 def needed(folders: Sequence[Folder], wanted: Iterable[Wanted]) -> Needed:
-    """Return the folders that `wanted` asks for, and all that these were made from or name in their settings."""
+    """Return the folders that `wanted` names, and all folders that these were made from or name in their settings."""
     asked, names = list(wanted), _FolderNames(folders)
     notes = [line for one in asked for line in one.notes]
     reached: dict[Path, Folder] = {}
@@ -182,7 +182,7 @@ def needed(folders: Sequence[Folder], wanted: Iterable[Wanted]) -> Needed:
 
 
 class _FolderNames:
-    """Finds the folders that a set of fingerprints and digests, given together, means."""
+    """Finds the folders that a set of fingerprints and digests, given together, refers to."""
 
     def __init__(self, folders: Iterable[Folder]) -> None:
         self._by_fingerprint: dict[str, list[Folder]] = {}
@@ -193,7 +193,7 @@ class _FolderNames:
                 self._by_digest.setdefault(folder.digest, []).append(folder)
 
     def meant(self, names: frozenset[str]) -> list[Folder]:
-        """Return the folders with these fingerprints, those that were replaced only if their digest is given too.
+        """Return the folders with these fingerprints. Replaced folders count only if their digest is given too.
 
         A digest without its fingerprint means the folders that have it; where a record's digest is given too, as by a
         registered version, only those with such a record, if there are any.
@@ -219,7 +219,7 @@ def _counted(folders: Sequence[Folder]) -> str:
 
 
 def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
-    """Return what the references of all partitions point to. A damaged one keeps all artifacts of its asset."""
+    """Return the artifacts that the references of all partitions name. A damaged one keeps all of its asset."""
     wanted = Wanted()
     for path in sorted((root / "refs").glob("*/*.json")):
         asset, partition = path.parent.name, path.stem
@@ -239,7 +239,7 @@ def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
 
 
 def by_recipes(root: Path, folders: Sequence[Folder]) -> Wanted:
-    """Return what the recipes under the root, in PEDIGREE_RECIPES and of the package ask for, made or unfinished.
+    """Return what all recipes need (the root's, those in PEDIGREE_RECIPES, shipped ones), made or unfinished.
 
     Raise DataError if a recipe cannot be read, since nobody then knows what it asks for.
     """
@@ -258,7 +258,7 @@ def by_recipes(root: Path, folders: Sequence[Folder]) -> Wanted:
 
 
 def by_work(folders: Iterable[Folder], at_work: Callable[[Path], str]) -> Wanted:
-    """Return the folders in which somebody is at work, as `at_work` tells in words."""
+    """Return the folders in which a process is working, as `at_work` says."""
     wanted = Wanted()
     for folder in folders:
         if said := at_work(folder.path):
@@ -267,7 +267,7 @@ def by_work(folders: Iterable[Folder], at_work: Callable[[Path], str]) -> Wanted
 
 
 def by_damage(folders: Iterable[Folder]) -> Wanted:
-    """Return the folders whose record is damaged, and those that were set aside as damaged, which are evidence."""
+    """Return the folders with a damaged record and those set aside as damaged, which are kept as evidence."""
     wanted = Wanted()
     for folder in folders:
         if folder.kind == DAMAGED:

@@ -44,7 +44,7 @@ def _how(asset: str, item: Mapping[str, Any], made: Artifact) -> str:
 
 
 def replaced(made: Artifact) -> Iterator[dict[str, Any]]:
-    """Yield the records of the artifacts of the same fingerprint that this one replaced, oldest first."""
+    """Yield the records of earlier artifacts of this fingerprint that the artifact replaced, oldest first."""
     for path in sorted(made.path.parent.glob(f"{made.path.name}.replaced-*/{ARTIFACT_FILE}")):
         try:
             yield json.loads(Path(path).read_text("utf-8"))

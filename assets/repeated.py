@@ -28,7 +28,7 @@ _OF_THE_CODE = "sources"  # the setting that holds versions of the project's own
 
 @dataclass(slots=True)
 class Changes:
-    """What differs between a made artifact, with its ancestors, and what the recipe asks for now.
+    """The differences between a made artifact, with its ancestors, and what the recipe asks for now.
 
     `asked` are fields of the recipe, `by_code` versions of stages, sources and libraries, one line each. `unknown`
     names ancestors that are gone or damaged: of these nobody can tell.
@@ -39,7 +39,7 @@ class Changes:
     unknown: list[str] = field(default_factory=list)
 
     def explained(self) -> str:
-        """Why work would be repeated that nobody is known to have asked for; empty if it would not."""
+        """Return why work would be repeated without a change of the recipe; empty if it would not."""
         more = len(self.by_code) - MOST_SHOWN
         shown = "; ".join(self.by_code[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         whys = [f"it was made by another edition of the code ({shown})"] if self.by_code else []
@@ -112,7 +112,7 @@ def _seconds(made: Artifact) -> float:
 
 
 def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes:
-    """Compare an artifact and all its ancestors with the cells that stand in their places now."""
+    """Compare an artifact and all its ancestors with the present cells of the same assets and partitions."""
     changes, waiting, seen = Changes(), [(made, cell)], set[tuple[str, str]]()
     while waiting:
         earlier, now = waiting.pop()
@@ -133,7 +133,7 @@ def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes
 
 
 def _compare(record: Mapping[str, Any], cell: Cell, changes: Changes) -> None:
-    """Add what differs between one record and its cell."""
+    """Add the differences between one record and its cell."""
     stage = CHAIN[cell.asset].stage
     old, new = as_read(record["settings"], json.loads(json.dumps(cell.settings)))
     by_code = differences(old.pop(_OF_THE_CODE, {}), new.pop(_OF_THE_CODE, {}), _OF_THE_CODE)

@@ -47,7 +47,7 @@ def observe(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> None:
 
 
 def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[dg.AssetObservation]:
-    """Yield the observations of what recipes ask for that the Dagster instance lacks, one for each cell.
+    """Yield, one for each cell, the observations of recipes' requests that the Dagster instance lacks.
 
     Unavailable cells have no fingerprint and are left out.
     """

@@ -26,7 +26,7 @@ ORDER = {name: number for number, name in enumerate(CHAIN)}
 
 
 def sides_of(asked: Sequence[str], root: Path, tracking: Tracking) -> list[Side]:
-    """Return what is compared. Raise DataError with a sentence for what does not exist, is gone or is damaged."""
+    """Return the models to compare. Raise DataError with a sentence if one does not exist, is gone or is damaged."""
     if len(asked) < 2:
         raise DataError(f"compare: {len(asked)} given; at least two recipes, versions or aliases are needed")
     repeated = [name for name in asked if asked.count(name) > 1]
@@ -62,7 +62,7 @@ def _side(asked: str, root: Path, versions: Sequence[Registered]) -> Side:
 
 
 def _outdated(recipe: Recipe | None, root: Path, last: Node) -> tuple[str, ...]:
-    """Return a sentence if the last model of a recipe was made before the recipe was changed."""
+    """Return a sentence if the recipe was changed after its last model was made."""
     if recipe is None:
         return ()
     cell = compare(recipe, root, skip_unavailable=True).cells.get((last.item.asset, recipe.name))
@@ -82,7 +82,7 @@ def _recipe(asked: str, root: Path) -> Recipe | None:
 
 
 def _recorded(made: Artifact) -> dict[str, Any]:
-    """Return the resolved recipe that lies beside an artifact. Raise DataError if it is gone or cannot be read."""
+    """Return the resolved recipe that is stored with an artifact. Raise DataError if it is gone or cannot be read."""
     path = made.path / "recipe.json"
     try:
         return json.loads(path.read_text("utf-8"))
@@ -91,7 +91,7 @@ def _recorded(made: Artifact) -> dict[str, Any]:
 
 
 def _scores(found: Model, recipe: Recipe | None, root: Path, versions: Sequence[Registered]) -> Artifact | None:
-    """Return the scores of a model whose files are sound; None if it was not scored.
+    """Return a model's scores, after verifying their files; None if the model was not scored.
 
     A recipe's own scores come first, then those that a version of the model names, then any that read the model.
     """
@@ -119,7 +119,7 @@ def _reads(scores: Artifact, model: Artifact) -> bool:
 
 
 def _is_damaged_of(folder: Path, model: Artifact) -> bool:
-    """Whether a folder holds a damaged record of scores that are, or may be, those of a model."""
+    """Whether a folder holds damaged scores that are, or may be, scores of a model."""
     try:
         find(folder)
     except Damaged:

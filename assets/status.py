@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is a model that learned from the corpus before a withdrawal, and is used on."""
+        """Whether the cell is a model that learned from the corpus before a withdrawal and was kept."""
         return self.kept_from is not None
 
     @property
@@ -141,14 +141,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The state of every cell (an asset in a partition) of a recipe under a root; each cell comes after its inputs."""
+    """The state of every cell (an asset in a partition) of a recipe under a root; inputs come before their readers."""
 
     recipe: Recipe
     root: Path
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def to_do(self, until: str | None = None) -> list[Cell]:
-        """Return the cells (partitions of assets) that a run must make, or refer to a made artifact; inputs first.
+        """Return the cells (assets in partitions) that a run must make or point to a made artifact, inputs first.
 
         With `until`, only the cells of that asset and of the assets that it is made from.
         """
@@ -232,7 +232,7 @@ class _Corpora:
         return self._kept(cell, cell.reference, len(stones)) or cell
 
     def _kept(self, cell: Cell, reference: Reference, stones: int) -> Cell | None:
-        """Return the cell with the artifact of its reference, if only takedowns lie between the two; else None.
+        """Return the cell with the artifact of its reference if only takedowns separate the two; otherwise None.
 
         Its inputs at that time are not looked for, because they may have been removed.
         """
@@ -257,12 +257,12 @@ class _Corpora:
         )
 
     def _learned(self, cell: Cell, number: int) -> str:
-        """Return the fingerprint that a model made from the corpus after `number` takedowns has; "" if it was kept."""
+        """Return the fingerprint of a model made after `number` takedowns of the corpus; "" if the model was kept."""
         before = self._before(number)[cell.key]
         return "" if before.is_kept else before.fingerprint
 
     def _before(self, number: int) -> dict[tuple[str, str], Cell]:
-        """Return the cells up to the models of the corpus, with the first `number` takedowns alone."""
+        """Return the cells up to the models of the corpus, with only the first `number` takedowns."""
         if number not in self._earlier:
             cells = self._earlier[number] = {}
             for declared in CHAIN.values():
@@ -403,7 +403,7 @@ def _cell(
 
 
 def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:
-    """Yield, as damaged, each cell whose record differs from the one that was read when other cells were made from it.
+    """Yield, as damaged, each cell whose record changed after other cells were made from it.
 
     The comparison uses the record digests in the records of those other cells. So it notices a changed record even if
     the cell's reference was changed with it.
@@ -480,7 +480,7 @@ def seed_of(settings: Mapping[str, Any]) -> int:
 def _is_usable(
     found: Artifact | None, inputs: tuple[tuple[str, str], ...], cells: Mapping[tuple[str, str], Cell]
 ) -> bool:
-    """Whether the artifact exists, and its inputs are those that exist now."""
+    """Whether the artifact exists and was made from the inputs that exist now."""
     if found is None:
         return False
     recorded = [(item["asset"], item["digest"]) for item in found.record["inputs"]]
@@ -515,7 +515,7 @@ def _reasons(
 
 
 def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both settings with every section parsed and written again by the present code.
+    """Return both settings after parsing and writing every section with the present code.
 
     An earlier edition may have written a default in another form, or have left out fields that the stage does not read.
     Parsing removes such differences, so that only a person's changes remain.

@@ -74,14 +74,14 @@ LAST = ("text_index", "provenance_index", "corpus_summary")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a person asks to withdraw, each with its reason."""
+    """The pages that a person asks to withdraw, each with the reason."""
 
     targets: tuple[Target, ...]
     reasons: tuple[str, ...]
 
 
 def asked_of(*, url: str, domain: str, document: str, file: Path | None, reason: str) -> Asked:
-    """Return what the options ask for. Raise DataError unless it is one of them, with a reason, and can name pages.
+    """Return what the options ask to withdraw. Raise DataError unless exactly one is given, with a reason.
 
     All bad lines of a list are named.
     """
@@ -142,14 +142,14 @@ def _problem(target: Target) -> str:
 
 @dataclass
 class Holding:
-    """The pages of one question in the indexes of all snapshots: those that are named, and their duplicates."""
+    """The pages that one request names in the indexes of all snapshots, and their duplicates."""
 
     indexes: list[Index]
     by_target: list[list[np.ndarray]]  # for each target, for each index
     duplicates: list[np.ndarray]
 
     def pages(self, number: int, *, cluster: bool) -> np.ndarray:
-        """Return all pages of a snapshot."""
+        """Return all pages of the request in a snapshot."""
         own = [found[number] for found in self.by_target] + ([self.duplicates[number]] if cluster else [])
         return np.unique(np.concatenate(own)) if own else np.empty(0, np.int64)
 
@@ -191,7 +191,7 @@ def _referenced(root: Path, asset: str) -> dict[str, str]:
 
 
 def answer(root: Path, asked: Asked, *, tracking: Tracking, profile: Profile) -> dict[str, Any]:
-    """Return what holds the pages that are asked for, and what a rebuild without them costs. Nothing is changed."""
+    """Return which artifacts contain the requested pages, and what a rebuild without them costs. Change nothing."""
     with known_under(root):
         found = held(root, asked)
         return _told(root, asked, found, versions_of(tracking), profile)
@@ -248,7 +248,7 @@ def _recipes(root: Path) -> tuple[list[Comparison], list[str]]:
 
 
 def _learned(comparison: Comparison, crawls: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the vocabulary and the quality models of a recipe that learned from these crawls, and what is to come."""
+    """Yield a recipe's vocabulary and quality models that learned from these crawls, and what becomes of them."""
     touched = {
         cell.partition for cell in comparison.cells.values() if cell.asset == CRAWL and cell.fingerprint in crawls
     }
@@ -270,7 +270,7 @@ def _not_searched(root: Path, indexes: Iterable[Index]) -> set[str]:
 
 
 def _made_from(root: Path, crawls: set[str]) -> dict[str, Any]:
-    """Return how many artifacts of each asset were made from these crawls, directly or indirectly, models included.
+    """Return how many artifacts of each asset, models included, were made from these crawls, directly or indirectly.
 
     `superseded` are those of the corpus to which no partition points any more, but which may still hold the text.
     """
@@ -310,7 +310,7 @@ def archives_of(root: Path, crawl: str) -> dict[str, Any]:
 
 
 def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Registered]) -> dict[str, Any]:
-    """Return what each training and each registered version saw of the pages."""
+    """Return how many of the pages each training and each registered version saw."""
     trainings: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     by_model: dict[str, list[dict[str, Any]] | str] = {}
@@ -353,7 +353,7 @@ def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Re
 
 
 def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], profile: Profile) -> dict[str, Any]:
-    """Return what the rebuild of the ranks that hold the pages takes, from the costs of the artifacts made before.
+    """Return the cost of rebuilding the ranks that contain the pages, from the costs of the artifacts made before.
 
     A rank of a stage in ranks costs its share of the artifact that was made; any other stage is made whole.
     """
@@ -414,7 +414,7 @@ def withdraw(
     confirm: Callable[[dict[str, Any]], bool],
     keep: Callable[[dict[str, Any], Sequence[Tombstone]], None] = lambda told, new: None,
 ) -> dict[str, Any]:
-    """Write tombstones for what is asked, after `confirm` has seen the answer, and tag the versions that saw the pages.
+    """Write tombstones for the request, after `confirm` has seen the answer, and tag the versions that saw the pages.
 
     `keep` gets the answer just before the tombstones are written; afterwards the pages are found no more.
     Return the answer and what was done. If the same was withdrawn before and nothing new is found, no line is added,
@@ -471,12 +471,12 @@ def _tag_of(stone: Tombstone) -> dict[str, Any]:
 
 
 def rebuilt_assets(root: Path, recipe: str) -> list[str]:
-    """Return the last assets of a recipe's corpus of those that it has made, by which a rebuild reaches all of them."""
+    """Return the last assets of the recipe's corpus that were made; making these rebuilds all assets before them."""
     return [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
 
 
 def check_nobody_writes(root: Path, profile: Profile) -> None:
-    """Raise DataError if a job is making an artifact under the root, or waits in a queue, or a run waits for one."""
+    """Raise DataError if a job makes an artifact under the root or waits in a queue, or if a run waits for a job."""
     now = file_system_time(root)
     folders = [path for asset in CHAIN for path in sorted((root / asset).glob("*")) if path.is_dir()]
     waiting = [f"{path.parent.name}/{path.name}" for path in folders if at_work(path, profile, now=now)]
@@ -488,7 +488,7 @@ def check_nobody_writes(root: Path, profile: Profile) -> None:
 
 
 def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
-    """Return the lines for what is asked, one for each reason; `number` lines are there already."""
+    """Return the tombstones of a request, one for each reason, numbered after the `number` existing ones."""
     time = datetime.now(UTC).isoformat(timespec="seconds")
     crawls = list(dict.fromkeys(crawl_of(index) for index in found.indexes))
 

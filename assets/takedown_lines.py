@@ -11,7 +11,7 @@ SHOWN = 10
 
 
 def lines_of(told: Mapping[str, Any]) -> list[str]:
-    """Return the lines of an answer."""
+    """Return the answer as lines of text."""
     return [line for one in _lines(told) for line in folded(one)]
 
 

@@ -70,7 +70,7 @@ def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
 
 
 def _counted(cells: Sequence[Cell]) -> str:
-    """Return a phrase that says how many cells are made, and how many are in each other state."""
+    """Return a phrase with the number of made cells and the number of cells in each other state."""
     counts = Counter(_state(cell) for cell in cells)
     made = counts.pop("made", 0)
     others = [f"{number} {state}" for state, number in sorted(counts.items(), key=lambda item: item[0])]
@@ -170,7 +170,7 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
 
 
 def _near(path: Path) -> Path:
-    """The path from the current folder if it is below that, which fits a line; else the whole path."""
+    """Return the path relative to the current folder if it is below it, so that it is short; else the whole path."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -18,7 +18,7 @@ READ_RECORDS = 5  # newest artifacts of an asset whose records are read
 
 
 class Running:
-    """The asset that is made now: its last reported numbers, and the seconds that it has left."""
+    """The asset that is being made: its last reported numbers, and the seconds that remain."""
 
     def __init__(self, cell: Cell, expected: float | None, clock: Callable[[], float]) -> None:
         self.cell = cell

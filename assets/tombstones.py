@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tombstone:
-    """One takedown. `time` is in UTC; `looked_at` are the fingerprints of the crawls that were searched."""
+    """One takedown. `time` is in UTC; `looked_at` holds the fingerprints of the crawls that were searched."""
 
     number: int
     time: str
@@ -59,7 +59,7 @@ class Tombstone:
     looked_at: tuple[str, ...] = ()
 
     def entries_for(self, crawl: str, snapshot: str) -> Iterator[Entry]:
-        """Yield the entries that a snapshot must honour: those found in its crawl, or all if nobody looked."""
+        """Yield the entries that apply to a snapshot: those found in its crawl, or all if it was not searched."""
         place = self.looked_at.index(crawl) if crawl in self.looked_at else None
         for one in self.entries:
             if place in one.touches or (place is None and one.snapshot in ("", snapshot)):
@@ -154,7 +154,7 @@ def append(root: Path, *stones: Tombstone) -> None:
 def honoured(
     recipe: Recipe, asset: str, snapshot: str, crawl: str, root: Path, tombstones: Sequence[Tombstone]
 ) -> Recipe:
-    """Return the recipe as an asset must read it: with one more takedown list if tombstones touch its snapshot."""
+    """Return the recipe as an asset reads it: with one more takedown list if tombstones apply to its snapshot."""
     if asset != HONOURED_BY:
         return recipe
     reasons: dict[str, str] = {}

@@ -38,7 +38,7 @@ Ask = Callable[[Tracer], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """The meaning of the argument MODEL.
+    """The model that the argument MODEL names.
 
     It is a sentence about it, and the artifacts, the last of a chain first.
     """
@@ -124,7 +124,7 @@ def versions_of(tracking: Tracking) -> list[Registered]:
 
 
 def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
-    """Return the model that a person names.
+    """Return the model that a person named.
 
     The name is an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name.
     """
@@ -239,7 +239,7 @@ def is_public_suffix(domain: str) -> bool:
 def _seen_by(
     versions: Sequence[Registered], root: Path, lineage: Lineage, told: dict[str, Any], ask: Ask
 ) -> list[dict[str, Any]]:
-    """Return, for every registered version, how many pages of an answer its trainings saw and how often.
+    """Return, for every registered version, how many of an answer's pages its trainings saw, and how often.
 
     A version of the same trainings has the answer's own counts; for others the question is asked again.
     """
@@ -269,7 +269,7 @@ def _asked_again(version: Registered, root: Path, ask: Ask) -> dict[str, Any]:
 
 
 def _counts(told: dict[str, Any]) -> dict[str, Any]:
-    """Return how many pages of an answer were trained on, how often, and how many tokens that is."""
+    """Return how many of an answer's pages were trained on, how often, and their number of tokens."""
     if "num_pages" in told:
         documents = max((one["trained"] for one in told["seen"]), default=0)
         seen = told["seen"]
@@ -342,7 +342,7 @@ def _node(lineage: Lineage, fingerprint: str) -> dict[str, Any]:
 
 
 def _price(nodes: Any) -> dict[str, float]:
-    """Return the sums of the costs that the records of a lineage hold."""
+    """Return the sums of the costs in the records of a lineage."""
     sums: dict[str, float] = {}
     for node in nodes:
         for name in ("cpu_seconds", "node_hours", "price"):

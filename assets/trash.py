@@ -56,7 +56,7 @@ def _batches(folders: Iterable[Folder]) -> Iterator[list[Folder]]:
 
 
 def _removed(look: Look, batch: Sequence[Folder]) -> list[Path]:
-    """Remove the folders of a batch that nobody needs; return the paths of those that were put back."""
+    """Remove those folders of a batch that are not needed; return the paths of the folders that were put back."""
     with nobody_looks(look.root):
         still = look.needed().paths
         for folder in batch:
@@ -73,7 +73,7 @@ def _into_trash(folder: Folder) -> None:
 
 
 def _emptied(look: Look) -> Iterator[Path]:
-    """Put back what is needed of the trash, and delete the rest; yield the paths that were put back."""
+    """Put back the folders in the trash that are needed, delete the rest, and yield the paths that were put back."""
     needed = look.needed().paths  # the second look: after the rename
     for folder in list(in_trash(look.folders.all())):
         if folder.path in needed:
@@ -87,7 +87,7 @@ def _emptied(look: Look) -> Iterator[Path]:
 
 
 def _put_back(folder: Folder) -> Path:
-    """Rename a folder from the trash to its place, or beside what has been made there meanwhile."""
+    """Rename a folder from the trash to its place, or beside an artifact that has been made there meanwhile."""
     place = folder.path.parent.parent / folder.path.name
     try:
         folder.path.rename(place)

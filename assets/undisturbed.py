@@ -34,7 +34,7 @@ def nothing_removed(root: Path) -> Iterator[None]:
 
 @contextmanager
 def nobody_looks(root: Path) -> Iterator[None]:
-    """Context manager: while it is open, no run compares its recipe with what is under this root.
+    """Context manager: while it is open, no run compares its recipe with the artifacts under this root.
 
     Raise DataError if runs hold the lock for longer than a minute.
     """

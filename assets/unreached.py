@@ -71,7 +71,7 @@ class Removable:
 
 
 class Look:
-    """Looks at a root: which folders are needed now, and which are not.
+    """Finds which folders of a root are needed now, and which are not.
 
     What recipes ask for is found once; references, work under way and registered versions each time.
     """
@@ -98,7 +98,7 @@ class Look:
         )
 
     def is_at_work(self, folder: Path) -> bool:
-        """Whether somebody is at work in a folder."""
+        """Whether a process is working in a folder."""
         return bool(at_work(folder, self._profile, now=file_system_time(self.root)))
 
     def _by_versions(self) -> Wanted:
@@ -119,7 +119,7 @@ def file_system_time(root: Path) -> float:
 
 
 def unreached(look: Look) -> tuple[list[Removable], Needed, int]:
-    """Return what can be removed, by asset and path, what is needed, and how many folders there are."""
+    """Return what can be removed, by asset and path, which folders are needed, and how many folders there are."""
     folders, found = look.folders.all(), look.needed()
     entries = [_entry(one) for one in folders if one.path not in found.paths]
     entries += _trash(folders, look.root)
@@ -152,7 +152,7 @@ def _entry(folder: Folder) -> Removable:
 
 
 def _trash(folders: Sequence[Folder], root: Path) -> Iterator[Removable]:
-    """Yield what lies in the trash and is no folder that can be put back any more."""
+    """Yield the folders in the trash whose removal was interrupted."""
     whole = {one.path for one in in_trash(folders)}
     for path in sorted(root.glob(f"*/{TRASH}/*")):
         if path not in whole:
@@ -162,7 +162,7 @@ def _trash(folders: Sequence[Folder], root: Path) -> Iterator[Removable]:
 
 
 def bytes_of(path: Path) -> int:
-    """Return the sizes of a file, or of all files below a folder, added up. What vanishes meanwhile counts nothing."""
+    """Return the size of a file, or the total size of the files below a folder. Files that vanish meanwhile count 0."""
     if not path.is_dir() or path.is_symlink():
         return _size(path)
     return sum(_size(Path(place, name)) for place, _, names in os.walk(path) for name in names)
@@ -208,7 +208,7 @@ def _temporary(folder: Path, owner: str, now: float) -> Iterator[Removable]:
 
 
 def is_forgotten(path: Path, now: float) -> bool:
-    """Whether the writer of a temporary file has ended, or is unknown and has not written for a day."""
+    """Whether a temporary file's writer has ended, or is unknown and has not written for a day."""
     try:
         return is_abandoned(path) or now - path.stat().st_mtime > FORGOTTEN_SECONDS
     except OSError:
@@ -216,7 +216,7 @@ def is_forgotten(path: Path, now: float) -> bool:
 
 
 def _runs(root: Path) -> Iterator[Removable]:
-    """Yield the files of Dagster's runs that its list of runs does not have."""
+    """Yield the files of Dagster runs that are not in Dagster's list of runs."""
     found = list(_run_files(root))  # before the list is read: a run is listed before it has files
     known = known_runs(root)
     for run, path in found:

@@ -43,7 +43,7 @@ class Verified:
         }
 
     def lines(self) -> list[str]:
-        """Lines for people: problems first, then each remark once, then which stores could not be asked."""
+        """Return the lines to print: problems first, then each remark once, then stores that could not be asked."""
         problems = [f"{cell.asset} [{cell.partition}]: {line}" for cell, line in self.problems]
         cells: dict[str, list[Cell]] = {}
         for cell, line in self.remarks:

@@ -54,7 +54,7 @@ def home_of(root: Path) -> Path:
 
 
 def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
-    """Cells whose record on disk has another digest than Dagster stored at their last materialization.
+    """Return cells whose record on disk has another digest than Dagster stored at their last materialization.
 
     Empty if the root has no instance.
     """
@@ -69,7 +69,7 @@ def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
 
 
 def told_otherwise(cell: Cell, instance: Any) -> str:
-    """Return the record digest that Dagster stored at the cell's last materialization, if the record has another.
+    """Return the record digest that Dagster stored at the cell's last materialization, if it differs from the record's.
 
     If they are equal, or Dagster stored none, the result is "".
     """
@@ -100,7 +100,7 @@ def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
 
 
 def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Return the cells whose artifact MLflow knows only with another record digest than the one on disk.
+    """Return the cells whose artifact MLflow knows only with record digests that differ from the one on disk.
 
     Each comes with a sentence.
     """
@@ -169,7 +169,7 @@ def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> 
 
 
 def contradiction(made: Artifact, who: str, told: set[str]) -> str:
-    """Return a sentence that says that a store holds other record digests than the record on disk has.
+    """Return a sentence saying that a store holds other record digests than that of the record on disk.
 
     `who` is Dagster or MLflow, and `told` are the digests that it holds.
     """

@@ -41,7 +41,7 @@ class SampledAnswers:
 
     @property
     def conversations(self) -> list[list[Message]]:
-        """The conversations that the reward model scores: each prompt followed by its answer."""
+        """Return the conversations that the reward model scores: each prompt, followed by its answer."""
         return [
             [*prompt, {"role": "assistant", "content": answer}]
             for prompt, answer in zip(self.prompts, self.answers, strict=True)

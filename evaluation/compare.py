@@ -46,7 +46,7 @@ class Side:
 
 
 def compared(sides: Sequence[Side]) -> dict[str, Any]:
-    """Return the whole comparison as plain data; the first side is what the others are compared with."""
+    """Return the whole comparison as plain data. All sides are compared with the first one."""
     answers = [side.answers() for side in sides]
     groups = seed_groups(sides)
     return {
@@ -81,7 +81,7 @@ def _fields(first: Side, other: Side) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """Return plain data in which lists of named things are mappings by name, so that a difference names the thing."""
+    """Return plain data in which lists of named things are mappings by name, so that differences show the name."""
     if isinstance(value, dict):
         return {name: _named(item) for name, item in value.items()}
     names = [item.get("name") for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -145,7 +145,7 @@ def _score(first: Mapping[str, Answers], own: Mapping[str, Answers], suite: str)
 
 
 def not_compared(sides: Sequence[Side], answers: Sequence[Mapping[str, Answers]]) -> list[str]:
-    """Return a sentence for each suite and side without a comparison, and for each that compares only some items."""
+    """Return a sentence for each suite on which a compared model cannot be compared, or only on some of the items."""
     said = [f"{side.title} was not scored" for side in sides if side.scores is None]
     for side, own in zip(sides[1:], answers[1:], strict=True):
         if side.scores is None or sides[0].scores is None:
@@ -244,7 +244,7 @@ def _share(answers: Mapping[str, Answers], suite: str) -> float | None:
 
 
 def compute(sides: Sequence[Side]) -> dict[str, Any]:
-    """Return each side's compute: of its pretraining, and of everything that it was made from.
+    """Return the compute of each compared model: of its pretraining, and of all artifacts that it was made from.
 
     FLOPs are 6 for each parameter and token. `sentence` says whether the pretrainings are matched.
     """
@@ -286,7 +286,7 @@ def _sum(records: Any, name: str) -> float | None:
 
 
 def losses(sides: Sequence[Side]) -> dict[str, Any]:
-    """Return the training loss of each side's base model over tokens and over processor seconds.
+    """Return the training loss of each compared base model, over tokens and over processor seconds.
 
     Loss at equal tokens and at equal cost are means over the last tenth before that point, at shares of the shorter
     training. The seconds of the training are spread evenly over its tokens.

@@ -72,7 +72,7 @@ def _artifact_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _made(row: Mapping[str, Any], number: int) -> str:
-    """Return what a side has of an asset: documents kept, tokens, or the beginning of the artifact's fingerprint."""
+    """Return a short text on a compared model's artifact of an asset: kept documents, tokens, or the fingerprint."""
     if row["fingerprints"][number] is None:
         return "–"
     if row["kept"][number] is not None:
@@ -150,7 +150,7 @@ def _loss_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    """Return a row of a table: a title, cut to the room that is left, and columns of equal width."""
+    """Return a row of a table: a title, cut to the available width, and columns of equal width."""
     wide = max(10, min(13, (WIDTH - 30) // max(1, len(cells) - 1)))
     first = max(30, WIDTH - wide * (len(cells) - 1))
     title = cells[0] if len(cells[0]) < first else f"{cells[0][: first - 2]}…"
@@ -214,7 +214,7 @@ def _loss_pictures(losses: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _corpus_picture(told: Mapping[str, Any]) -> Any:
-    """Return bars of the documents that were left of each side after the last stage of the corpus."""
+    """Return bars with the number of documents that each compared model's corpus has after its last stage."""
     kept = [0] * len(told["sides"])
     for row in told["artifacts"]:
         if row["asset"] == CORPUS[-1]:

@@ -64,7 +64,7 @@ def _in_words(name: str) -> str:
 
 
 def funnel_picture(steps: Sequence[Step]) -> Markup:
-    """Return a Sankey diagram from top to bottom: what is kept flows down, what is lost leaves to the right.
+    """Return a Sankey diagram from top to bottom: kept records flow down, lost records leave to the right.
 
     Each label has a row of its own, so no two of them overlap.
     """
@@ -144,7 +144,7 @@ def bars_picture(title: str, bars: Sequence[Bar], *, most: float, mark: float | 
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points, or MOST_POINTS of them at even distances, with the first and the last, if there are more."""
+    """Return the points if they are few, else MOST_POINTS of them at even distances, with the first and the last."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(number * (len(points) - 1) / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]
@@ -224,7 +224,7 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
 
 
 def _text(x: float, y: float, words: str, kind: str, *, room: float | None = None) -> Markup:
-    """Return the SVG of a text, cut to the room beside it (up to the right edge without `room`).
+    """Return the SVG of a text, cut to `room` columns or to the right edge.
 
     The element's title, which browsers show as a tooltip, has the whole text.
     """

@@ -153,7 +153,7 @@ def gather(job: Job) -> Evidence:
 
 
 def _judged(asset: str) -> str:
-    """Return the name under which the scores list the model made by an asset, such as `base` for `base_model`."""
+    """Return the name of an asset's model in the scores, such as `base` for `base_model`."""
     return next(name for name, one in MODELS.items() if one == asset)
 
 

@@ -23,7 +23,7 @@ ON_THE_HUB = re.compile(r"(?:hf://datasets/|https://huggingface\.co/datasets/)(?
 
 
 def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
-    """Write a file for each suite that the model with this digest took; return the files' names relative to `folder`.
+    """Write a file for each suite that this model answered; return the files' names relative to `folder`.
 
     The scores of other models in the artifact are left out. A model that took no suite has no file.
     """
@@ -48,7 +48,7 @@ def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
 
 
 def dataset_of(suite: BenchmarkRecipe) -> str:
-    """Return the hub's id of a suite's exam, or the exam's own address if it is not on the hub."""
+    """Return the hub's id of a suite's exam, or the exam's own address if the hub does not have it."""
     found = ON_THE_HUB.match(suite.uri)
     return found["id"] if found else suite.uri
 

@@ -49,7 +49,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
-    """Yield each model's answers to the suites that were asked in the chat template, and to the alignment prompts."""
+    """Yield each model's answers to the suites asked in the chat template, and to the alignment prompts."""
     from evaluation.alignment import SampledAnswers, read_prompts
     from evaluation.exams import read_exam
 

@@ -15,7 +15,7 @@ LEARNED_FROM = (
 
 
 def kept_models(records: Sequence[Record]) -> list[str]:
-    """Return a sentence for each model that learned from other documents than those it was used on.
+    """Return a sentence for each kept model that learned from other documents than the ones it was then used on.
 
     This follows from the inputs in the records alone, so the sentence is true whatever the recipe asks for now.
     """

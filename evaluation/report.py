@@ -268,7 +268,7 @@ def _first(path: Path) -> list[dict[str, Any]]:
 
 
 def alignment_answers(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Sampled answers of the SFT and the aligned model to the same prompts, with their rewards."""
+    """Return sampled answers of the SFT and the aligned model to the same prompts, with their rewards."""
     scored = of_asset(records, "alignment_rewards")
     names = {model: f"samples/{model}_alignment_answers.jsonl.zst" for model in ("sft", "aligned")}
     if not scored or not all(_has(scored[-1][1], name) for name in names.values()):
@@ -364,5 +364,5 @@ PICTURES = {"funnel": funnel_picture, "scores": score_picture, "tokens": tokens_
 
 
 def records_of(folders: Iterable[Path]) -> list[Record]:
-    """The artifacts in `folders`, each with its `artifact.json`."""
+    """Return the artifacts in `folders`, each with its `artifact.json`."""
     return [(folder, json.loads((folder / "artifact.json").read_text("utf-8"))) for folder in folders]

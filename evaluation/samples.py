@@ -215,7 +215,7 @@ def rows_at(places: set[Place]) -> dict[Place, dict[str, Any]]:
 
 
 def _originals(records: Sequence[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return by id the texts that near-duplicates repeat, whether deduplication kept or dropped them."""
+    """Return, by id, the texts of the documents that near-duplicates repeat, whether these were kept or dropped."""
     wanted = {row["duplicate_of"] for row in rows if row.get("duplicate_of")}
     return {name: row["text"] for name, row in rows_with_ids(of_asset(records, DEDUPLICATED), wanted).items()}
 

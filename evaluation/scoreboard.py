@@ -30,7 +30,7 @@ WHEN = ("before", "after")  # the long-context stage
 
 
 def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
-    """Everything the scoreboard shows, as plain data. `records` are (artifact folder, its `artifact.json`)."""
+    """Return all that the scoreboard shows, as plain data. `records` are (artifact folder, its `artifact.json`)."""
     return {
         "recipe": records[0][1].get("recipe", "") if records else "",
         "funnel": funnel(records),
@@ -79,7 +79,7 @@ def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def asset_and_part(record: Mapping[str, Any]) -> str:
-    """Return the asset's name, with the snapshot or rung of the record if it has one."""
+    """Return the name of the record's asset, followed by its snapshot or rung if it has one."""
     part = record["partition"].partition("@")[2]
     return f"{record['asset']} of {part}" if part else record["asset"]
 
@@ -259,7 +259,7 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
 
 
 def _rounded(number: float) -> str:
-    """A count with two or three digits and a unit: `870`, `63 k`, `2.2 M`, `1.5 B`."""
+    """Return a count as text with two or three digits and a unit, such as `870`, `63 k`, `2.2 M` or `1.5 B`."""
     for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
         if number >= size:
             return f"{number / size:.{0 if number >= 10 * size else 1}f}{unit}"
@@ -332,7 +332,7 @@ def total_price(board: Mapping[str, Any]) -> float | None:
 
 
 def money(amount: float | None) -> str:
-    """Return an amount as text, with four decimals below 10; empty for None.
+    """Return an amount of money as text, with four decimals if it is below 10; empty for None.
 
     Small runs cost fractions of a cent.
     """

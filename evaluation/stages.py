@@ -97,7 +97,7 @@ def _ends_with(recipe: Recipe, *, model: str) -> bool:
 
 
 def _is_base(recipe: Recipe) -> bool:
-    """Whether the recipe has no base model of its own, so that an adopted model takes its place."""
+    """Whether the recipe trains no base model of its own and uses an adopted model instead."""
     return not pretrains(recipe)
 
 
@@ -120,7 +120,7 @@ def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRecipe:
-    """Return the section with the named fields at their defaults, so that they are in no fingerprint."""
+    """Return the section with the named fields at their defaults, so that no fingerprint contains them."""
     plain = EvaluationRecipe(suites=())
     return replace(section, **{name: getattr(plain, name) for group in names for name in group})
 

@@ -93,7 +93,7 @@ def _reason(report: Mapping[str, Any], over: Iterable[str]) -> str:
 
 
 def _shown(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return SHOWN_FINDINGS findings: different items before further finds of the same item, and pages before rows."""
+    """Return SHOWN_FINDINGS findings: one of each item before further ones of the same item, pages before rows."""
     seen: Counter[tuple[str, str]] = Counter()
     ranked = []
     for finding in findings:

@@ -168,6 +168,6 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _fields_beside(place: Sequence[str]) -> list[str]:
-    """The valid field names of the section that has an unknown field, sorted, to suggest one of them."""
+    """Return the valid field names of the section that has an unknown field, sorted, so that one can be suggested."""
     parts = {"slurm": SlurmSettings, "notify": Notify}
     return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)

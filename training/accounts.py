@@ -53,7 +53,7 @@ def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:
 
 
 def _kept_of(job: Job, stage: Stage, asset: str) -> int | None:
-    """Return how many records the inputs made by `asset` kept; None if the record of one of these has no counts."""
+    """Return the total number of records that the inputs made by `asset` kept; None if one of them has no counts."""
     inputs = job.inputs_of(asset)
     records = [item.record() for item in (inputs[-1:] if stage.reads_last else inputs)]
     accounts = [record.get("counts") for record in records]

@@ -285,7 +285,7 @@ def check_record(item: InputArtifact) -> Artifact:
 
 
 def model_digest(folder: Path) -> str:
-    """Return the digest of a model folder that a recipe names: the artifact's, or one over a plain folder's files.
+    """Return the digest of a model folder: the artifact's digest, or one over the files of a plain folder.
 
     Each process reads a plain folder once, and again only when the size or time of a file has changed. Raise DataError
     if the folder holds no model.

@@ -10,7 +10,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AutomationRecipe:
-    """What the sensor and the schedule may rebuild of this recipe without a person, and their budget.
+    """Settings of automatic runs: which assets of the recipe the sensor and the schedule may make, and their budget.
 
     `rebuild: corpus` allows the assets of the group `corpus`. `rebuild: all` allows every asset except the promotion,
     which also needs `promote`. The section is part of no fingerprint, and variants do not inherit it.

@@ -178,7 +178,7 @@ _seen: tuple[_Stamps, Code] | None = None
 
 
 def current_code() -> Code:
-    """Return the code of PACKAGES as it lies on disk now: the object of the last call, if no file has changed since.
+    """Return the code of PACKAGES as it is on disk now. If no file has changed, this is the object of the last call.
 
     A file is unchanged if its times, size and inode are. They are read before the file, so a file that changes later is
     noticed by the next call.

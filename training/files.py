@@ -53,7 +53,7 @@ def temporary_for(path: Path) -> Path:
 
 
 def is_abandoned(temporary: Path) -> bool:
-    """Whether the writer of a file with a name of `temporary_for` has ended. False if it ran on another machine."""
+    """Whether the process that writes the file at a `temporary_for` name has ended. False for a process elsewhere."""
     return has_ended(temporary.name.split(".")[-2].rpartition("-")[0])
 
 
@@ -63,7 +63,7 @@ def this_process() -> str:
 
 
 def has_ended(process: str) -> bool:
-    """Whether a process of this machine with a name of `this_process` has ended. False if it ran on another one."""
+    """Whether the process that `this_process` named has ended. False if it ran on another machine."""
     machine, _, rest = process.partition("-")
     number, _, start = rest.partition("-")
     return machine == _machine() and number.isdigit() and bool(start) and start_of(int(number)) != start
@@ -99,7 +99,7 @@ class _Digesting(io.BufferedWriter):
 
 
 def copied(source: Path, target: Path, sha256: str) -> bool:
-    """Copy a file that has this checksum; return False, and leave no copy, if it is another file or is gone.
+    """Copy a file if it has this checksum. If it has another one or is gone, leave no copy and return False.
 
     The copy is a file of its own, never a hard link, so that whatever happens to one of the two leaves the other as it
     is. On file systems that can do this, both share their blocks until then. The checksum is that of the bytes in the

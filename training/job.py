@@ -190,7 +190,7 @@ class Counts:
 
     @staticmethod
     def total(parts: list[dict[str, Any]]) -> Counts:
-        """Return the sum of counts in their `as_json` form, one for each rank, which the sum keeps as its `parts`."""
+        """Return the sum of the ranks' counts, each in `as_json` form. The sum keeps them as its `parts`."""
         dropped: dict[str, int] = {}
         quarantined: dict[str, int] = {}
         for part in parts:
@@ -206,7 +206,7 @@ class Counts:
 
     @staticmethod
     def of_json(part: Mapping[str, Any]) -> Counts:
-        """Return the counts that an `as_json` form was made from, without their parts."""
+        """Return the counts that are given in `as_json` form, without their parts."""
         return Counts(
             records_in=part["in"], kept=part["kept"], dropped=part["dropped"], quarantined=part["quarantined"]
         )

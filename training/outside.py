@@ -19,12 +19,12 @@ GROUP = "pedigree."  # of entry points, before the kind of part
 
 
 class PartFailed(DataError):
-    """The code of a part from outside raised an error or gave back what it must not."""
+    """The code of a part from outside raised an error or returned an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsidePart:
-    """A part that is not Pedigree's: its place is `package.module:name`."""
+    """A part of the user's, from outside the checkout, named as `package.module:name`."""
 
     place: str
 
@@ -39,7 +39,7 @@ class OutsidePart:
 
 
 def find_part(kind: str, name: str, known: tuple[str, ...] = ()) -> OutsidePart:
-    """Return the part that is named by its place or by an entry point of the group `pedigree.KIND`.
+    """Return the part that is named as `package.module:name` or by an entry point of the group `pedigree.KIND`.
 
     `known` are the names of the project's own parts, for the sentence of the RecipeError if there is no such part.
     """

@@ -52,7 +52,7 @@ def start_of(pid: int) -> str:
 
 
 def cpu_seconds_with_children() -> float:
-    """Return the CPU seconds of this process, its living descendants, and the ended children that these waited for.
+    """Return the CPU seconds of this process, its living descendants, and all children of these that have ended.
 
     Without `/proc`, descendants are left out.
     """
@@ -60,7 +60,7 @@ def cpu_seconds_with_children() -> float:
 
 
 def cpu_seconds_of_tree(pid: int, *, itself: bool = True) -> float:
-    """Return the CPU seconds of a process, its living descendants, and the ended children that these waited for.
+    """Return the CPU seconds of a process, its living descendants, and all children of these that have ended.
 
     Without `itself`, the process's own seconds are left out.
     """
@@ -101,7 +101,7 @@ def _stat_of(pid: int) -> list[str] | None:
 
 
 class SignsOfLife:
-    """A callable that returns whether there was progress in the last `seconds`: `count()` rose, or CPU time was used.
+    """A callable that tells whether work progressed in the last `seconds`: `count()` rose, or CPU time was used.
 
     Call it from a separate thread, whose own CPU time is not counted as work.
     """

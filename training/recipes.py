@@ -101,7 +101,7 @@ class RecipeFiles:
         return recipe
 
     def _record_of(self, name: str, section: Any) -> Any:
-        """Return the record that was already made of this very section; without one, the section itself."""
+        """Return the record that was already made from this very section; without one, return the section itself."""
         return self._sections.get((name, id(section)), (None, section))[1]
 
     def resolved(self, path: Path) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class RecipeFiles:
 
 
 def recipe_of(data: Mapping[str, Any]) -> Recipe:
-    """Check the mapping that a resolved recipe file holds, and return it as a Recipe.
+    """Check the mapping of a resolved recipe file, and return it as a Recipe.
 
     A section may be the record that was made of it for another recipe.
     """

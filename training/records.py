@@ -31,7 +31,7 @@ class RecipeError(ValueError):
         self.problems = problems
 
     def in_file(self, name: str) -> RecipeError:
-        """This error with the file's name before it: on the same line, or above a list of several problems."""
+        """Return this error with the file's name before it: on the same line, or above a list of several problems."""
         if len(self.problems) == 1:
             return RecipeError(f"{name}: {self}")
         return RecipeError(f"{name}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems))
@@ -88,7 +88,7 @@ def unknown_names(where: str, names: Any, known: Iterable[str]) -> list[str]:
 
 
 def check_names(record: Any, where: str = "") -> None:
-    """Raise RecipeError with all names that a record does not know.
+    """Raise RecipeError that lists all names in a record's fields that are not known.
 
     The class says in `NAMES` what its fields may name: {field: known names}.
     """
@@ -116,7 +116,7 @@ def _collected(problems: list[str]) -> Iterator[None]:
 
 
 def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
-    """Return the record read from plain data, and add its mistakes to `problems`.
+    """Read plain data and return the record. Add mistakes to `problems`.
 
     Raise RecipeError if the data are so wrong that no record can be made.
     """

@@ -60,7 +60,7 @@ class NeededRank:
     by_file: frozenset[str]  # folders of the inputs of which it may open nothing else
 
     def strays(self, opened: Collection[tuple[str, str]]) -> list[str]:
-        """Return the files that a rank opened although its share lacks them, so that its key does not cover them."""
+        """Return the files that a rank opened although its share does not have them, so that its key lacks them."""
         placed = {(os.path.abspath(folder), name) for folder, name in opened}
         return sorted(os.path.join(*one) for one in placed - self.allowed if one[0] in self.by_file)
 
@@ -101,7 +101,7 @@ def asked_of(job: Job, stage: Stage, module: ModuleType, code: str) -> list[Need
 
 
 def _common(job: Job, stage: Stage, module: ModuleType) -> str:
-    """Return a digest over everything that all ranks of a job depend on.
+    """Return a digest over all that every rank of a job depends on.
 
     It covers stage, settings, libraries, seed and shared inputs.
     """
@@ -237,7 +237,7 @@ def _asks_alike(folder: Path, job: Job, stage: Stage, module: ModuleType, common
 
 
 def _opened(folder: Path) -> Earlier | None:
-    """Return the committed artifact in `folder`, to take ranks from; None if it has no list of ranks.
+    """Return the committed artifact in `folder` from which to take ranks; None if it has no list of ranks.
 
     A damaged list counts as none, and is logged.
     """

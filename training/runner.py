@@ -321,7 +321,7 @@ def _run_phases(
 
 @dataclass
 class _Told:
-    """The progress of a stage in ranks: ranks that are finished, of all phases, and documents that they counted."""
+    """The progress of a stage in ranks: how many ranks of all phases are finished, and how many documents they read."""
 
     progress: Progress
     ranks: int
@@ -329,7 +329,7 @@ class _Told:
     documents: int | None = None
 
     def add(self, result: Mapping[str, Any], *, is_new: bool) -> None:
-        """Count a rank that is finished, and say so if it is new."""
+        """Count a finished rank, and report it if it finished just now."""
         self.finished += 1
         if "counts" in result:
             self.documents = (self.documents or 0) + result["counts"]["in"]
@@ -384,7 +384,7 @@ def _each_rank(
 
 
 def maker_of(order: Mapping[str, Any]) -> Maker:
-    """Return what makes ranks on another machine, from the order that this machine gave."""
+    """Return the functions with which another machine runs ranks, from the order that this machine gave."""
     job, stage = read_record(Job, order["job"], where="job"), read_record(Stage, order["stage"], where="stage")
     return _maker(job, stage, order["phase"])
 
@@ -411,7 +411,7 @@ def _versions(job: Job, stage: Stage) -> dict[str, str]:
 
 
 def _made_rank(job: Job, stage: Stage, phase: str, rank: int) -> dict[str, Any]:
-    """Run a rank, unless a process that was then lost had finished it, and return its result."""
+    """Run a rank and return its result, or return the result if a process that is lost had finished the rank."""
     result = finished_rank(Path(job.output), rank, phase)
     return run_rank(job, stage, rank, phase=phase) if result is None else result
 
@@ -598,7 +598,7 @@ def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) 
 
 
 def _cost(folder: Path, seconds: float) -> dict[str, float]:
-    """Return wall seconds of this attempt, and CPU seconds and peak memory (bytes) of it and of every rank.
+    """Return the wall seconds of this attempt, and CPU seconds and peak memory (bytes) of it and of every rank.
 
     Ranks that ran in other processes are included.
     """
@@ -613,7 +613,7 @@ def _cost(folder: Path, seconds: float) -> dict[str, float]:
 
 
 def _spent(folder: Path) -> list[dict[str, Any]]:
-    """Return the process id, time and memory of every finished rank."""
+    """Return the recorded process id, CPU time and memory of every finished rank."""
     return [mark["spent"] for mark in _marks(folder)]
 
 

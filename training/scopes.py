@@ -24,7 +24,7 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
 
 
 def last_model(recipe: Recipe) -> str:
-    """Return the asset of a recipe's last model, which is the one that is registered."""
+    """Return the asset of the recipe's last model. This model is registered and promoted."""
     if has_assets(recipe, "align"):
         return "aligned_model"
     return "sft_model" if has_assets(recipe, "sft") else "base_model"
@@ -44,5 +44,5 @@ def pretrains(recipe: Recipe) -> bool:
 
 
 def reads(recipe: Recipe, item: Input) -> bool:
-    """Whether a recipe reads a declared input, by the condition `when` of the input."""
+    """Whether a recipe reads a declared input; the input's condition `when` decides."""
     return item.when is None or item.when(recipe)

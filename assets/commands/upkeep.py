@@ -17,7 +17,7 @@ def gc(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """List what no reference, recipe, registered version or running job needs, with sizes; --yes removes it."""
+    """List with sizes what no reference, recipe, registered version or running job needs; --yes removes it."""
     from assets.trace_lines import folded
     from assets.trash import collect
     from assets.unreached import Look, lines_of

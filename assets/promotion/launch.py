@@ -24,7 +24,7 @@ def report_asked(run: StageRun, recipe: Recipe) -> None:
 
 
 def report_result(run: StageRun, comparison: Comparison) -> None:
-    """Report to a launch's MLflow run what the recipe has at its end: scores, cost, model card and report."""
+    """Report the results of a finished launch to its MLflow run: scores, cost, model card and report."""
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
     if not made:
         return

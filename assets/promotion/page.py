@@ -18,7 +18,7 @@ from training.files import write_text
 
 
 def told(standing: Standing, registry: Registry) -> dict[str, Any]:
-    """Return the registry's part of a report: the standing of the model, and every move of the alias `champion`."""
+    """Return what the registry adds to a report: the standing of the model, and every move of the alias `champion`."""
     moves = [move.as_json() for move in registry.history()]
     return {**standing.as_json(), "promoted": standing.promoted, "moves": moves}
 

@@ -63,7 +63,7 @@ def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipelin
 def decide_and_promote(
     cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch
 ) -> tuple[Made, dict[str, Any]]:
-    """Decide against the present champion, then promote accordingly; return the decision and `promote`'s metadata."""
+    """Decide against the present champion and promote accordingly; return the decision and the result of `promote`."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
     announce("waits", cell, {"for": "the model registry, in which one promotion at a time is decided"})
     with explained(registry.tracking), registry.locked(watch.say):
@@ -153,7 +153,7 @@ def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str)
 
 
 def with_decision(comparison: Comparison, made: Made) -> Comparison:
-    """Return the comparison in which the promotion decision counts as made, with its artifact."""
+    """Return the comparison with the promotion decision counted as made, with its artifact."""
     decided = replace(made.cell, artifact=made.artifact, state="made", reasons=())
     return replace(comparison, cells={**comparison.cells, decided.key: decided})
 

@@ -18,7 +18,7 @@ BY_HAND = ("override", "rollback")
 
 
 def unfit(comparison: Comparison) -> list[str]:
-    """Return the reasons that forbid registering or promoting this model whatever the decision is.
+    """Return the reasons that forbid registering or promoting this model, whatever the decision says.
 
     Everything that the model is made from must exist, have passed its gates, and be undamaged. The result is empty if
     so.
@@ -112,7 +112,7 @@ def standing(comparison: Comparison, registry: Registry) -> Standing:
 
 
 def superseded(name: str, version: Version, champion: Version | None) -> str:
-    """A sentence: a former champion is not promoted again automatically, and which command promotes it."""
+    """Return a sentence: a former champion is not promoted again automatically, and which command promotes it."""
     recipe = version.tags.get("recipe", "RECIPE")
     return (
         f"version {version.version} was champion of {name} before {named(champion)}, and does not come back by"

@@ -24,7 +24,7 @@ NAMED_LOGS = 5  # at most so many log files are listed in a sentence
 
 
 class StageFailed(RuntimeError):
-    """A stage ended without its artifact. `exit_code` is the job's exit code, or None if it is not known."""
+    """A stage ended without its artifact. `exit_code` is the job's exit code, or None if it is unknown."""
 
     def __init__(self, message: str, exit_code: int | None) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class StageFailed(RuntimeError):
 
 
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
-    """The job's status with the exit code that its own processes recorded, because torchrun turns every code into 1.
+    """Return the job's status with the exit code that its own processes recorded, because torchrun always exits with 1.
 
     `is_saved` means that the job reported that it saved its state and stops; without a recorded code it then gets the
     exit code for being submitted again.

@@ -70,7 +70,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
 
 
 def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:
-    """Open the job's run in MLflow, with its tags, and log its inputs and settings; return the run."""
+    """Open the job's run in MLflow with its tags, log its inputs and settings, and return the run."""
     recipe = json.loads((Path(job.output) / "recipe.json").read_text("utf-8"))
     run = pipeline.tracking().stage_run(
         watch.launch,
@@ -166,7 +166,7 @@ class Following:
             time.sleep(self.backend.poll_seconds)
 
     def _submitted(self) -> Handle:
-        """Return the handle of the task's job: of the one that still runs, or of one that is submitted now."""
+        """Return the handle of the task's job, which still runs or is submitted now."""
         handle = self._running()
         if handle is not None:
             self.watch.say(f"found {self.task.key} on {self.backend.name} as {handle.id}; going on watching it")
@@ -233,7 +233,7 @@ def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
 
 
 def tell(text: str, cell: Cell, watch: Watch, is_news: bool = True) -> None:
-    """Write `text` to Dagster's log and to the terminal if `is_news` is true."""
+    """Write `text` to Dagster's log and, if `is_news` is true, to the terminal."""
     if is_news:
         watch.say(text)
         announce("told", cell, {"text": text})

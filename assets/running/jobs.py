@@ -62,7 +62,7 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
 
 
 def run_settings(size: Size) -> RunSettings:
-    """The part of a profile's size that goes into the job: the fields that `RunSettings` has too."""
+    """Return the fields of a profile's size that a job receives: those of `RunSettings`."""
     return RunSettings(**{field.name: getattr(size, field.name) for field in fields(RunSettings)})
 
 

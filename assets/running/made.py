@@ -54,7 +54,7 @@ def verdicts(declared: Asset, made: Made) -> list[dg.AssetCheckResult]:
 
 
 def version_of(made: Artifact) -> str:
-    """Dagster's data version of an artifact: its digest, or of a guard whether its gates passed.
+    """Return Dagster's data version of an artifact: its digest or, for a guard, whether its gates passed.
 
     Otherwise Dagster would call a trained model unsynced after a new scan with the same verdict.
     """
@@ -103,7 +103,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
 
 
 def readable(value: float) -> dg.FloatMetadataValue:
-    """A metric rounded to six significant digits, for people and plots; the record keeps all digits."""
+    """Round a metric to six significant digits, for people and plots; the record keeps all digits."""
     return dg.MetadataValue.float(value if value.is_integer() else float(f"{value:.6g}"))
 
 

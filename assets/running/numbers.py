@@ -31,5 +31,5 @@ def row_of(made: Artifact) -> dict[str, Any]:
 
 
 def committed_at(made: Artifact) -> float:
-    """When an artifact was committed, in seconds since 1970: the same whenever it is reported."""
+    """Return when an artifact was committed, in seconds since 1970. This time is the same in every report."""
     return Path(made.path, ARTIFACT_FILE).stat().st_mtime

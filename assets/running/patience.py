@@ -48,7 +48,7 @@ class Patience:
         return due
 
     def given_up(self, status: Status, max_pending_hours: float | None) -> Status | None:
-        """Return the final status of a job that was pending for too long; None while it may go on waiting.
+        """Return the final status of a job that was pending for too long; None while it may wait longer.
 
         `max_pending_hours` None means no limit.
         """
@@ -83,7 +83,7 @@ class Retries:
         return self.left >= 0
 
     def _kept(self) -> dict[str, int]:
-        """Return how far the work has got, to measure progress.
+        """Return how far the work has come, to measure progress.
 
         This is the number of finished ranks, and the last checkpoint's step, which is -1 without a checkpoint.
         """

@@ -148,7 +148,7 @@ def _under(metrics: Mapping[str, float], prefix: str) -> Bars:
 
 
 def _largest(rows: Sequence[tuple[str, float]], most: int) -> Bars:
-    """Return the `most` largest rows, the last of which sums up all others."""
+    """Return the `most` largest rows. If there are more, the last returned row sums up the rest."""
     ordered = sorted(rows, key=lambda row: -row[1])
     rest = sum(value for _, value in ordered[most - 1 :])
     return list(ordered) if len(ordered) <= most else [*ordered[: most - 1], ("others", rest)]

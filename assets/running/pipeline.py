@@ -42,7 +42,7 @@ class Pipeline(dg.ConfigurableResource):
         return load_recipe(name, recipe_folders(self.root_path))
 
     def compared(self, recipe: Recipe) -> Comparison:
-        """Return the comparison of a recipe with the artifacts.
+        """Return the comparison of a recipe with its artifacts.
 
         With `exact`, artifacts made by different code count as outdated.
         """

@@ -38,7 +38,7 @@ PARTITIONS_A_LOOK = 50  # a look ends with the recipe that reaches so many repor
 
 
 def next_look(instance: dg.DagsterInstance, root: Path, cursor: str) -> tuple[str, str]:
-    """Look at the next recipes and report what they share; return a sentence and the cursor of the next look.
+    """Look at the next recipes and report the artifacts they share; return a sentence and the cursor for the next look.
 
     A round goes through all recipes by name. It begins only if an artifact, a reference or a recipe file has changed
     since the last round began, so an idle instance costs a few calls of `stat`, and each change causes one round.
@@ -63,7 +63,7 @@ def next_look(instance: dg.DagsterInstance, root: Path, cursor: str) -> tuple[st
 
 
 def _mark(root: Path) -> str:
-    """A digest that changes with the recipe files, with the artifacts and references of a root, and with a stage."""
+    """Return a digest that changes with recipe files, artifacts and references of a root, and versions of stages."""
     folders = [*recipe_folders(root), *(root / place / asset for asset in CHAIN for place in ("", "refs"))]
     files = [*folders, root / tombstones.FILE, *RecipeFiles(recipe_folders(root)).paths()]
     changed = [[str(file), file.stat().st_mtime_ns] for file in files if file.exists()]
@@ -73,7 +73,7 @@ def _mark(root: Path) -> str:
 def report_shared(
     instance: dg.DagsterInstance, comparison: Comparison, among: Iterable[Cell] | None = None
 ) -> list[Cell]:
-    """Report to Dagster each partition whose artifact was made for another recipe; return the reported cells.
+    """Report each partition to Dagster whose artifact was made for another recipe; return the reported cells.
 
     With `among`, only cells among these are reported; they have to be in the order of the chain. From then on, the
     settings that the recipe asks for are reported too, so that edits show as unsynced.
@@ -108,7 +108,7 @@ def report_inputs(context: dg.AssetExecutionContext, cell: Cell, comparison: Com
 
 
 def observe_edits(instance: dg.DagsterInstance, comparison: Comparison) -> None:
-    """Report what a recipe asks for now to Dagster, if Dagster knows what the recipe asked for earlier."""
+    """Report to Dagster what a recipe asks for now, if Dagster knows an earlier request of the recipe."""
     known = instance.event_log_storage.get_latest_tags_by_partition(
         RECIPES_KEY,
         DagsterEventType.ASSET_OBSERVATION,

@@ -19,7 +19,7 @@ from training.processes import machine_id, start_of
 
 
 def at_work(folder: Path, profile: Profile, *, now: float) -> str:
-    """Return who is at work in a folder, in words; empty if nobody is.
+    """Return, in words, which process or job is working in a folder; empty if there is none.
 
     `now` is the present time by the clock of the file system, by which the signs of other machines are judged.
     """
@@ -75,7 +75,7 @@ def _job(folder: Path, profile: Profile) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if there is none, or none that can be read."""
+    """Return the JSON object in a file; an empty object if there is none or it cannot be read."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

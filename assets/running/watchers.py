@@ -165,7 +165,7 @@ def watchers_of(folder: Path) -> list[Watcher]:
 
 
 def tidy(made: Path) -> None:
-    """Remove what killed processes left of an artifact's job: files of watchers, processes, temporary files, state."""
+    """Remove what killed processes of an artifact's job left: watchers' files, processes, temporary files, state."""
     watchers_of(made)
     local.tidy(made)
     remove_state(made)

@@ -162,7 +162,7 @@ class LocalBackend:
 
 
 def tidy(folder: Path) -> None:
-    """End and remove what the last task of `folder` left if its supervisor was killed: processes, temporary files.
+    """End the processes and remove the files of the last task of `folder` whose supervisor was killed.
 
     Call this when a task is no longer polled because its artifact was found.
     """
@@ -201,7 +201,7 @@ def _was_cancelled(folder: Path, pid: int) -> bool:
 
 
 def _lives(pid: int, start: str) -> bool:
-    """Whether the supervisor or a process that it owns lives.
+    """Whether the supervisor lives, or a process that it owns.
 
     If only the supervisor was killed, this kills the processes that it owned, and removes its temporary files once they
     have ended.

@@ -77,7 +77,7 @@ class Size(RunSettings):
 
 
 def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
-    """Return a profile's fields as a size; without `workers` there is one for each of the `cores`.
+    """Return a profile's fields as a size. Without `workers`, there is one worker for each of the `cores`.
 
     A field that is null has its default. Raise RecipeError, with `where` as the place of the fields.
     """

@@ -409,7 +409,7 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def _unanswered(key: str, folder: Path) -> str | None:
-    """The token of a submission whose job id was never stored, because it was interrupted; None if there is none."""
+    """Return the token of an interrupted submission, whose job id was never stored; None if there is none."""
     note = read_json(folder / JOB_FILE)
     return note["token"] if note is not None and note["key"] == key and not note["job"] else None
 

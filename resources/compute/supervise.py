@@ -192,7 +192,7 @@ def stat_of(pid: int) -> list[str] | None:
 
 
 def write(path: str, value: dict[str, object]) -> None:
-    """Write JSON to a file atomically."""
+    """Write JSON to a file, whole or not at all."""
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump(value, stream)
     os.replace(f"{path}.tmp", path)

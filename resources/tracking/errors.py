@@ -26,7 +26,7 @@ REASONS = {
 
 
 def reason_of(error: Exception) -> str:
-    """A sentence for an error of MLflow, without secrets; includes at most 300 characters of the error itself."""
+    """Return a sentence about an error of MLflow, without secrets, with at most 300 characters of the error itself."""
     said = " ".join(masked(f"{error}").split())
     known = next((reason for words, reason in REASONS.items() if re.search(words, said, re.IGNORECASE)), "")
     return f"{known} ({said[:300]})" if known else said[:300]

@@ -154,7 +154,7 @@ def _differ(target: Path, source: Path) -> bool:
 
 
 def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each file of the folder with the file of the exported model to which it is a link.
+    """Yield each file of the folder that is a link to a file of the exported model, with that file.
 
     The folder with the tokenizer has no weights.
     """

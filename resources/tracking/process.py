@@ -61,7 +61,7 @@ def start_writer(uri: str, root: Path) -> None:
 
 @atexit.register
 def _leave_writers() -> None:
-    """Close the pipes to the writers. They go on until everything is sent, so nobody waits for them."""
+    """Close the pipes to the writers without waiting; the writers go on until everything is sent."""
     for process, _ in _WRITERS.values():
         _close_pipe(process)
         if process.poll() is None:

@@ -61,7 +61,7 @@ class Version:
 
     @property
     def digest(self) -> str:
-        """The digest of the version's aligned model; "" if the version has no such tag."""
+        """Return the digest of the version's last model; "" if the version has no such tag."""
         return self.tags.get("digest", "")
 
 
@@ -389,7 +389,7 @@ def _wait_for(stream: Any, say: Callable[[str], None]) -> None:
 
 
 def registered_digests(tracking: Tracking) -> set[str]:
-    """The digests of all artifacts that any version of any registered model was made from or decided by."""
+    """Return the digests of all artifacts from which any registered model version was made or decided."""
     client, found, token = tracking.client(), set[str](), None
     while True:
         page = client.search_model_versions(max_results=1000, page_token=token)

@@ -109,7 +109,7 @@ def needed_versions(tracking: Tracking) -> list[Registered]:
 
 
 def _is_lost(tracking: Tracking, *, is_named: bool) -> bool:
-    """Whether a sqlite store lacks the tables of models, although a profile names it or runs were sent to it."""
+    """Whether a sqlite store lacks the tables of models although a profile names it or reports were sent to it."""
     if tracking.store is None or not (is_named or read_applied(tracking.root / "tracking", tracking.uri)["runs"]):
         return False
     if not tracking.store.exists():

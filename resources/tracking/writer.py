@@ -62,7 +62,7 @@ class Writer:
         return True
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
-        """The content of a line of the spool; None for an incomplete line or one of an unknown run.
+        """Return the content of a line of the spool; None if it is incomplete or belongs to an unknown run.
 
         Such a line is set aside in another file, with the reason.
         """

@@ -30,7 +30,7 @@ class Table:
         self._connection: sqlite3.Connection | None = None
 
     def find(self, place: str, identity: str) -> str:
-        """Return the sha256 (hex) kept for the source at `place` with this identity; empty if there is none."""
+        """Return the stored sha256 (hex) of the source at `place` with this identity; empty if there is none."""
         if not self.path.exists():
             return ""
         with suppress(sqlite3.Error):  # a table that cannot be read knows nothing

@@ -30,7 +30,7 @@ def sections(*names: str) -> Settings:
 
 
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings `asked` with everything that their URIs refer to.
+    """Return the settings `asked`, extended by everything that their URIs name.
 
     Added are the sections of the generated sources that a URI names, under `data` the sha256 of each file by URI, and
     under `parts` what identifies each part from outside. `data` and `parts` are absent if nothing is named.
@@ -54,7 +54,7 @@ def outside_parts(section: Any) -> dict[str, OutsidePart]:
 
 
 def generated(recipe: Recipe, sources: Iterable[str]) -> dict[str, Any]:
-    """Return the recipe's sections of these generated sources.
+    """Return the recipe's sections for these generated sources, by name.
 
     The version of each source is added under `sources` if it is above 1. A new version of a source thus changes the
     fingerprints of the stages that read it, and of no others.

@@ -34,7 +34,7 @@ class Maker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Here:
-    """What an engine uses in the process of the job itself."""
+    """The objects of the job's own process that an engine needs: settings, folders and progress."""
 
     run: RunSettings
     modules: tuple[str, ...]  # what the workers of this machine import once for all of them

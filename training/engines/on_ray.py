@@ -296,14 +296,14 @@ class _Tasks:
         return f"node {node}"
 
     def _call_off(self) -> None:
-        """Cancel the tasks whose ranks have not begun."""
+        """Cancel the tasks whose ranks have not yet begun."""
         begun = {path.name for path in self._signs.iterdir()}
         for reference in [one for one, rank in self._flying.items() if str(rank) not in begun]:
             del self._flying[reference]
             self._ray.cancel(reference)
 
     def _look(self) -> None:
-        """Report progress if a rank gave a sign of life, or what the job waits for if no rank runs."""
+        """Report progress if a rank is alive, or what the job waits for if no rank runs."""
         signs = {path.name: path.stat().st_mtime_ns for path in _entries(self._signs) if path.name != "token"}
         runs, now = bool(signs), time.monotonic()
         if signs != self._signs_seen or not runs:
@@ -319,7 +319,7 @@ class _Tasks:
                 log.info("waits for %s", waits)
 
     def _reason(self) -> str:
-        """Return the cores and memory that the cluster must have free before a rank can begin."""
+        """Return, as text, the cores and memory that the cluster must have free before a rank can begin."""
         run = self._here.run
         memory_gb = max([run.rank_memory_gb or 0.0, *self._memory_gb.values()])
         asked = _cores(run.rank_cpus) + (f" and {memory_gb:g} GiB" if memory_gb else "")

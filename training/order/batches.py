@@ -341,7 +341,7 @@ def _placed(record: PlanRecord) -> Iterator[PlanPhase]:
 
 
 def shapes(phases: Iterable[PlannedPhase | PlanPhase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
-    """Return (sequence length, batch tokens, steps) of phases, with neighbours of one length and batch size joined."""
+    """Return (sequence length, batch tokens, steps) of the phases. Neighbours of equal shape are joined."""
     key = attrgetter("sequence_length", "global_batch_tokens")
     return tuple((*shape, sum(phase.steps for phase in same)) for shape, same in groupby(phases, key=key))
 

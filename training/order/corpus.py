@@ -167,7 +167,7 @@ class _Counted:
         self.tokens += int(tokens.sum()) - held_tokens
 
     def offer(self, ranks: np.ndarray, rows: np.ndarray) -> None:
-        """Add held-out documents from which those for evaluation are chosen."""
+        """Add held-out documents, from which `look` chooses those that evaluations read."""
         self.ranks.append(ranks)
         self.rows.append(rows)
         self.waiting += int(rows[:, TOKENS].sum())

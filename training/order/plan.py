@@ -245,7 +245,7 @@ def with_stored_epochs(sources: Sequence[PlannedSource], phases: Sequence[Planne
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """Shares of tokens by source, in [0, 1]: those that a mixture asks for, and those that the plan gives."""
+    """The shares of tokens by source, in [0, 1], that a mixture asks for and that the plan gives."""
 
     steps: int
     tokens: int
@@ -260,7 +260,7 @@ class Shares:
 
     @property
     def tolerance(self) -> float:
-        """MAX_SHARE_DIFFERENCE, or the share of one sample if that is larger, because the mixture has few samples."""
+        """MAX_SHARE_DIFFERENCE, or the share of one sample if that is larger, as in a mixture with few samples."""
         return max(MAX_SHARE_DIFFERENCE, 1 / self.samples)
 
 

@@ -103,7 +103,7 @@ def records(
 
 
 def label(uri: str) -> str:
-    """Return a source's name for ids: its URI, or only the file's name if the URI is a path on one machine."""
+    """Return a source's name for ids: its URI, or the file's name alone if the URI is a path on one machine."""
     return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
 
 

@@ -117,7 +117,7 @@ def bits_per_byte(model: Decoder, pretrain: PretrainRecipe, plan: Plan, shards: 
 
 
 def found_share(rows: Sequence[dict[str, Any]], what: str = "found") -> float:
-    """Return the fraction `what` of needles found, averaged over depths, each of which has equally many needles."""
+    """Return the fraction `what` of needles found, averaged over all depths with equal weight."""
     return fmean(row[what] for row in rows)
 
 
@@ -135,7 +135,7 @@ def metrics_of(table: dict[str, Any]) -> dict[str, float]:
 
 
 def needle_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
-    """Whether the share of needles found at the new length, over all depths, reaches `min_needle_score`."""
+    """Return the gate that the share of needles found at the new length reaches `min_needle_score`."""
     rows = table["after"]["long"]["needles"]
     evidence = {
         "found": found_share(rows),
@@ -149,7 +149,7 @@ def needle_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
 
 
 def short_gate(table: dict[str, Any], recipe: LongContextRecipe) -> Gate:
-    """Whether held-out bits per byte, in rows of the base model's length, rose by no more than `max_short_rise`."""
+    """Return the gate that held-out bits per byte, at the base model's length, rose by at most `max_short_rise`."""
     before, after = (table[when]["short"]["bits_per_byte"] for when in ("before", "after"))
     evidence = {
         "bits_per_byte_before": before,

@@ -82,7 +82,7 @@ class Pieces:
         return iter(self.by_name.values())
 
     def of(self, tensor: Tensor) -> Piece:
-        """Return the piece whose `own` or `held` is this tensor."""
+        """Return the piece of the weight that a tensor belongs to: the optimizer's tensor or the layer's own."""
         return self._of[id(tensor)]
 
     # Gradients
@@ -162,7 +162,7 @@ class Pieces:
         return join(padded, 0, group)[:rows]
 
     def matrix(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather the parts of all processes into whole matrices; `part` is the part of this process.
+        """Gather whole matrices from the parts of all processes; `part` is this process's part.
 
         For a weight of experts, these are the matrices of all experts in this process's layer.
         """
@@ -203,7 +203,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Copy the numbers of the joined array `flat` back into the gradients of the tensors, one after the other."""
+    """Copy the numbers of the array `flat`, end to end, back into the gradients of the tensors."""
     at = 0
     for tensor in tensors:
         gradient_of(tensor).copy_(flat[at : at + tensor.numel()].view_as(tensor))

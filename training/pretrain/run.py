@@ -95,7 +95,7 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
 
 
 def _saved_at_last(trainer: Trainer, watch: RunHooks, store: checkpoint.Store) -> str:
-    """Wait for the last checkpoint before a stop, and try once more if it failed; return where a resumed run continues.
+    """Wait for the last checkpoint before a stop, and try once more if it failed; return the step at which to resume.
 
     The result is a sentence for people.
     """

@@ -16,7 +16,7 @@ LEAST_SPREAD = 0.01
 
 
 def deviation(value: float, history: Sequence[float]) -> float:
-    """Return how far `value` is above the median of `history`, in robust standard deviations; negative below it.
+    """Return how far `value` is from the median of `history`, in robust standard deviations; negative if below.
 
     This is the modified z-score of Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993). Outliers hardly move
     the median and the median absolute deviation. A spread below LEAST_SPREAD counts as LEAST_SPREAD.

@@ -349,7 +349,7 @@ class Trainer:
         return losses.double().sum().item()
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
-        """Return the last layer's states; None in a process that does not have the last layer."""
+        """Return the states after the last layer; None in a process that does not have this layer."""
         if self.pipeline is None:
             return self.model(tokens, mask, dtype=self.dtype).states
         layers = self.pipeline.layers
@@ -369,5 +369,5 @@ def _counted(batch: Batch) -> bool:
 
 
 def idle(batch: Batch) -> Idle:
-    """Return rows of the same shape as the batch's, without targets."""
+    """Return rows without targets, of the same shape as the rows of the batch."""
     return Idle(*batch._replace(targets=np.full_like(batch.targets, IGNORED)))

@@ -76,7 +76,7 @@ class Watchdog:
         self._store.set(_key(self._rank), f"{self._count} {self._tick} {socket.gethostname()} {os.getpid()}")
 
     def _whom(self) -> str:
-        """Return a sentence that names the processes that the run is waiting for."""
+        """Return a sentence that names the processes for which the run is waiting."""
         before = self._heard()
         # After two intervals every live process has written a new tick.
         for _ in range(2):

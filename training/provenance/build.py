@@ -143,7 +143,7 @@ def _rows(item: InputArtifact, kind: int, rank: int, part: int, snapshot: str) -
 
 
 def _sorted(hashes: Sequence[int], pages: Sequence[int]) -> Ints:
-    """Return the hashes in ascending order with their pages, uint32 [2, number].
+    """Return the hashes in ascending order with the page of each, uint32 [2, number].
 
     Equal hashes are sorted by page.
     """
@@ -296,7 +296,7 @@ def _write_urls(work: Work, bases: Ints, pieces: int, number: np.dtype) -> int:
 
 
 def _cuts(work: Work, ranks: int, pieces: int) -> Iterator[tuple[str, str | None]]:
-    """Yield the first host of each piece and of the next one.
+    """Yield the first host of each piece, and of the piece after it.
 
     The pieces have about equally many pages.
     """
@@ -328,7 +328,7 @@ def _of_hosts(work: Work, bases: Ints, low: str, high: str | None) -> Iterator[p
 
 
 class _Hosts:
-    """Writes the list of hosts, which are given in ascending order.
+    """Writes the list of hosts. They must be added in ascending order.
 
     The names are written as they are given, and the columns about them at the end.
     """

@@ -80,7 +80,7 @@ class Index:
     # Finding
 
     def pages_of_id(self, id_: str) -> np.ndarray:
-        """Return the pages that may have an id: those with its hash."""
+        """Return the pages that may have this id: their ids have the same hash."""
         return self._with_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, hash_of(id_))
 
     def copies_of(self, id_: str) -> np.ndarray:
@@ -103,7 +103,7 @@ class Index:
         return np.array(self._arrays[pages][start + low : start + high], dtype=np.int64)
 
     def pages_of_key(self, key: Key) -> np.ndarray:
-        """Return the pages that may have the key of a URL: those of its host with the same hash."""
+        """Return the pages that may have the key of a URL: pages of its host with the same hash."""
         host = self._first_host(key.host)
         if host >= len(self._arrays[layout.HOST_PAGES_FILE]) or self._host(host) != key.host:
             return np.empty(0, np.int64)
@@ -149,7 +149,7 @@ class Index:
         return int(self._arrays[layout.HOST_BLOCKS_FILE][1, block]) + int(counts.sum(dtype=np.int64))
 
     def _first_host(self, turned: str) -> int:
-        """Return the number of the first host that does not sort before `turned`."""
+        """Return the number of the first host that is not before `turned` in the sorted list."""
         wanted, low, high = turned.encode(), 0, self._arrays[layout.HOST_BLOCKS_FILE].shape[1]
         while low < high:  # the first block that begins after `wanted`
             middle = (low + high) // 2
@@ -189,7 +189,7 @@ class Index:
         return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]
 
     def kinds_of(self, pages: np.ndarray) -> np.ndarray:
-        """Return the number of the kind of each page's place (layout.KINDS), int64."""
+        """Return, for each page, the number of its kind of place (layout.KINDS), int64."""
         return self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
 
     def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:

@@ -54,7 +54,7 @@ MOST_PAGES: Final = 1 << 32
 
 
 class Kind(NamedTuple):
-    """A kind of place: the asset whose pages end there, what became of them, and the form of its files' names."""
+    """A kind of place where pages end: the asset, the outcome of the pages, and the form of the files' names."""
 
     asset: str
     outcome: str

@@ -44,7 +44,7 @@ class Node:
 
     @property
     def usable(self) -> InputArtifact:
-        """The artifact, if it still exists unchanged; raises DataError otherwise."""
+        """The artifact, if it still exists unchanged. Raises DataError otherwise."""
         if self.problem:
             raise DataError(self.problem)
         return self.item
@@ -86,7 +86,7 @@ def item_of(made: Artifact) -> InputArtifact:
 
 
 def lineage_of(root: Path, *made: Artifact) -> Lineage:
-    """Return what artifacts under `root` were made from, the guards of trainings included."""
+    """Return the lineage of artifacts under `root`: all artifacts that they were made from, and guards of trainings."""
     nodes: dict[str, Node] = {}
     waiting = [_node(root, item_of(one)) for one in made]
     while waiting:
@@ -218,7 +218,7 @@ def _index(lineage: Lineage, shards: Node, made: Sequence[Artifact]) -> Index:
 
 
 def opened(item: InputArtifact, made_of: Mapping[str, InputArtifact]) -> Index:
-    """Open an index after checking that it was made from these artifacts, and the checksums of its files."""
+    """Open an index after checking its files' checksums, and that it was made from these artifacts."""
     check_index(item, made_of)
     for name in FILES:
         sound(item, name)

@@ -193,7 +193,7 @@ def _pieces(packing: Rows, document: int, first_document: int) -> Iterator[tuple
 
 
 def _first_piece(pieces: np.ndarray, document: int) -> int:
-    """Return the first piece of a document that is not before the first one of a window."""
+    """Return the index of the first of the sorted pieces that belongs to `document` or a later one."""
     low, high = 0, len(pieces)
     while low < high:
         middle = (low + high) // 2

@@ -316,7 +316,7 @@ class Tracer:
         }
 
     def _some(self, kept: Iterable[tuple[Index, np.ndarray]], number: int) -> list[FoundPage]:
-        """Return at most `number` pages of a domain, kept pages first."""
+        """Return at most `number` pages of a domain. Kept pages come first."""
         found: list[FoundPage] = []
         for wanted in (True, False):
             for index, pages in kept:
@@ -326,7 +326,7 @@ class Tracer:
         return found
 
     def seen_of(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
-        """Return how many kept documents among these pages a training saw, and how often.
+        """Return how many kept documents among these pages a training saw, and how often it saw them.
 
         At most MOST_DOCUMENTS documents, the first ones, are looked up.
         """

@@ -33,7 +33,7 @@ Pages = tuple[Index, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a person asks to withdraw: a URL in any spelling, a domain with the hosts below it, or a document's id."""
+    """What a person asks to withdraw: a page by URL, a domain with the hosts below it, or a document by id."""
 
     kind: Literal["url", "domain", "document"]
     value: str
@@ -47,7 +47,7 @@ class Target:
 
     @property
     def said(self) -> str:
-        """The one form in which it is searched, for people."""
+        """The normalized form of the target in which it is searched, to show to people."""
         return exact_form(self.value) if self.kind == "url" else self.value
 
 
@@ -80,7 +80,7 @@ def target_of_line(text: str) -> Target:
 
 
 def indexes_under(root: Path, wanted: Mapping[str, str]) -> list[Index]:
-    """Return an index for each of these shards, by fingerprint, which all partitions point to.
+    """Return the index of each of these shards, by fingerprint. Partitions point to the shards.
 
     `wanted` has the partition of each. Raise DataError if one has no index, and RefusedInput if an index is damaged.
     """
@@ -169,7 +169,7 @@ def pages_of_entry(index: Index, entry: str) -> np.ndarray:
 
 
 def duplicates_of(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return, for each index, the pages that were dropped as duplicates of these pages, of those, and so on.
+    """Return, for each index, all pages that were dropped as direct or indirect duplicates of these pages.
 
     They are the pages that would come back if only the named ones were withdrawn.
     """
@@ -202,7 +202,7 @@ _DEDUPLICATED_KINDS = [
 
 
 def told_of(index: Index, pages: np.ndarray) -> dict[str, Any]:
-    """Return what became of pages of a snapshot, and how many pages, in how many files, each artifact holds."""
+    """Return what became of a snapshot's pages, and how many of them are in each artifact and in how many files."""
     places = np.searchsorted(index.places[FIRST], pages, side="right") - 1
     kinds, ranks = index.places[KIND][places], index.places[RANK][places]
     reached = np.array([STAGES.index(kind.asset) for kind in KINDS])[kinds] if len(pages) else kinds
@@ -262,5 +262,5 @@ def seen_by(tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = ())
 
 
 def ids_of(index: Index, pages: np.ndarray) -> list[str]:
-    """Return the ids of pages."""
+    """Return the ids of these pages, in the same order."""
     return [one.row["id"] for one in index.rows(pages)]

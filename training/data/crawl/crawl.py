@@ -261,7 +261,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFile
 
 
 def _referenced(snapshot: SnapshotRecipe, job: Job, work: Work) -> Outcome:
-    """List archives that stay where they are: remote ones are not read, and of local ones only the first record is."""
+    """List archives without copying them: remote ones are not read, and only the first record of local ones is read."""
     asked: list[dict[str, Any]]
     if snapshot.source == "commoncrawl":
         base = snapshot.base_url.rstrip("/")

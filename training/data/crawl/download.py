@@ -63,7 +63,7 @@ class Manners:
 
 
 class _Again(Exception):
-    """A request failed in a way that may succeed if repeated, after `wait_seconds` if the server named a time."""
+    """A request failed, but may succeed if it is repeated, after `wait_seconds` if the server gave a time."""
 
     def __init__(self, what: str, wait_seconds: float | None = None) -> None:
         super().__init__(what)

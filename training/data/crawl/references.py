@@ -82,7 +82,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtHand:
-    """An archive that is read by reference, as a local file.
+    """A local file with a referenced archive, or with the selected records of it.
 
     It has the size and checksum of the bytes that were read, and the number of requests.
     """

@@ -158,7 +158,7 @@ def _gzip_member(data: mmap.mmap, start: int) -> Iterator[_Event]:
 
 
 def _before_damage(data: mmap.mmap, start: int, at: int, given: int) -> Iterator[bytes]:
-    """Yield what can still be decompressed of a damaged gzip member, less the `given` bytes that were yielded before.
+    """Yield the bytes of a damaged gzip member that can be decompressed, without the `given` bytes yielded before.
 
     A decompression call that fails returns nothing. So the member is decompressed again, byte by byte from the input
     position `at` on. In a file that is one member, many records may lie before the damage.

@@ -53,7 +53,7 @@ class Group:  # no slots: cached_property keeps its value in the instance
 
     @property
     def end(self) -> int:
-        """The lowest order number that is greater than those of the group."""
+        """The lowest order number above all those of the group's documents."""
         return order_of(self.snapshot, self.first_file + len(self.documents))
 
     @cached_property
@@ -149,7 +149,7 @@ class Corpus:
         return self.groups[self.own.start].start if self.num_own else np.iinfo(np.int64).max
 
     def groups_of(self, orders: Orders) -> Orders:
-        """Numbers of the groups that documents are in."""
+        """Return the number of the group that each document is in, for documents given by order number."""
         return np.searchsorted(self.starts, orders, "right") - 1
 
 

@@ -257,12 +257,12 @@ class _Tally:
         self.reasons.update(going["reason"].to_pylist())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form in a rank's result."""
+        """Return the tally as plain data, for a rank's result."""
         groups = [[*group, total, self.kept[group]] for group, total in sorted(self.total.items())]
         return {"groups": groups, "reasons": dict(self.reasons)}
 
     def include(self, told: Mapping[str, Any]) -> None:
-        """Add what a rank has counted."""
+        """Add the counts of another rank, given as plain data."""
         for source, language, total, kept in told["groups"]:
             self.total[source, language] += total
             self.kept[source, language] += kept
@@ -369,7 +369,7 @@ def _groups(table: pa.Table) -> Counter[tuple[str, str]]:
 
 
 def _checked_order(places: list[tuple[str, int, str]], table: pa.Table, path: Path) -> list[tuple[str, int, str]]:
-    """Return the places of the first and the last document so far.
+    """Return the places of the first and the last document seen so far, after adding the table's documents.
 
     Raise DataError unless the places ascend.
     """
@@ -533,7 +533,7 @@ def _notes(recipe: DedupRecipe, files: Sequence[Mapping[str, Any]], work: Work) 
 
 
 def _pairs(path: Path, places: Orders) -> list[dict[str, Any]]:
-    """Return rows of a file of dropped documents, for pairs of a document and the one that it repeats.
+    """Return the rows of dropped documents that show pairs: a document, and the earlier one that it repeats.
 
     `places` count the documents of the file that repeat another.
     """

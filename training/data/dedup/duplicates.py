@@ -40,7 +40,7 @@ BAND = (np.uint64, np.int64, np.uint64, np.uint64)  # MinHash key, order number,
 
 
 def whole_keys(recipe: DedupRecipe) -> dict[str, int]:
-    """Signature arrays whose equality alone makes a duplicate, with its reason; weaker reasons first."""
+    """Return the signature arrays in which equal values make a duplicate, with the reason, weaker reasons first."""
     return {"ngrams": NEAR, "text": EXACT} | ({"url": URL} if recipe.urls else {})
 
 
@@ -70,7 +70,7 @@ def _tables(group: Group, recipe: DedupRecipe) -> Iterator[Columns]:
 
 
 def _filled(columns: Columns, filled: Any) -> Columns:
-    """Return the rows that have a key; a key of zeros means none."""
+    """Return the rows that have a key. A key of zeros means that there is none."""
     return columns if filled.all() else tuple(column[filled] for column in columns)
 
 
@@ -255,7 +255,7 @@ def _begins(sizes: Orders) -> Flags:
 
 
 def _by_group(corpus: Corpus, orders: Orders) -> Iterator[tuple[int, slice]]:
-    """For each group of the own snapshot, the slice of these (ascending) documents that are in it."""
+    """Return, for each group of the job's snapshot, which slice of the (ascending) documents is in the group."""
     for group in corpus.own:
         first, last = np.searchsorted(orders, (corpus.groups[group].start, corpus.groups[group].end))
         yield group, slice(first, last)
@@ -444,7 +444,7 @@ def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArr
 def _asked(
     job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int
 ) -> tuple[dict[str, list[tuple[Orders, Orders]]], list[tuple[Orders, Flags]]]:
-    """Return what the ranges found for a group: pairs by the name of the equal key, and runs by bucket."""
+    """Return what was found for one group in all ranges of keys: pairs by the name of the equal key, runs by bucket."""
     names = list(whole_keys(recipe))
     whole: dict[str, list[tuple[Orders, Orders]]] = {name: [] for name in names}
     runs: list[list[tuple[Orders, Flags]]] = [[] for _ in range(recipe.buckets)]
@@ -472,13 +472,13 @@ class _Sets:
 
     @staticmethod
     def read(job: Job, work: Work, group: int, rank: int) -> _Sets:
-        """Return what the phase `texts` wrote of a group for a rank of this phase."""
+        """Read the n-gram sets of one group that the phase `texts` wrote for one rank of this phase."""
         orders, starts, values, named, *ids = unpacked(read_slice(job, work, "texts", group, rank), TEXTS)
         return _Sets(orders=orders, starts=starts, values=values, named=named, ids=strings_of(*ids))
 
     @staticmethod
     def joined(parts: list[_Sets]) -> _Sets:
-        """Return several groups' sets in one."""
+        """Concatenate the n-gram sets of several groups."""
         sizes = joined([np.diff(part.starts) for part in parts], np.int64)
         values = joined([part.values for part in parts], np.uint64)
         values.flags.writeable = False  # as slices are, so that the compiled loop gets one type
@@ -549,7 +549,7 @@ def _compare(
 
 
 def _rows_in(orders: Orders, members: Orders, begins: Flags) -> tuple[Orders, Flags]:
-    """Return the places in `orders` of those members of runs that are there, and flags of where each run begins."""
+    """Return the positions in `orders` of the runs' members, without absent ones, and flags where each run begins."""
     rows = np.searchsorted(orders, members)
     there = orders[np.minimum(rows, len(orders) - 1)] == members if len(orders) else np.zeros(len(members), np.bool_)
     if there.all():

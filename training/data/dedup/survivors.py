@@ -55,7 +55,7 @@ class Members:
 
     @staticmethod
     def read(data: bytes) -> Members:
-        """Return the members that `parts` wrote into a slice."""
+        """Read the members that `parts` wrote into a slice."""
         kinds = [*_PLAIN.values(), np.int64, np.uint8, np.int64, np.uint8]
         *plain, date_starts, dates, id_starts, ids = unpacked(data, kinds)
         return Members(
@@ -72,7 +72,7 @@ class Members:
 
     @staticmethod
     def joined(parts: Sequence[Members]) -> Members:
-        """Return all members of several records in one."""
+        """Concatenate several records of members into one."""
         plain = {name: joined([getattr(part, name) for part in parts], kind) for name, kind in _PLAIN.items()}
         dates, ids = (_texts([getattr(part, name) for part in parts]) for name in ("dates", "ids"))
         return Members(**plain, dates=dates, ids=ids)

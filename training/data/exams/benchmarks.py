@@ -318,7 +318,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def not_cleared(index: ItemIndex, names: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return the items that the rule finds only word for word or not at all, with how each is searched for.
+    """Return the items whose absence the rule cannot prove, each with a phrase that says how it is searched for.
 
     A text in which such an item is not found may still hold it.
     """

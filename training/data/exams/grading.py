@@ -45,7 +45,7 @@ def says_something(value: str) -> bool:
 
 
 def equals_one(answer: str, values: Iterable[str]) -> bool:
-    """Whether the whole answer is one of the values, after normalization; an empty one never is."""
+    """Whether the whole answer equals one of the values after normalization. An empty answer never does."""
     said = normalized(answer)
     return bool(said) and any(said == normalized(value) for value in values)
 

@@ -109,7 +109,7 @@ class FoundItem:
 
 
 def strongest_first(found: FoundItem) -> tuple[bool, int, int]:
-    """Return a sort key that puts the strongest finds first.
+    """Return a sort key that puts the strongest matches first.
 
     Questions with answers come before questions alone, and long ones before short ones.
     """
@@ -192,7 +192,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
 
 
 def _spellings(text: str) -> list[list[str]]:
-    """Return the words of a text; if signs stand inside of words, also the words that it has without these signs."""
+    """Return the words of a text and, if signs occur inside words, also the words without these signs."""
     words, joined = folded_words(text), folded_words(INSIDE_WORDS.sub("", text))
     return [words] if joined == words else [words, joined]
 
@@ -202,7 +202,7 @@ def _hashed(words: Sequence[str]) -> Hashes:
 
 
 def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) -> dict[str, Counter[int]]:
-    """Return, by benchmark, how many different questions have a run of SEED_WORDS words.
+    """Return, by benchmark, in how many different questions each run of SEED_WORDS words occurs.
 
     Runs are given by their hashes. Only runs in several questions are counted.
     """

@@ -265,7 +265,7 @@ def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first
 
 @native
 def _text_without_comments(parent, last, marks, text):
-    """Count the characters of a page outside links. Readers' comments count only if they are nearly all of the page."""
+    """Count a page's characters outside links. Readers' comments count only if they make up nearly all of the page."""
     total = text[0]
     n = 1
     while n < parent.size:
@@ -369,7 +369,7 @@ def _is_listed(t):
 
 @native
 def _cells(tag, parent, holder, chars, linked, blocks):
-    """Return by node whether it is in a cell of a data table, where a link is an entry.
+    """Return whether each node is in a cell of a data table. There, a link is content and not navigation.
 
     At most two thirds of a data table's blocks are links. A layout table has few cells, and one cell with many links.
     """
@@ -477,7 +477,7 @@ def _phrase(html, start, end, first, until, steps, marks):
 
 @native
 def _is_owned(html, at, end):
-    """Whether a run of text begins with a copyright sign, as a character or an entity.
+    """Whether a run of text begins with a copyright sign, written as a character or as an entity.
 
     Such text is a notice, not main text.
     """
@@ -631,7 +631,7 @@ def _up_to(tag, parent, n, wanted_a, wanted_b):
 
 @native
 def _kinds(tag, parent, in_code, holder, chars, kept, blocks):
-    """Return four numbers of characters of kept blocks: all, and those in code, cells of tables and items of lists.
+    """Count the characters of the kept blocks: all, in code, in table cells and in list items.
 
     Each block counts for one kind at most, in this order.
     """
@@ -804,7 +804,7 @@ def analyse(markup: Markup) -> Analysis:
 
 
 def main_text(markup: Markup, found: Analysis) -> tuple[str, tuple[int, ...]]:
-    """Return the main text of a scanned page, and where code begins and ends in it.
+    """Return the main text of a scanned page, and the positions in it where code begins and ends.
 
     The positions are counted in characters; beginnings and ends alternate. Code is the text of `pre`, `listing` and
     `code`.

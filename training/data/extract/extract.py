@@ -273,13 +273,13 @@ def _read(path: Path) -> pa.Table:
 
 
 def _is_in_order(rows: pa.Table) -> bool:
-    """Whether rows are in the order of their offsets, each with one of its own."""
+    """Whether the offsets of the rows ascend without repeats."""
     offsets = rows["warc_offset"].to_numpy()
     return bool((offsets[1:] > offsets[:-1]).all())
 
 
 def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stays of a withdrawn document: where it was, and its address."""
+    """Return the row that is kept of a withdrawn document: without text, but with its place and address."""
     return {"text": "", "date": "", "title": "", "language": "", **dict.fromkeys((*TERMS, "kind"), ""), **row}
 
 
@@ -449,7 +449,7 @@ def _tokens_gate(metrics: Mapping[str, int]) -> Gate:
 
 
 def _reading(read: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the bytes and requests that reading referenced archives took, and one digest of all their contents."""
+    """Return how many bytes and requests reading the referenced archives took, and one digest of all their contents."""
     totals = {name: sum(one[name] for one in read) for name in ("bytes", "requests")}
     return {"archives": {**totals, "sha256": digest_of([one["sha256"] for one in read])}}
 
@@ -486,7 +486,7 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Page:
-    """A page that is still to be extracted, and the row of its document as far as it is known from the record."""
+    """A page that has yet to be extracted, with the columns of its document that are known from the record."""
 
     page: RawPage
     row: dict[str, Any]

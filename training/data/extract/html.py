@@ -232,7 +232,7 @@ def _is_foreign(html: str, settings: ExtractRecipe) -> bool:
 
 
 def decode(body: bytes, content_type: str) -> Decoded:
-    """Decode a page by byte-order mark, HTTP header, meta element, or else by detection.
+    """Decode a page by its byte-order mark, HTTP header or meta element, or else by detecting the charset.
 
     Bytes that are valid UTF-8 and not ASCII are read as UTF-8 even if a single-byte charset is declared, because such a
     charset accepts any bytes. If the bytes contradict a declared charset, the detected one is used if it fits better.
@@ -430,7 +430,7 @@ class _Words:
 
 
 def _next(there: list[int], at: int) -> int:
-    """Return the smallest number in the sorted list `there` that is `at` or more; if none is, the largest."""
+    """Return the smallest number in the sorted list `there` that is at least `at`, or the largest if there is none."""
     return there[min(bisect_left(there, at), len(there) - 1)]
 
 

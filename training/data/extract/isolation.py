@@ -226,7 +226,7 @@ def _extract(body: bytes, headers: dict[str, str], settings: ExtractRecipe) -> b
 
 
 def _allow(cpu_seconds: int) -> None:
-    """Set this process's CPU-time limit to `cpu_seconds` from now; the kernel kills the process if it uses more."""
+    """Limit this process to `cpu_seconds` more seconds of CPU time; the kernel kills it if it uses more."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -139,12 +139,12 @@ class AddressList:
 
 
 def page_entry(key: Key) -> str:
-    """Return the entry of a list for the page with a key."""
+    """Return the entry of a takedown list that matches the page with this key."""
     return f"{KEY_SIGN}{key.host}){key.rest}"
 
 
 def domain_entry(turned: str) -> str:
-    """Return the entry of a list for a domain, of which `turned` is the reverse."""
+    """Return the entry of a takedown list that matches a domain, given with its labels reversed (`turned`)."""
     return f"{KEY_SIGN}{turned},"
 
 

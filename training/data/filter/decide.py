@@ -37,7 +37,7 @@ def limits_of(recipe: FilterRecipe, language: str, kind: str) -> dict[str, tuple
 
 
 def broken_limit(recipe: FilterRecipe, page: Page, reason: str) -> Limit | None:
-    """Return the limit that a page dropped for `rule:reason` broke; None if the rule dropped it whatever the limits."""
+    """Return the limit that a page dropped for `rule:reason` broke; None if the rule has no limit with this reason."""
     rule, _, why = reason.partition(":")
     settings = _for_pages(recipe, page.language, page.kind)
     limits = recipe.rule(rule).limits(settings.settings_of(rule))

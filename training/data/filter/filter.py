@@ -237,7 +237,7 @@ def _survival(tallies: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def _funnel(recipe: FilterRecipe, counts: Counts) -> list[dict[str, Any]]:
-    """For each rule, in order: the documents that reached it, the number that it dropped, and the reasons."""
+    """Return, for each rule in order, the documents that reached it, the number that it dropped, and the reasons."""
     came = counts.records_in
     funnel = []
     for rule in recipe.rules:

@@ -82,6 +82,6 @@ def language_of_words(page: Page, recipe: FilterRecipe) -> str:
 
 @lru_cache(maxsize=1)
 def stop_words() -> dict[str, tuple[str, ...]]:
-    """Return the stop words of each language."""
+    """Return the lists of stop words, by language."""
     entries = (line.partition(":") for line in toxicity.read_list(toxicity.LISTS / "stop_words.txt"))
     return {code.strip(): tuple(words.split()) for code, _, words in entries}

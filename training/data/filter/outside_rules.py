@@ -26,13 +26,13 @@ DROPPED = "dropped"  # the reason if a block of datatrove gives none
 
 @dataclass(frozen=True, slots=True)
 class OutsideRule:
-    """A rule that is not Pedigree's, under the name that the recipe gives it."""
+    """A filter rule from a package of the user's, with the name that the recipe gives it."""
 
     part: OutsidePart
     rule: Rule[Any]
 
     def settings(self, given: Mapping[str, Any], common: CommonSettings, where: str) -> Any:
-        """Return the settings of the rule from those that the recipe has for it, and those that every rule sees."""
+        """Return the rule's settings: its own from the recipe, and those that all rules share."""
         if self.rule.read is not None:
             return self.rule.read(given, where)
         shared = {field.name: getattr(common, field.name) for field in fields(CommonSettings)}
@@ -64,7 +64,7 @@ def outside_rule(name: str, place: str, known: tuple[str, ...]) -> OutsideRule:
 
 
 def _checked(name: str, part: OutsidePart, rule: Rule[Any]) -> Rule[Any]:
-    """Return the rule with its functions guarded: whatever goes wrong in them is told under the rule's name."""
+    """Return the rule with functions that report every error under the rule's name."""
     who = f"filter rule {name} ({part.place})"
     decide = rule.decide
 
@@ -105,7 +105,7 @@ def _guarded(who: str, answer: Answer, rule: Rule[Any] | None = None) -> Answer:
 
 
 def _check_columns(who: str, page: Page, rule: Rule[Any]) -> None:
-    """Raise PartFailed if a page that stays lacks a declared column, or holds something else in it."""
+    """Raise PartFailed if a kept page lacks a declared column, or has a value of another type in it."""
     for column in rule.columns:
         value = page.columns.get(column.name)
         is_right = isinstance(value, str) if column.is_text else isinstance(value, int | float) and math.isfinite(value)
@@ -119,13 +119,13 @@ def _check_columns(who: str, page: Page, rule: Rule[Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(CommonSettings):
-    """The arguments with which a block of datatrove is made, as pairs of name and value."""
+    """The arguments for a block of datatrove, as pairs of name and value."""
 
     given: tuple[tuple[str, Any], ...] = ()
 
 
 def _kind_of_block(found: Any) -> str:
-    """`filter` or `formatter` if this is such a class of datatrove's; else empty."""
+    """Return `filter` or `formatter` if the class is such a class of datatrove, else an empty text."""
     bases = getattr(found, "__mro__", ())
     return next((kind for base in bases if (kind := _BLOCKS.get(f"{base.__module__}.{base.__qualname__}", ""))), "")
 
@@ -155,7 +155,7 @@ def _rule_of_block(block: type[Any], kind: str) -> Rule[Arguments]:
 
 
 def _filtered(made: Any) -> Answer:
-    """Return a function that asks a filter of datatrove about a page; a filter may edit the text of what it keeps."""
+    """Return a function that applies a filter of datatrove to a page; the filter may edit the text of kept pages."""
     from datatrove.data import Document
 
     def measure(page: Page) -> str:

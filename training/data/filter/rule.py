@@ -89,7 +89,7 @@ def first_broken(limits: Iterable[Limit], page: Page) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonSettings:
-    """Settings of the section `filter` that every rule sees. Rules are applied in the order of `rules`."""
+    """Settings of the section `filter` that all rules share. Rules are applied in the order of `rules`."""
 
     rules: tuple[str, ...] = ()
     languages: tuple[str, ...] = ("en",)

@@ -72,7 +72,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _rules_of(recipe: FilterRecipe, models: InputArtifact, rank: int | None) -> tuple[ReadyRule, ...]:
-    """Prepare the recipe's rules, only once per process, or once per rank if one is given.
+    """Prepare the recipe's rules, once per process, or once per rank if a rank is given.
 
     Loading the models takes longer than measuring a small file.
     """

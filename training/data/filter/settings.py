@@ -67,7 +67,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         return {name: self.rule(name) for name in self.rules}
 
     def settings_of(self, name: str) -> Any:
-        """Return what a rule's functions are given: this record, or the settings of a rule from outside."""
+        """Return the settings that a rule's functions receive: this record, or the rule's own if it is from outside."""
         if name in RULES:
             return self
         given = {key: value for key, value in self.parts.get(name, {}).items() if key != FROM}
@@ -81,7 +81,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         return outside_rule(name, self.parts.get(name, {}).get(FROM, name), tuple(RULES))
 
     def _check_rule(self, name: str) -> None:
-        """Raise RecipeError if a rule cannot be found, or does not take the settings that `parts` has for it."""
+        """Raise RecipeError if a rule cannot be found, or does not accept the settings that `parts` holds for it."""
         if name in self.parts and name not in self.rules:
             raise RecipeError(f"filter.parts.{name}: without effect; add {name!r} to filter.rules")
         if name in self.parts and name in RULES:

@@ -76,7 +76,7 @@ class NgramModel:
 
     @cached_property
     def _column(self) -> FormColumn:
-        """Return a lookup table from word form number to the model's word number."""
+        """Return an array that maps the number of each word form to the number of its word in the model."""
         return FormColumn(lambda word: self.vocabulary.get(word, UNKNOWN_ID), np.int32)
 
     @cached_property
@@ -160,7 +160,7 @@ def _sentences(formed: Sequence[Formed], numbers: np.ndarray) -> np.ndarray:
 
 
 def _before(nodes: np.ndarray) -> np.ndarray:
-    """Return an array shifted by one: the value at the previous position, and NO_NODE at the first."""
+    """Return the array shifted by one position: each value moves to the next position, and NO_NODE comes first."""
     return np.concatenate([[NO_NODE], nodes[:-1]])
 
 

@@ -39,7 +39,7 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path, special_tokens: Sequence[str]) -> Vocabulary:
-    """Return the tokenizer of a model folder with the recipe's special tokens, of which the second is for padding.
+    """Return a model folder's tokenizer with the recipe's special tokens added; the second one is for padding.
 
     Raise DataError if it is no byte-level BPE, or if no token of it ends a text.
     """
@@ -94,7 +94,7 @@ def _check_bytes(folder: Path, data: dict[str, Any], library: Tokenizer) -> None
 
 
 def _special(folder: Path, known: dict[str, int], role: str, *, required: bool = True) -> str:
-    """Return the special token with a role, such as `eos_token`, named by `tokenizer_config.json` or `config.json`."""
+    """Return the special token that `tokenizer_config.json` or `config.json` names for a role such as `eos_token`."""
     path = folder / "tokenizer_config.json"
     token = json.loads(path.read_text("utf-8")).get(role) if path.is_file() else None
     token = token.get("content") if isinstance(token, dict) else token

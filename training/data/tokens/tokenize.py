@@ -431,7 +431,7 @@ class _Batch:
         return _Batch(tokens=tokens, starts=starts, sidecar=pa.table(columns, schema=SIDECAR_SCHEMA))
 
     def fitting(self, start: int, end: int, room: int) -> int:
-        """Return how many documents from `start` on (up to `end`) fit into `room` tokens together."""
+        """Return how many documents, from `start` up to `end`, together have at most `room` tokens."""
         fitting = int(np.searchsorted(self.starts[start : end + 1], self.starts[start] + room, "right")) - 1
         return max(0, fitting)  # `room` is negative in the shard of a document that is longer than the limit
 

@@ -216,7 +216,7 @@ def _edges(found: list[_Substrings], chosen: list[Places], num_bytes: int) -> di
 
 
 def maximized(lattice: Lattice, probabilities: Numbers) -> Numbers:
-    """Run one pass of EM; return each piece's share of the pieces expected in the spellings of the words."""
+    """Run one pass of EM; return each piece's share of all pieces that are expected when the words are spelled."""
     expected = np.zeros(len(probabilities))
     loop = _loop(_expect, lattice)
     scaled = _scaled(lattice, probabilities)

@@ -61,7 +61,7 @@ def hash_words(data: Bytes, offsets: Offsets, folding: Folding | None = None) ->
 
 @lru_cache(maxsize=1)
 def _as_ngrams() -> Folding:
-    """Return the folding that gives the words of training.data.words.ngrams."""
+    """Return the folding under which words are those of training.data.words.ngrams."""
 
     def folded(character: str) -> str:
         # A capital sigma becomes one of two small letters, depending on its place in the word.

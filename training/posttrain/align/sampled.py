@@ -89,7 +89,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
 
 
 def _windows(reporter: Reporter) -> dict[str, float]:
-    """Return metrics of the sampled answers: means of rewards, answer length and KL over the first and the last steps.
+    """Return the mean reward, answer length and KL of the sampled answers, over the first and over the last steps.
 
     Each mean is over a tenth of the logged steps.
     """

@@ -32,7 +32,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _samples(recipe: Recipe) -> bool:
-    """Whether the method learns from rewards of answers that it samples, and so from the reward model."""
+    """Whether the method samples answers and learns from their rewards, and so needs the reward model."""
     return method_of(recipe.align.method).learns_from == "samples"
 
 

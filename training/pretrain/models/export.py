@@ -219,7 +219,7 @@ def read_model(folder: Path) -> Decoder:
 
 
 def _is_repeated(name: str, config: ModelConfig) -> bool:
-    """Whether older files repeat this tensor although it follows from others: a tied head, or rotary frequencies."""
+    """Whether older files store this tensor although it follows from others, such as a tied head."""
     return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
 
 

@@ -21,7 +21,7 @@ LEAST_TOKENS = 8  # shorter spans stand in any corpus
 
 
 def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: int = 3) -> dict[str, Any]:
-    """Return the spans of a text that occur in the corpus, with `shown` pages of each.
+    """Return the spans of a text that occur in the corpus, with up to `shown` pages for each span.
 
     Spans have at least `least` tokens. Each page says which steps of the trainings saw it. Raise DataError if the
     corpus has no text index, or several tokenizers.

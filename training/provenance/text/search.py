@@ -98,7 +98,7 @@ def open_index(index: InputArtifact, shards: InputArtifact) -> Iterator[IndexedS
 def maximal_spans(
     shards: Sequence[IndexedShard], query: Sequence[int], *, least: int = 1, most_places: int = 10
 ) -> list[Span]:
-    """Return the spans of `query` that occur in the shards, from left to right; spans inside longer ones are left out.
+    """Return the longest spans of `query` that occur in the shards, from left to right; no span lies inside another.
 
     Spans of fewer than `least` tokens are left out too. Each has the places of its first `most_places` occurrences, in
     the order of the shards.

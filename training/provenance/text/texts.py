@@ -53,7 +53,7 @@ class TextSpan:
 def spans_of_text(
     text: str, tokenizer: Tokenizer, shards: Sequence[IndexedShard], *, least: int = 1, most_pages: int = 10
 ) -> list[TextSpan]:
-    """Return the spans of `text` that occur in the shards, from left to right; spans inside longer ones are left out.
+    """Return the longest spans of `text` that occur in the shards, from left to right; no span lies inside another.
 
     Spans of fewer than `least` tokens are left out too. `tokenizer` is the one that the shards were made with, without
     special tokens of its own (`training.data.tokens.tokenizer.load_tokenizer`).

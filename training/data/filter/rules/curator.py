@@ -30,7 +30,7 @@ class Settings(CommonSettings):
 
 
 def shares(text: str) -> dict[str, float]:
-    """Return the four fractions of the text's characters, in [0, 1]. The text must not be empty."""
+    """Return the fractions, in [0, 1], of a text's characters that are digits, URLs, white space and brackets."""
     counts = {
         "digits": sum(map(str.isdecimal, text)),
         "addresses": sum(map(len, _ADDRESS.findall(text))),

@@ -129,7 +129,7 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> int:
-    """Return how many numbers the optimizer stores for a weight: as many as a matrix has, or AdamW's twice as many."""
+    """Return how many numbers the optimizer stores for a weight: one per number of a matrix, two with AdamW."""
     is_matrix = len(shape) > 1 and not name.endswith(("embedding", "head", "router"))
     return prod(shape) if is_matrix else adamw.OPTIMIZER.numbers(name, shape)
 
