@@ -25,7 +25,7 @@ def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _remove(value: Any, place: tuple[str, ...]) -> None:
     """Remove the field at the path `place` of keys from nested plain data, in place.
 
-    A list on the path means all its elements.
+    A list on the path stands for all its elements.
     """
     if isinstance(value, list):
         for item in value:
@@ -43,7 +43,7 @@ def _is_local(uri: str) -> bool:
 def replaced(value: Any, names: Mapping[str, str]) -> Any:
     """Return a copy of nested plain data with strings and keys replaced as `names` says.
 
-    Those that are keys of `names` become its values.
+    Strings and keys that are keys of `names` are replaced by its values.
     """
     if isinstance(value, dict):
         return {names.get(key, key): replaced(item, names) for key, item in value.items()}

@@ -98,7 +98,8 @@ def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile
 def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
     """Return why automation may not add another backfill of the recipe now; empty if it may.
 
-    An earlier backfill is still open, was cancelled, or ended without making anything that was missing.
+    A backfill may not be added if an earlier one is still open, was cancelled, or ended without making anything
+    that was missing.
     """
     name = comparison.recipe.name
     for one in backfills:
@@ -133,9 +134,9 @@ def in_scope(comparison: Comparison) -> list[Cell]:
 def cells_due(comparison: Comparison, being_made: frozenset[Key] = frozenset()) -> list[Cell]:
     """The cells that one backfill of the recipe would make, inputs first.
 
-    A cell (one asset of one partition) is left out, with everything made from it, in five cases: a gate refused one of
-    its inputs or guards, its source data is not there yet, `automation.rebuild` does not cover it, it is in
-    `being_made`, or its artifact is damaged beyond repair. A person has to mend the last.
+    A cell (one asset of one partition) is left out, with everything made from it, in five cases: a gate refused one
+    of its inputs or guards, its source data is not there yet, `automation.rebuild` does not cover it, another run
+    is making it (`being_made`), or its artifact is damaged and only a person can repair it.
     """
     allowed = {cell.key for cell in in_scope(comparison)} - being_made
     blocked: set[Key] = set()

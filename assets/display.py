@@ -36,8 +36,8 @@ INDENT = 10  # columns of the seconds before a line
 class Display:
     """Prints a line for each finished asset, and the progress of the running one.
 
-    Dagster points the file descriptor of standard error to a log while a step runs, so this writes to a duplicate of
-    the descriptor, made before that. `clock` returns seconds.
+    While a step runs, Dagster redirects the file descriptor of standard error to a log, so this class writes to a
+    duplicate that was made before. `clock` returns seconds.
     """
 
     def __init__(self, recipe: Recipe, root: Path, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,8 +23,8 @@ from training.recipe import Recipe
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:
     """Compare a recipe with its artifacts; artifacts made by different code count as outdated.
 
-    An artifact from which a registered model version was made does not. Raises DataError if the registry does not
-    answer, because it is then unknown what may be made again.
+    Artifacts from which a registered model version was made do not count as outdated. Raises DataError if the
+    registry does not answer, because it is then unknown what may be made again.
     """
     comparison = compare(recipe, root)
     if not any(map(_is_by_other_code, comparison.cells.values())):

@@ -16,8 +16,8 @@ def signals_noted() -> Iterator[Callable[[], int]]:
 
     Yields a function that returns the number of the first signal, or 0 if none came.
 
-    Dagster replaces the handlers of both signals while it runs. So the numbers come from the pipe into which Python
-    writes every signal that any handler of its gets.
+    Dagster replaces the handlers of both signals while it runs. The numbers are therefore read from the pipe into
+    which Python writes every signal that one of its handlers receives.
     """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -44,7 +44,7 @@ def signals_noted() -> Iterator[Callable[[], int]]:
 def signals_collected() -> Iterator[list[int]]:
     """Yield a list to which the number of each SIGINT or SIGTERM is added; restore the old handlers after.
 
-    For commands that watch other processes: a signal does not interrupt them, because they check the list.
+    This is for commands that watch other processes: a signal does not interrupt them, because they check the list.
     """
     received: list[int] = []
     before = {number: signal.signal(number, lambda sent, _: received.append(sent)) for number in SIGNALS}

@@ -88,6 +88,7 @@ def _origin() -> RemoteJobOrigin:
 def launch_of(tags: Mapping[str, Any]) -> str:
     """The launch of `pedigree run` that a run with these tags is part of; empty for a run of the UI or the daemon.
 
-    A run that was executed again has the tags of the first one, but the command that launched that one has ended.
+    A run that was executed again has the tags of the first run, but the command that launched the first run has
+    ended.
     """
     return "" if PARENT_RUN_ID_TAG in tags else tags.get(LAUNCH_TAG, "")

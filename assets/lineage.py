@@ -16,7 +16,7 @@ def model_of(comparison: Comparison) -> Cell:
 def lineage_of(comparison: Comparison) -> list[Cell]:
     """Return every cell that the recipe's promotion decision is made from, in the chain's order.
 
-    It may be made from them directly or indirectly.
+    The decision may be made from the cells directly or indirectly.
     """
     wanted: set[tuple[str, str]] = set()
     waiting = [(DECISION, comparison.recipe.name)]

@@ -30,7 +30,8 @@ Edge = tuple[Scope, Scope, str, Callable[[Recipe], bool] | None]
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     """Every readable recipe of the folders, by name; for a name in several folders, the first folder counts.
 
-    An invalid file is logged and left out, so that one person's mistake does not break the code location for everybody.
+    An invalid file is logged and left out, so that one person's mistake does not stop the code location for
+    everybody.
     """
     files = RecipeFiles(folders)
     found: dict[str, Recipe] = {}

@@ -195,8 +195,8 @@ class _FolderNames:
     def meant(self, names: frozenset[str]) -> list[Folder]:
         """Return the folders with these fingerprints. Replaced folders count only if their digest is given too.
 
-        A digest without its fingerprint means the folders that have it; where a record's digest is given too, as by a
-        registered version, only those with such a record, if there are any.
+        A digest without its fingerprint refers to all folders with this digest. If a record digest is given
+        too, as by a registered version, it refers only to folders with such a record, if there are any.
         """
         found = [
             folder

@@ -31,7 +31,7 @@ class Changes:
     """The differences between a made artifact, with its ancestors, and what the recipe asks for now.
 
     `asked` are fields of the recipe, `by_code` versions of stages, sources and libraries, one line each. `unknown`
-    names ancestors that are gone or damaged: of these nobody can tell.
+    names ancestors that are gone or damaged, so that their differences are not known.
     """
 
     asked: list[str] = field(default_factory=list)

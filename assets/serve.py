@@ -83,8 +83,8 @@ def serve(folder: Path, name: str, port: int) -> int:
 def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int, stopped_by: list[int]) -> int:
     """Print when the server listens, end it when a signal comes, and return the exit code.
 
-    The server writes a byte into `ready` when it listens. A connection to the port would prove nothing, because another
-    process may have taken the port since it was checked.
+    The server writes a byte into `ready` when it listens. A connection to the port would not prove this, because
+    another process may have taken the port since it was checked.
     """
     while not stopped_by and server.poll() is None and not select.select([ready], [], [], LOOK_SECONDS)[0]:
         pass

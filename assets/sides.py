@@ -93,7 +93,8 @@ def _recorded(made: Artifact) -> dict[str, Any]:
 def _scores(found: Model, recipe: Recipe | None, root: Path, versions: Sequence[Registered]) -> Artifact | None:
     """Return a model's scores, after verifying their files; None if the model was not scored.
 
-    A recipe's own scores come first, then those that a version of the model names, then any that read the model.
+    The scores of the recipe itself are preferred, then those that a registered version of the model names, then any
+    others of the model.
     """
     model = found.made[0]
     made = [one for one in artifacts_under(root, lambda asset: asset == SCORES) if _reads(one, model)]

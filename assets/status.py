@@ -405,8 +405,8 @@ def _cell(
 def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:
     """Yield, as damaged, each cell whose record changed after other cells were made from it.
 
-    The comparison uses the record digests in the records of those other cells. So it notices a changed record even if
-    the cell's reference was changed with it.
+    The comparison uses the record digests that those other cells' records hold, so it notices a changed record even
+    if the cell's reference was changed with it.
     """
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
@@ -534,8 +534,8 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
     """Raise DataError if running this cell would silently start a training again at step 0.
 
     That is so if the trained model is damaged and cannot be restored, or if the training has a checkpoint under
-    another fingerprint and none under its own. A changed setting or input changes the fingerprint and so the folder,
-    and training in the new folder would begin at step 0. Only the run that was begun last is considered.
+    another fingerprint and none under its own: a changed setting or input changes the fingerprint and thus the
+    folder, and the new folder has no checkpoint. Only the run that was begun last is considered.
     """
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()

@@ -272,7 +272,8 @@ def _not_searched(root: Path, indexes: Iterable[Index]) -> set[str]:
 def _made_from(root: Path, crawls: set[str]) -> dict[str, Any]:
     """Return how many artifacts of each asset, models included, were made from these crawls, directly or indirectly.
 
-    `superseded` are those of the corpus to which no partition points any more, but which may still hold the text.
+    `superseded` are artifacts of the corpus to which no partition points any more, but which may still hold the
+    text.
     """
     records = [one.record for one in artifacts_under(root)]
     known, grew = set(crawls), True
@@ -355,7 +356,8 @@ def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Re
 def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], profile: Profile) -> dict[str, Any]:
     """Return the cost of rebuilding the ranks that contain the pages, from the costs of the artifacts made before.
 
-    A rank of a stage in ranks costs its share of the artifact that was made; any other stage is made whole.
+    For a stage in ranks, each of these ranks costs its share of the earlier artifact; any other stage is made again
+    as a whole.
     """
     ranks = {one["crawl"]: one["ranks"] for one in snapshots}
     of = {one["crawl"]: one["artifacts"][0]["of"] for one in snapshots}

@@ -56,7 +56,7 @@ class Running:
     def seconds_left(self) -> float | None:
         """Return the remaining seconds, from the pace of the steps so far, or else from an earlier artifact.
 
-        The result is None without either.
+        The result is None if neither is known.
         """
         pace = self.per_second("step")
         if self.steps is not None and pace is not None and self.steps[0] < self.steps[1]:
@@ -116,7 +116,7 @@ def earlier_seconds(cell: Cell, root: Path) -> float | None:
     """Seconds from submission to commit of the earlier artifact that is most like the cell; None without one.
 
     That is the artifact to which the partition's reference points; else the newest one of another snapshot of the
-    recipe; else the newest one that has equal settings.
+    recipe; else the newest one with equal settings.
     """
     place, recipe = root / cell.asset, _recipe(cell.partition)
     own = place / cell.reference.fingerprint if cell.reference else place / cell.fingerprint
@@ -152,7 +152,8 @@ def _records(folders: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _seconds(folder: Path, record: dict[str, Any]) -> float:
     """Return the seconds that a job took, including attempts that were resumed.
 
-    The record has only the seconds of the last attempt, but the recipe's file is written when the job is submitted.
+    The record has only the seconds of the last attempt. The time of submission is that of the recipe's file, which
+    is written then.
     """
     try:
         submitted = (folder / "recipe.json").stat().st_mtime

@@ -35,7 +35,7 @@ WAY_OUT = "tombstones are never changed by hand; put the file back from a backup
 class Entry:
     """One entry of a takedown list, and the crawls (places in `looked_at`) in which it was found.
 
-    `cluster` says that it is no page that was asked for, but a near-duplicate of one.
+    `cluster` says that nobody asked for the entry's page itself: it is a near-duplicate of such a page.
     """
 
     entry: str
@@ -119,7 +119,7 @@ def _lines(file: Path) -> list[str]:
 def _check_head(root: Path, digests: Sequence[str]) -> None:
     """Raise DataError unless the head names the last line.
 
-    While lines are added it also names the last new one, so that a process may be killed in between.
+    While lines are added, the head also names the last new line, so that a process may be killed in between.
     """
     try:
         head = read_sealed(root / HEAD_FILE)

@@ -40,7 +40,7 @@ Ask = Callable[[Tracer], dict[str, Any]]
 class Model:
     """The model that the argument MODEL names.
 
-    It is a sentence about it, and the artifacts, the last of a chain first.
+    The record has a sentence about the model, and its artifacts, the last of the chain first.
     """
 
     title: str
@@ -60,8 +60,8 @@ def answer(
 ) -> dict[str, Any]:
     """Return the answer to one question about a model. `asked` has one entry: the question's name and its value.
 
-    Raise DataError with a sentence for everything that cannot be answered: no such model, version, step, page or
-    domain, an artifact that is gone, an index that is damaged or of other shards.
+    Raise DataError with a sentence if the question cannot be answered: because a model, version, step, page or domain does not exist, an artifact is gone, or an index is
+    damaged or was made from other shards.
     """
     ((question, value),) = asked.items()
     with known_under(root):

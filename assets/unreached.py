@@ -73,7 +73,7 @@ class Removable:
 class Look:
     """Finds which folders of a root are needed now, and which are not.
 
-    What recipes ask for is found once; references, work under way and registered versions each time.
+    The recipes' needs are found once; references, running work and registered versions are looked up each time.
     """
 
     def __init__(self, root: Path, profile: Profile) -> None:

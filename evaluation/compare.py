@@ -93,7 +93,8 @@ def _named(value: Any) -> Any:
 def artifacts(sides: Sequence[Side]) -> list[dict[str, Any]]:
     """Return, for each asset and part of any side, the fingerprints, digests and kept records, and whether all agree.
 
-    `agree` is `same` if all sides have one artifact, `equal` if the artifacts differ in name and not in content.
+    `agree` is `same` if all compared models have one artifact, and `equal` if their artifacts have different names
+    and the same content.
     """
     places = dict.fromkeys(place for side in sides for place in side.made)
     rows = []
@@ -210,7 +211,8 @@ def over_seeds(
 ) -> list[dict[str, Any]]:
     """Return, by suite, the mean score of each group of seeds with an interval, and its difference to the first group.
 
-    Empty if no recipe has several seeds. The intervals say what other seeds may give; items are the same.
+    The result is empty if no recipe has several seeds. The intervals show how much other seeds may change the
+    score; the items stay the same.
     """
     if all(len(group) == 1 for group in groups):
         return []
@@ -288,8 +290,8 @@ def _sum(records: Any, name: str) -> float | None:
 def losses(sides: Sequence[Side]) -> dict[str, Any]:
     """Return the training loss of each compared base model, over tokens and over processor seconds.
 
-    Loss at equal tokens and at equal cost are means over the last tenth before that point, at shares of the shorter
-    training. The seconds of the training are spread evenly over its tokens.
+    Loss at equal tokens and at equal cost is the mean over the last tenth of the training before that point; the
+    points are fractions of the shorter training. The seconds of a training are spread evenly over its tokens.
     """
     curves = [_curve(side) for side in sides]
     return {

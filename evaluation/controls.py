@@ -74,8 +74,9 @@ class NgramControl:
 class OverlapModel:
     """A model that prefers choices whose last words occur in the texts together with the words before them.
 
-    It takes the choice that ends, with the question before it, in the longest run of words found in the texts. Among
-    equally long runs the more frequent one wins. If no run is found, it prefers the most frequent choice.
+    It takes the choice that ends the longest run of words found in the texts, where the question comes before the
+    choice. Among equally long runs the more frequent one wins. If no run is found, it takes the most frequent
+    choice.
     """
 
     def __init__(self, texts: Iterable[str], *, longest: int = 16) -> None:
@@ -141,7 +142,7 @@ def _joined(text: str) -> str:
 def credit(scores: Sequence[Any], gold: int) -> float:
     """Return the score of a control on an item, from 0 to 1.
 
-    It is 1 for the right choice, shared among choices that the control rates equal.
+    The right choice scores 1; if the control rates several choices equally, the score is divided among them.
     """
     best = max(scores)
     return (scores[gold] == best) / sum(score == best for score in scores)

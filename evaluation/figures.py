@@ -123,7 +123,7 @@ class Bar:
 def bars_picture(title: str, bars: Sequence[Bar], *, most: float, mark: float | None = None) -> Markup:
     """Return horizontal bars from 0 to `most`, with intervals as lines, and `mark` as a dashed line through them all.
 
-    The value stands in the row of the label, above its bar, so that no text lies on another.
+    The value stands in the row of the label, above its bar, so that texts do not overlap.
     """
     if not bars or most <= 0:
         return Markup("")

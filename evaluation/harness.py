@@ -191,8 +191,8 @@ Judge = Callable[[Mapping[str, Any], Sequence[str]], dict[str, float]]
 def judge_of(kind: Literal["generate", "chat"], values: Values) -> Judge:
     """Return the function that scores a written answer to an item of a suite whose right answers are `values`.
 
-    In `generate`, an answer must be the value alone; where the right answer is worked out, its number must come last.
-    In `chat`, an answer may be a sentence that gives the value and no other.
+    In `generate`, an answer must be the value alone; if the right answer is worked out, its number must come last.
+    In `chat`, an answer may be a sentence that gives this value and no other.
     """
 
     def judge(document: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:

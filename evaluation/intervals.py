@@ -63,7 +63,8 @@ def mean_interval(values: Sequence[float]) -> list[float] | None:
 def mean_difference_interval(before: Sequence[float], after: Sequence[float]) -> list[float] | None:
     """Return Welch's 95 % interval of mean(after) - mean(before); None if both have fewer than two values.
 
-    A side with one value counts as if it varied as the other does. If no value varies, the interval has no width.
+    A group with one value counts as if it varied as much as the other group. If no value varies, the interval has
+    no width.
     """
     if max(len(before), len(after)) < 2:
         return None

@@ -296,9 +296,9 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
 def contamination_evidence(records: Sequence[Record]) -> dict[str, Any]:
     """Return the evidence behind the last verdict on contamination; empty if the training data were not scanned.
 
-    It has the verdict, the texts read of each kind, the rule, what was not read or is not known, and the digests of
-    what was read. If contamination stopped the training, there is no report, and the scan of `data_contamination` is
-    used.
+    It has the verdict, the number of texts read of each kind, the rule, what was not read or is unknown, and the
+    digests of what was read. If contamination stopped the training, there is no report, and the scan of
+    `data_contamination` is used.
     """
     report = _file(records, "contamination_report", REPORT_FILE) or _file(records, "data_contamination", REPORT_FILE)
     return report or {}

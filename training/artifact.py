@@ -49,8 +49,9 @@ def fingerprint(
 def record_digest(record: dict[str, Any]) -> str:
     """Return the sha256 (hex) of an artifact's record without its recipe, partition, times, costs and checksums.
 
-    Two runs of one job have the same record digest. So metrics that a clock measured (their names end as in CLOCK) and
-    the paths of inputs and guards are also left out. Every other field is covered, also fields that later editions add.
+    Two runs of one job have the same record digest. Metrics that a clock measured (their names end as in CLOCK) and
+    the paths of inputs and guards are therefore left out too. Every other field is covered, including fields that
+    later editions add.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
     for field in ("inputs", *({"guards"} & record.keys())):

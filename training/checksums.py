@@ -45,7 +45,7 @@ def sha256_of(path: Path) -> str:
 def identity_of(path: str | os.PathLike[str]) -> Identity:
     """Return size, time of last change and inode of a file.
 
-    A change of the file shows in them, so that the file need not be read.
+    A change of the file changes them, so that the file need not be read to notice it.
     """
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns, found.st_ino

@@ -180,8 +180,8 @@ _seen: tuple[_Stamps, Code] | None = None
 def current_code() -> Code:
     """Return the code of PACKAGES as it is on disk now. If no file has changed, this is the object of the last call.
 
-    A file is unchanged if its times, size and inode are. They are read before the file, so a file that changes later is
-    noticed by the next call.
+    A file counts as unchanged while its times, size and inode are the same. They are read before the file, so that
+    a change during the reading is noticed by the next call.
     """
     global _seen
     code = Code()

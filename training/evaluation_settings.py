@@ -24,12 +24,13 @@ JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "qu
 class EvaluationRecipe:
     """The benchmarks that the models answer, the tolerated contamination, and the settings of sampled answers.
 
-    `contamination` says when training data that hold items of the suites are refused: before anything is trained on
-    them, or after, when the model is to be promoted. They are refused when more than `max_contaminated_fraction` of a
-    suite's items were found in them. `question_seen` says whether a question that was found without its answer counts
-    as a found item, or is only reported. `tolerate_unknown` names what may stay unknown: what a `teacher` or an
-    `adopted_model` was trained on, and, as `exams`, whether training data hold exam items if no suite has an item that
-    can be searched for.
+    `contamination` says when training data with items of the suites are refused: before anything is trained on
+    them, or after, when the model is to be promoted. Data are refused if more than `max_contaminated_fraction` of a
+    suite's items were found in them. `question_seen` says whether a question that was found without its answer
+    counts as a found item, or is only reported.
+
+    `tolerate_unknown` names what may stay unknown: `teacher` and `adopted_model`, what these were trained on;
+    `exams`, whether training data hold exam items if no suite has an item that can be searched for.
     """
 
     suites: tuple[BenchmarkRecipe, ...]

@@ -101,8 +101,8 @@ class _Digesting(io.BufferedWriter):
 def copied(source: Path, target: Path, sha256: str) -> bool:
     """Copy a file if it has this checksum. If it has another one or is gone, leave no copy and return False.
 
-    The copy is a file of its own, never a hard link, so that whatever happens to one of the two leaves the other as it
-    is. On file systems that can do this, both share their blocks until then. The checksum is that of the bytes in the
+    The copy is an independent file and never a hard link, so that a later change of one file leaves the other as it
+    is. Some file systems let both share their blocks until then. The checksum is computed from the bytes of the
     copy.
     """
     try:

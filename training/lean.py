@@ -39,7 +39,8 @@ class _Missing:
 def not_found(*names: str) -> Iterator[None]:
     """Like `without`, for libraries that ask `importlib.util.find_spec`, which then finds nothing.
 
-    Modules that Cython compiled, as those of pyarrow, take the entries in `sys.modules` for modules.
+    It does not work for modules that Cython compiled, such as pyarrow's, because these take the None in
+    `sys.modules` for the module.
     """
     left_out: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(left_out)
@@ -66,9 +67,10 @@ def leave_pandas_out() -> None:
 def uncollected(module: str) -> Iterator[None]:
     """Import `module` in the `with` block without garbage collection; later collections ignore its objects too.
 
-    A library of 600,000 objects is alive until the process ends. Looking through them takes 0.25 s, which Python does
-    several times during an import of post-training, and transformers' trainer several times in each training. Garbage
-    in cycles that is there when the block ends is kept too; so nothing happens if `module` is imported already.
+    The 600,000 objects of a large library live until the process ends. A collection that looks through them takes
+    0.25 s; Python starts several during an import of post-training, and transformers' trainer starts several in
+    each training. Cyclic garbage that exists when the block ends is kept too, so nothing is done if `module` is
+    imported already.
     """
     if module in sys.modules or not gc.isenabled():
         yield

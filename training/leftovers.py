@@ -37,8 +37,8 @@ def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
 def remove_state(folder: Path) -> None:
     """Remove what only an unfinished artifact needs, if the artifact in `folder` is committed.
 
-    This can be called again after a process was killed between its commit and this removal. Temporary files of watchers
-    that have ended go too, however young they are.
+    It can be called again if a process was killed between its commit and this removal. Temporary files of watchers
+    that have ended are removed too, whatever their age.
     """
     if not (folder / ARTIFACT_FILE).exists():
         return

@@ -20,7 +20,8 @@ MIN_CPU_SHARE = 0.05  # share of one core; a process that only waits and polls u
 def die_with_parent() -> None:
     """Let the kernel kill this process when its parent ends, for whatever reason. Does nothing outside Linux.
 
-    A worker whose main process has ended already exits here. Its parent is the fork server, which may have ended too.
+    A worker exits here if its main process has already ended. The worker's parent is the fork server, which may
+    have ended too.
     """
     import ctypes  # here, so that processes which never call this do not import it
 
@@ -45,7 +46,7 @@ def machine_id() -> str:
 def start_of(pid: int) -> str:
     """Return when a process started, in clock ticks since boot, or "" if it has ended or is a zombie.
 
-    Together with the id this identifies a process, since the system uses ids again.
+    Together with the process id this identifies a process, because the system reuses ids.
     """
     fields = _stat_of(pid)
     return "" if fields is None or fields[0] in "ZX" else fields[19]

@@ -113,8 +113,8 @@ class Recipe:
     def _check_adopted(self) -> None:
         """Raise RecipeError for contradictions about an adopted model.
 
-        Examples are facts without a model, and a model that nothing uses. A recipe without snapshots has no corpus, so
-        it cannot have parts that need pretraining.
+        Examples are facts without a model, and a model that no part of the recipe uses. A recipe without
+        snapshots has no corpus, so it cannot have parts that need pretraining.
         """
         said = self.adopt
         if said.model and said.tokenizer:
@@ -291,8 +291,8 @@ class Recipe:
     def _smaller(self, one: RungRecipe | DoremiRecipe) -> dict[str, Any]:
         """Return the fields that a smaller model (ladder or DoReMi) changes in this recipe: shape and token budget.
 
-        The batch warm-up takes the same share of the smaller budget, without phases shorter than one batch. fp8 becomes
-        bf16, because fp8 is no faster for small models.
+        The batch warm-up takes the same share of the smaller budget; phases shorter than one batch are left
+        out. fp8 becomes bf16, because fp8 is no faster for small models.
         """
         shaped = _given(one, "width", "layers", "heads", "kv_heads", "mlp_width")
         given = _given(one, "global_batch_tokens", "learning_rate", "muon_learning_rate")

@@ -51,8 +51,8 @@ NOT_INHERITED = (("name",), ("promote", "model_name"), ("automation",))
 class RecipeFiles:
     """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once.
 
-    So is each section that hundreds of variants inherit from one base: it is one object in the mappings of all of them,
-    which nobody changes.
+    A section that hundreds of variants inherit from one base is read once too: all their mappings share one object,
+    which is never changed.
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:

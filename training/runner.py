@@ -532,10 +532,9 @@ def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: se
 def finished_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Any] | None:
     """Return the result of a rank that an earlier attempt finished, or None.
 
-    None means that the rank's completion mark or a file is missing or damaged.
-
-    A file whose size and time of change are those in the mark is not read. So the end of a stage reads none of its
-    outputs: their checksums are in the marks, and every later reader of a file verifies it.
+    None means that the rank's completion mark or a file is missing or damaged. A file is not read if its size and
+    time of change are those in the mark. So the end of a stage reads none of its outputs: the marks hold their
+    checksums, and every later reader verifies the files that it opens.
     """
     try:
         mark = read_sealed(_mark(folder, rank, phase))

@@ -89,9 +89,11 @@ class Stage:
 class Input:
     """An upstream asset, and which of its partitions are read.
 
-    `same`: the same partition, or the one of the recipe. `earlier`: this snapshot and the snapshots before it. `every`:
-    all snapshots (or rungs) of the recipe. `quality` and `tokenizer`: the snapshots listed in that section of the
-    recipe. `when` returns whether a recipe reads the asset; None means that every recipe does. An optional asset that a
+    `same`: the same partition, or that of the whole recipe. `earlier`: this snapshot and the snapshots before it.
+    `every`: all snapshots (or rungs) of the recipe. `quality` and `tokenizer`: the snapshots listed in that section
+    of the recipe.
+
+    `when` returns whether a recipe reads the asset; None means that every recipe does. An optional asset that a
     recipe does not have is skipped.
     """
 

@@ -8,13 +8,13 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WithdrawalRecipe:
-    """What follows from a withdrawal beyond its pages. The section is part of no fingerprint.
+    """What else changes when pages are withdrawn. The section is part of no fingerprint.
 
-    `cluster`: pages that were dropped as duplicates of a withdrawn page are withdrawn too. `twin`: the next one takes
-    its place.
+    `duplicates`: with `cluster`, pages that were dropped as duplicates of a withdrawn page are withdrawn too; with
+    `twin`, the first of them takes the page's place.
 
-    `models` is about the vocabulary and the quality models, which learned from the corpus. `keep`: those made before a
-    withdrawal are used on, although they learned from withdrawn pages. `retrain`: they are made again without them.
+    `models`: with `keep`, the vocabulary and the quality models that learned from withdrawn pages stay in use; with
+    `retrain`, they are made again without these pages.
     """
 
     duplicates: Literal["cluster", "twin"] = "cluster"

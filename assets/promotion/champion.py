@@ -70,8 +70,9 @@ def _whole(folder: Path) -> Artifact | None:
 def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, root: Path) -> bool:
     """Whether a decision must be made again for this champion.
 
-    That is so if it was compared with another champion, or if it could not read the champion's scores and they are
-    readable now. False if the model is itself the champion: it has nothing to be compared with.
+    That is so if it was compared with another champion, or if it could not read the champion's scores and they can
+    be read now. The result is False if the model itself is the champion, because there is nothing to compare it
+    with.
     """
     if champion and champion["digest"] == model.digest:
         return False

@@ -34,8 +34,8 @@ class StageFailed(RuntimeError):
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
     """Return the job's status with the exit code that its own processes recorded, because torchrun always exits with 1.
 
-    `is_saved` means that the job reported that it saved its state and stops; without a recorded code it then gets the
-    exit code for being submitted again.
+    `is_saved` means that the job reported a saved state before it stopped. If no exit code was recorded, the job
+    then gets the exit code of jobs that are to be submitted again.
     """
     if status.state == "succeeded":
         return status

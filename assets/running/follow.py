@@ -183,7 +183,7 @@ class Following:
     def _running(self) -> Handle | None:
         """Return the handle of the task's job if it still runs.
 
-        So a restarted orchestrator never starts it twice.
+        With it, a restarted orchestrator never starts the job twice.
         """
         handle = self.backend.find(self.task.key, self.task.folder)
         if handle is None or self.backend.poll(handle).is_over:
@@ -225,7 +225,7 @@ class Following:
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
     """Return the job's status, changed if another run ended the job when that run was cancelled.
 
-    The status is then that the job stopped with its state saved, so that this run submits it again.
+    The changed status says that the job stopped with its state saved, so that this run submits it again.
     """
     if status.state == "cancelled" and watching.has_ended(handle.id):
         return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)

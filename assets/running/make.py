@@ -40,8 +40,8 @@ def make(
 ) -> Made:
     """Reuse the cell's artifact if it exists, otherwise make it with a job. Raises StageFailed if it cannot be made.
 
-    `begun` is called when the job's file names its inputs and this run watches the job; what they name is not removed
-    from then on.
+    `begun` is called when the job's file names its inputs and this run watches the job; from then on the inputs are
+    not removed.
     """
     started = time.monotonic()
     _check_inputs(cell, comparison)
@@ -135,10 +135,11 @@ def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
 def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
     """Return the cell unchanged if its artifact's record is the one that Dagster stored at the last materialization.
 
-    Otherwise raise StageFailed, because reusing the artifact would hide Dagster's evidence of a changed record. One
-    case is excepted: the record says that it replaced the one in Dagster, so a run may have been killed before it
-    reported that. Then the cell is returned without its artifact, to be made again, unless it is a training, which is
-    left to a person.
+    Otherwise raise StageFailed, because reusing the artifact would hide Dagster's evidence of a changed record.
+
+    There is one exception. If the record says that it replaced the one in Dagster, a run may have been killed
+    before it reported the replacement. Then the cell is returned without its artifact, to be made again; a training
+    is left to a person.
     """
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell

@@ -62,9 +62,9 @@ class Patience:
 class Retries:
     """How often a stage that ended without its artifact is tried again: `allowed` times in a row without progress.
 
-    Progress restores the whole budget. So a training of a month survives many faults, but a stage that always fails at
-    the same place stops. Progress is more finished ranks, or a checkpoint of a later step than any before; steps after
-    the last checkpoint are lost and do not count.
+    Progress restores the whole budget. So a training of a month survives many faults, but a stage that always fails
+    at the same place ends. Progress means more finished ranks, or a checkpoint of a later step than any before;
+    steps after the last checkpoint are lost and do not count.
     """
 
     def __init__(self, allowed: int, folder: Path) -> None:

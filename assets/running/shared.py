@@ -164,7 +164,7 @@ def _events(
 def _provenance(instance: dg.DagsterInstance, cell: Cell, comparison: Comparison) -> dict[str, str]:
     """The tags by which Dagster finds out whether an input has changed since.
 
-    They hold the versions, and the last event of each input asset.
+    They hold the versions and the newest event of each input asset.
     """
     assert cell.artifact is not None
     stage = CHAIN[cell.asset].stage

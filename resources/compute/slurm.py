@@ -318,8 +318,8 @@ def _meeting_place() -> list[str]:
 def _on_ray(task: Task, settings: SlurmSettings) -> list[str]:
     """Shell lines that start Ray on every node, and run the command on the first node.
 
-    Ray starts in the background. The command waits for its head alone, and nodes may join while it works. When the
-    command ends, so does the job, and Slurm ends the rest.
+    Ray starts in the background. The command waits only for Ray's head; other nodes may join while it works. When
+    the command ends, the job ends, and Slurm ends everything else.
     """
     python = shlex.quote(_python(settings))
     memory = [f"--memory={round(task.size.memory_gb * 2**30)}"] if task.size.memory_gb else []

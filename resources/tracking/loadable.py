@@ -125,7 +125,7 @@ def write_loadable(folder: Path, export: Path, *, run_id: str, model_id: str) ->
 def own_digest(folder: Path) -> str:
     """Return the sha256 over the files of the folder that are not links to the model's artifact.
 
-    Names and bytes count; `MLmodel` is one of these files. A missing file counts as empty.
+    The digest covers names and bytes, `MLmodel` included. A missing file counts as empty.
     """
     whole = hashlib.sha256()
     for name in OWN_FILES:

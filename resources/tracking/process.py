@@ -94,7 +94,8 @@ def writer_lock(folder: Path) -> Iterator[bool]:
 def own_temporary_files(folder: Path) -> Iterator[None]:
     """Context manager: keep the temporary files of MLflow's client in a folder that is empty at first and removed last.
 
-    Only the holder of the writer lock may use it; so whatever is there was left by a killed writer.
+    Only the holder of the writer lock may use it, so that all files found in it at the start were left by a killed
+    writer.
     """
     scratch = folder / SCRATCH_FOLDER
     shutil.rmtree(scratch, ignore_errors=True)

@@ -123,7 +123,7 @@ class Tracking:
     def told_of(self, fingerprints: Iterable[str]) -> dict[str, list[dict[str, str]]]:
         """Return the tags of every MLflow run that reported the digest of an artifact, by the artifact's fingerprint.
 
-        Each of these runs made the artifact. The newest comes first.
+        Each of these runs made the artifact, and the newest comes first.
         """
         client = self.client()
         places = experiments(client)

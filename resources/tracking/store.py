@@ -41,8 +41,9 @@ def sqlite_file(uri: str) -> str | None:
 def read_store(file: Path) -> Iterator[sqlite3.Connection]:
     """Context manager: open a sqlite store for queries. Raise sqlite3.Error if there is none or it cannot be read.
 
-    A killed writer leaves a journal, by which the next connection undoes the unfinished transaction. A connection of
-    `mode=ro` must not do so and fails. `mode=rw` also reads a file that may not be written, and makes no new file.
+    A killed writer leaves a journal, with which the next connection undoes the unfinished transaction. A connection
+    of `mode=ro` may not do so and fails. `mode=rw` can, also reads a file without write permission, and makes no
+    new file.
     """
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)
     try:

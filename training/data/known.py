@@ -42,7 +42,8 @@ class Table:
     def keep(self, place: str, identity: str, sha256: str, *, changed_ns: int | None = None) -> None:
         """Store the checksum of a source, unless the source changed only just now.
 
-        If it changed (`changed_ns`) too recently, its time of change is no evidence that it is still the same.
+        After a very recent change (`changed_ns`), an equal time of change would not prove that the source is
+        still the same.
         """
         is_fresh = changed_ns is not None and time.time_ns() - changed_ns < TICK_NS
         if is_fresh or not self.path.parent.is_dir():

@@ -56,7 +56,7 @@ class OwnData:
 def look_at(place: str) -> OwnData:
     """Return the format, columns, size and languages of the documents at a path or URL.
 
-    DataError, with what would be right, is raised if no documents are there.
+    Raise DataError, with what would be right, if no documents are there.
     """
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))

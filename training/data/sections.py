@@ -32,8 +32,9 @@ def sections(*names: str) -> Settings:
 def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
     """Return the settings `asked`, extended by everything that their URIs name.
 
-    Added are the sections of the generated sources that a URI names, under `data` the sha256 of each file by URI, and
-    under `parts` what identifies each part from outside. `data` and `parts` are absent if nothing is named.
+    The result also has the sections of the generated sources that a URI names; under `data` the sha256 of each file
+    by URI; and under `parts` what identifies each part from outside. `data` and `parts` are absent if nothing is
+    named.
     """
     from training.data.sources import checksum_of  # imports parquet, which takes a second that declarations should save
 

@@ -46,8 +46,8 @@ class Here:
 class Engine(Protocol):
     """Runs each of `ranks`, and yields the rank and its result.
 
-    An error of a rank is raised as it is, with the worker's traceback as a note, when the running ranks have ended; no
-    further rank begins. A rank is never run again because of an error.
+    If a rank fails, no further rank begins, and the rank's error is raised when the running ranks have ended, with
+    the worker's traceback as a note. A rank is never run again because of an error.
     """
 
     def __call__(self, maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]: ...

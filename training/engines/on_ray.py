@@ -87,7 +87,7 @@ def _connection(here: Here) -> ModuleType:
 def _connected(here: Here) -> Iterator[ModuleType]:
     """Connect to the cluster that the profile or RAY_ADDRESS names, or start Ray on this node until the block ends.
 
-    Ray's own handler of SIGTERM is not kept: the job ends by the signal, and its tasks with it.
+    Ray's own handler of SIGTERM is removed, so that the signal ends the job and with it the tasks.
     """
     check_installed("ray")
     address = here.run.ray_address or os.environ.get("RAY_ADDRESS", "")

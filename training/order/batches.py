@@ -546,8 +546,7 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
     """Open the plan's shards in the `token_shards` artifacts, which `inputs` holds by fingerprint.
 
     Raise RefusedInput if a shard is missing, belongs to another artifact than the plan's, has another size or, with
-    `verify`, another checksum. A shard whose checksum was verified before (training.pretrain.shares) is not read again
-    for it.
+    `verify`, another checksum. Shards that were verified before (training.pretrain.shares) are not read again.
     """
     paths = []
     for shard in plan.record.shards:

@@ -22,9 +22,9 @@ LEDGER_FILE = "ledger.json"
 class LedgerEntry:
     """A range of steps that were not trained on, and the measurements that led to it.
 
-    `loss` and `gradient_norm` were measured at the step `seen_at`, and are None if not finite. `onset` is the first of
-    the consecutive bad steps that end at `seen_at`. The deviations are in robust standard deviations, and None if there
-    was nothing to compare with.
+    `loss` and `gradient_norm` were measured at the step `seen_at`, and are None if not finite. `onset` is the first
+    of the consecutive bad steps that end at `seen_at`. The deviations are in robust standard deviations; they are
+    None if there were no earlier steps to compare with.
     """
 
     first: int

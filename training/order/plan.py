@@ -140,8 +140,9 @@ def plan_phases(
 ) -> tuple[PlannedPhase, ...]:
     """Return the plan's phases, with the number of samples of each source, in alphabetical order of the sources.
 
-    A phase of batches is split where the mixture changes, at the first step that begins at or after the new mixture's
-    start. Raise RecipeError if a weight names no source, a source has no weight, or a mixture gets no step.
+    A phase of batches is split where the mixture changes, at the first step that begins at or after the new
+    mixture's start. Raise RecipeError if a weight names no source, if a source has no weight, or if a mixture gets
+    no step.
     """
     weights = _weights(sizes, mixture)
     planned = tuple(
@@ -455,7 +456,8 @@ def _outcome(
 def _cut_documents_share(plan: Plan) -> float:
     """Return the share of documents that would fit a row and are cut in the first epoch.
 
-    Sources of more than COUNTED_BLOCKS blocks are counted in as many blocks, spread evenly over the epoch.
+    For a source of more than COUNTED_BLOCKS blocks, only that many blocks are counted, spread evenly over the
+    epoch.
     """
     documents_before = sum(source.documents for source in plan.record.sources)
     if plan.packing or not documents_before:

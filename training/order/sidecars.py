@@ -34,8 +34,8 @@ class Sidecars:
     def describe(self, documents: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
         """Return where each (shard, document number in the shard) comes from, such as its URL and id.
 
-        That is its partition, its shard, and its row of the sidecar. Without the package pyarrow, which a node that
-        only trains may lack, the row of the sidecar is left out.
+        The result has its partition, its shard, and its row of the sidecar. On a node without the package
+        pyarrow, where models are only trained, the row is left out.
         """
         shards = self.plan.record.shards
         rows = [

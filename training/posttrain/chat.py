@@ -199,9 +199,10 @@ def template_gate(
 ) -> Gate:
     """Return the gate `template`: padding, EOS, turns and masks of the encoded conversations agree with the template.
 
-    In every conversation the number of control tokens must be that of its turns, so that no text made a turn, and each
-    assistant turn must end with a trained EOS. The first `compared` conversations without look-alikes must get the same
-    tokens and mask from the jinja template through transformers (`tokenizer`), which is independent of this encoder.
+    In every conversation the number of control tokens must be the one that its turns need, which shows that no text
+    became a turn. Each assistant turn must end with a trained EOS. The first `compared` conversations without
+    look-alikes must get the same tokens and mask from the jinja template through transformers (`tokenizer`), which
+    is independent of this encoder.
     """
     encoded = chat.encode(conversations)
     turns = [len(chat._with_system_prompt(messages)) for messages in conversations]

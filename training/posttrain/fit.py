@@ -201,7 +201,8 @@ class Reporter(TrainerCallback):
 def in_any_process(*flags: bool, device: torch.device) -> tuple[bool, ...]:
     """Wait for all processes of the job, and return for each flag whether it is set in any of them.
 
-    Processes that save or stop by a flag of their own do so at different steps, and then wait for each other for ever.
+    If each process saved or stopped by its own flag, the processes would do so at different steps and wait for each
+    other for ever.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return flags

@@ -41,8 +41,8 @@ def load_tokenizer(folder: Path, chat: Chat) -> Any:
 def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generates: bool = True) -> list[str]:
     """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`.
 
-    The tokenizer's files and the fields of `config.json` that transformers 5 no longer writes are those of the model
-    with which the training began, so that older versions read the folder alike.
+    The tokenizer's files, and the fields of `config.json` that transformers 5 no longer writes, are copied from the
+    model with which the training began, so that older versions read the folder in the same way.
     """
     begun_with = Path(tokenizer.name_or_path)
     model.config.eos_token_id = chat.end_id

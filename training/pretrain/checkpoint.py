@@ -279,7 +279,8 @@ class Store:
         """Remove old checkpoints, but keep the newest ones and those that a rollback may need.
 
         A rollback may need the newest checkpoint at or before `needed_step`, and later the oldest one after it.
-        Checkpoints of later steps than the present one were already broken when the run began, so they are removed.
+        Checkpoints of steps after the present one are removed, because they were already damaged when the run
+        began.
         """
         found = checkpoints(self.folder)
         past = [path for path in found if _step_of(path) <= begun.step]
@@ -314,8 +315,8 @@ class Store:
     def _own_ledger(self) -> Ledger:
         """Return the ledger stored beside the checkpoints; rename a damaged file and return an empty ledger.
 
-        Nothing is lost with a damaged file: checkpoints contain the ledger too, and training on the same steps again
-        finds the entries that were made after the newest checkpoint.
+        A damaged file loses nothing: checkpoints contain the ledger too, and when the run repeats the steps
+        after the newest checkpoint, it finds their entries again.
         """
         try:
             return read_ledger(self.folder)
@@ -482,8 +483,8 @@ def _problem(folder: Path, *, only: str = "") -> str | None:
 def _problem_by_share(folder: Path, world: World) -> str | None:
     """Return why a checkpoint cannot be used, or None.
 
-    The files are divided among the processes, and all get the answer. A process verifies the files that it is going to
-    load, those of the process with its rank when they were saved.
+    The files are divided among the processes, and all processes get the answer. A process verifies the files that
+    it is going to load, which the process of the same rank saved.
     """
     files = _files_in(folder)
     if isinstance(files, str):
@@ -548,8 +549,8 @@ _AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, TensorPlace] | None = None) -> None:
     """Write a safetensors file, with the library's own layout, and flush it to the disk.
 
-    The checksum is taken on the way (`training.checksums.sha256_of_written`), so that the file is not read again for
-    it. Raise OSError when the disk is full, as for any file.
+    The checksum is computed while the file is written (`training.checksums.sha256_of_written`), so that the file
+    need not be read for it. Raise OSError when the disk is full, as for any file.
     """
     header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
     metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})

@@ -36,7 +36,7 @@ def needed_on_disk(config: ModelConfig, recipe: PretrainRecipe, *, kept: int) ->
 def check_disk(what: str, needed: Needed, folder: Path) -> None:
     """Raise RecipeError, showing the calculation, if `needed` exceeds what is free for `folder`.
 
-    Files that are in `folder` already, such as the checkpoints of a run that is resumed, count as free.
+    Files that are already in `folder`, such as checkpoints of a run that is resumed, count as free space.
     """
     free, own = shutil.disk_usage(folder).free, _size(folder)
     if sum(needed.values()) <= free + own:

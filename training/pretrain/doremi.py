@@ -342,7 +342,7 @@ class Proxy:
     def excess(self, batch: SourcedBatch) -> np.ndarray:
         """Return the excess loss of each source in nats per token, `[sources]`.
 
-        A token on which the proxy is better than the reference counts 0.
+        A token that the proxy predicts better than the reference counts 0.
         """
         rows = []
         for chosen in self._passes(batch):
@@ -374,7 +374,7 @@ class Proxy:
     def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
         """Add the gradients of the chosen rows to the present ones.
 
-        The result is the rows' part of the weighted loss.
+        The result is the part of the weighted loss that these rows contribute.
         """
         tokens, targets, documents = batch.rows(chosen)
         states = self._states(self.model, tokens, documents)

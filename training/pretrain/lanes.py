@@ -21,7 +21,8 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 class Lanes:
     """The groups of processes with which a layer communicates along each axis; None means that this process is alone.
 
-    positions: the processes that hold parts of the same rows, along the axes context and tensor together.
+    positions: the processes that hold parts of the same rows, that is, the group along the axes context and tensor
+    together.
     """
 
     tensor: ProcessGroup | None = None

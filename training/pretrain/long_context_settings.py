@@ -12,8 +12,9 @@ from training.records import RecipeError, formerly
 class LongContextRecipe:
     """Settings for training the base model further on longer rows; no such training if `tokens` is None.
 
-    All other settings are those of `pretrain`. Afterwards the model has to find sentences hidden in held-out text
-    (needles), and its held-out bits per byte at the base model's length are compared with those before.
+    All other settings are those of `pretrain`. Afterwards the model must find sentences that were hidden in
+    held-out text (needles), and its held-out bits per byte at the base model's length are compared with those
+    before the training.
     """
 
     tokens: int | None = formerly(0)  # the whole budget; None: no further training

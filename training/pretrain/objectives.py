@@ -177,8 +177,9 @@ class Objective:
     def _corrupt(self, part: Batch, draws: Draws) -> None:
         """Replace spans by sentinels, then append each sentinel with its span and a last sentinel (arXiv 1910.10683).
 
-        All of this is one sequence for a decoder, which sees the corrupted text in both directions (arXiv 2205.05131).
-        The sequence is longer than the text, so only as much text is used as fits; the rest of the run is left empty.
+        The result is one sequence for a decoder, which sees the corrupted text in both directions (arXiv
+        2205.05131). It is longer than the text, so only the part of the text that fits is used, and the
+        positions after it stay empty.
         """
         ends = len(part.tokens) - self._content(part.tokens)
         size = self._corruptible(len(part.tokens) - ends)

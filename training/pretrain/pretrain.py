@@ -393,8 +393,8 @@ def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
 def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
     """Check that the loss is finite and fell by at least `min_fall` nats.
 
-    The fall is measured from the first step to the mean of the last ones. The evidence includes how many steps were
-    skipped and how often the run went back.
+    The fall is measured from the first step to the mean of the last ones. The evidence includes the number of
+    skipped steps and of rollbacks.
     """
     is_finite = math.isfinite(start) and math.isfinite(end)
     evidence = {

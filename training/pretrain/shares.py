@@ -18,8 +18,8 @@ File = tuple[InputArtifact, str, Mapping[str, Any]]  # an input, and a file's na
 def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: World) -> None:
     """Verify the checksums of the plan and of the token files, which all processes read by memory mapping.
 
-    Every process of a training must call this. Every process verifies some of them; other files are verified by the
-    processes that open them. RefusedInput is raised in every process if a file is damaged.
+    Every process of a training must call this, and each verifies some of the files; all other files are verified by
+    the processes that open them. RefusedInput is raised in every process if a file is damaged.
     """
     files = [(plan, *file) for file in plan.files().items()]
     files += [(item, *file) for item in shards for file in item.files().items() if file[0].endswith(TOKENS)]

@@ -111,7 +111,8 @@ class State:
     def _pass_over(self) -> None:
         """Move to the next step that the ledger does not contain.
 
-        If the ledger has such steps because their loss was not finite, they count again as skipped in a row.
+        If the ledger contains such steps because their loss was not finite, they count again among the steps
+        skipped in a row.
         """
         while reasons := self.ledger.reasons(self.position.step):
             self.position.skipped_in_a_row += reasons == {"not_finite"}

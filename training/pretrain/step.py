@@ -110,8 +110,9 @@ class Trainer:
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
         """Train on the global batch of the present step and move to the next step that the ledger does not contain.
 
-        If the loss or gradient is not finite, the pass is run once more: a fault of the machine does not recur, a fault
-        of data or weights does, and then the step is skipped. Raise Diverged if too many steps in a row were skipped.
+        If the loss or gradient is not finite, the pass is run once more. A fault of the machine does not recur;
+        a fault of the data or the weights does, and then the step is skipped. Raise Diverged if too many steps
+        in a row were skipped.
         """
         step, started = self.state.position.step, time.monotonic()
         samples = index(self.plan, step)

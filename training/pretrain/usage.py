@@ -33,8 +33,8 @@ def said(numbers: Mapping[str, float]) -> str:
 def keep_freed_memory() -> None:
     """Ask glibc to reuse large freed blocks instead of giving them back.
 
-    Activations are allocated and freed in blocks of megabytes. Every page given back is zeroed again by the kernel at
-    the next pass; keeping them saved 8 % of a step's time. This does nothing with another C library.
+    Activations are allocated and freed in blocks of megabytes. The kernel zeroes every returned page before it is
+    used again; keeping the blocks saved 8 % of a step's time. This has no effect with another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -246,8 +246,8 @@ CORPUS_BACKWARDS = (
 def sound(item: InputArtifact, name: str) -> Path:
     """Return the path of an artifact's file after verifying its checksum.
 
-    The file is not read if a table says that it has not changed since it was last verified. Raise RefusedInput if the
-    file is damaged.
+    The file is not read if a table says that it has not changed since it was last verified. Raise RefusedInput if
+    the file is damaged.
     """
     path, table = Path(item.path, name), table_in_use()
     expected = item.files()[name]["sha256"]

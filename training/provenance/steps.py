@@ -169,8 +169,8 @@ class Steps:
 def place_of(phase: PlanPhase, source: int, sample: int) -> int:
     """Return the place of a source's sample among all samples of a phase.
 
-    It is the inverse of `batches.interleaved`: before the sample come the samples of other sources with an earlier
-    time, and at the same time those of earlier sources.
+    It is the inverse of `batches.interleaved`. The samples before it are those of other sources with an earlier
+    time and, at the same time, those of earlier sources.
     """
     own, place = phase.samples[source], sample
     for number, quota in enumerate(phase.samples):

@@ -264,7 +264,8 @@ def _by_group(corpus: Corpus, orders: Orders) -> Iterator[tuple[int, slice]]:
 def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[tuple[int, tuple[Orders, Flags]]]:
     """For each group of the own snapshot, return the runs of documents that it must be compared with.
 
-    Such a run has a document of the group that comes after smaller ones. It is cut off behind the last such document.
+    Such a run contains a document of the group that is not the first of the run. The run ends with the last such
+    document.
     """
     if corpus.num_own == 1:
         yield corpus.own.start, (members, begins)
@@ -418,8 +419,8 @@ class Verdicts:
 def verify(job: Job, work: Work, rank: int) -> tuple[Verdicts, pa.LargeStringArray, int]:
     """Return the verdicts on one group of the job's snapshot, with the evidence for them.
 
-    The evidence is the ids of the documents that removed ones repeat, in order, and the number of compared pairs. If
-    several reasons apply, the first of these is recorded: URL, text, n-grams, similarity.
+    The evidence is the ids of the documents that removed ones repeat, in order, and the number of compared pairs.
+    If several reasons apply, the first in this order is recorded: URL, text, n-grams, similarity.
     """
     recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
     group = corpus.groups[corpus.own[rank]]
@@ -494,7 +495,7 @@ class _Sets:
 def _batches(job: Job, work: Work, corpus: Corpus, rank: int, own: _Sets) -> Iterator[tuple[_Sets, bool]]:
     """Yield the sets that a group is compared with, in the order of the documents, some SETS_BYTES at a time.
 
-    The last ones, which are marked, include those of the group itself.
+    The last batches are marked; they include the sets of the group itself.
     """
     parts, size = list[_Sets](), 0
     for group in range(corpus.own[rank]):
@@ -528,7 +529,7 @@ def _compare(
 ) -> int:
     """Find the first similar document among `others` for the documents that have none; return the pairs tried.
 
-    As batches ascend, a document that is found in one is smaller than those of all later ones.
+    The batches ascend, so that a document found in one batch is smaller than all documents of later batches.
     """
     sets = others if is_last else _Sets.joined([others, own])
     first_own = len(sets.orders) - len(own.orders)

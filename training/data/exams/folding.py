@@ -62,7 +62,7 @@ _ASCII_WORD: Final = re.compile("[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*")
 def _plain_letters() -> dict[int, str]:
     """Return a table that replaces look-alikes of ASCII letters, and the decimal digits of all scripts.
 
-    It leads from code point to character.
+    The table maps code points to characters.
     """
     digits = {
         code: str(unicodedata.decimal(chr(code))) for code in _CODES if unicodedata.decimal(chr(code), None) is not None

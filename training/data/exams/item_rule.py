@@ -450,8 +450,9 @@ class _Text:
     def _is_itself(self, part: int, start: int, end: int) -> bool:
         """Whether words `start` to `end` are this item, and not just wording that it shares with others.
 
-        They must have at least half of its numbers, half of the weight of its other words, and most of its own weight,
-        in which wording counts less the more questions of the benchmark share it.
+        The words must contain at least half of the item's numbers, half of the weight of its other words, and
+        most of the item's own weight. A phrase adds less to the own weight the more questions of the benchmark
+        share it.
         """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
         words, own = self._index.words[here].tolist(), self._index.own[here]

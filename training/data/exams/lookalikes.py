@@ -54,8 +54,9 @@ _BY_LETTER: Final = {
 def lookalikes() -> dict[str, str]:
     """Return {letter: the ASCII letter (in lower case) or digit as which it is compared}.
 
-    A letter that is only in the table in its other case is compared as that one, so that capitals do not change a word:
-    Cyrillic `в` looks like no Latin letter, but `В` looks like B. Greek ν and υ have an entry for each case.
+    If the table has a letter only in its other case, the letter is compared as that case, so that capitals do not
+    change a word: Cyrillic `в` looks like no Latin letter, but `В` looks like B. Greek ν and υ have an entry for
+    each case.
     """
     table = {letter: target for target, letters in _BY_LETTER.items() for letter in letters}
     for letter, target in list(table.items()):

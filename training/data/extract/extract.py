@@ -219,9 +219,9 @@ def _records_in(job: Job, folder: Path, files: Sequence[str]) -> Iterator[dict[s
 def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
     """Take pages that the job's lists exclude out of a finished rank's files; return its new result.
 
-    The text of all other pages is kept, so nothing is extracted again. The files have the same bytes as if they had
-    been extracted. Return None, and leave the files, if a record must be extracted: because it is excluded no more, or
-    because it is in the quarantine, where it may have come before any list was asked.
+    The text of all other pages is kept, so that nothing is extracted again, and the files have the same bytes as
+    after a new extraction. Return None, and leave the files unchanged, if a record must be extracted: because it is
+    no longer excluded, or because it is in the quarantine and may have been put there before any list was applied.
     """
     settings = job.settings_as(ExtractRecipe, "extract")
     names = result["files"]
@@ -603,8 +603,8 @@ def _text_document(row: dict[str, Any], body: bytes) -> Kept:
 def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the row with the page's text, title, date, language, kind and terms.
 
-    The date is the page's own, else Last-Modified, else when it was crawled. The language is the page's own, else the
-    server's.
+    The date is the page's own, else that of the header Last-Modified, else that of the crawl. The language is the
+    page's own, else the server's.
     """
     date = page.date or day_of(headers.get("last-modified", "")) or row["date"]
     language = page.language or headers.get("content-language", "")[:2].lower()

@@ -32,12 +32,14 @@ KINDS = ("prose", "code", "table", "list")
 class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance]
     """Settings of the filter. Rules are applied in the order of `rules`; the first failed rule gives the reason.
 
-    The settings of each rule are declared in its file in `training/data/filter/rules/`. A page is judged by the limits
-    of its kind and language: those of `by_kind`; else those of `by_language`; else the recipe's own; else, where the
-    recipe has the value of the English papers, the one that `language_limits` gives for the language.
+    The settings of each rule are declared in its file in `training/data/filter/rules/`.
 
-    `parts` has the settings of rules that are not Pedigree's, by their names in `rules`. Among them, `from` is the
-    rule's place, `package.module:name`; it is left out for a rule that an installed package registers by name.
+    A page is judged by the limits of its kind (`by_kind`), else of its language (`by_language`), else by the
+    recipe's own. Where the recipe's own limit is the default of the English papers, the limit that
+    `language_limits` gives for the language takes its place.
+
+    `parts` has the settings of rules from outside, by their names in `rules`. The setting `from` is the rule's
+    place, `package.module:name`; it is left out for a rule that an installed package registers by name.
     """
 
     language_limits: Literal["fineweb-2", "none"] = "fineweb-2"

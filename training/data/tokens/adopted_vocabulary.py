@@ -41,7 +41,7 @@ class Vocabulary:
 def read_vocabulary(folder: Path, special_tokens: Sequence[str]) -> Vocabulary:
     """Return a model folder's tokenizer with the recipe's special tokens added; the second one is for padding.
 
-    Raise DataError if it is no byte-level BPE, or if no token of it ends a text.
+    Raise DataError if the tokenizer is not a byte-level BPE, or has no token that ends a text.
     """
     data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     library = Tokenizer.from_str(json.dumps(data))

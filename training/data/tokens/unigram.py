@@ -136,7 +136,8 @@ def _laid_out(words: Mapping[bytes, int]) -> tuple[npt.NDArray[np.uint8], Places
 class _Substrings:
     """The substrings of one length that occur often enough, with their counts and positions.
 
-    It holds the first position of each and all its positions. `numbers[i]` is the substring at byte `at[i]`.
+    The record holds the first position of each substring, and all positions. `numbers[i]` is the number of the
+    substring that begins at byte `at[i]`.
     """
 
     length: int

@@ -308,7 +308,8 @@ def begins_at_other(pattern: re.Pattern[str]) -> bool:
 def tail_of(pattern: re.Pattern[str]) -> SuffixReach:
     """Return at which ends of a text a pattern can match.
 
-    ANYWHERE if it may also match elsewhere, because one of its alternatives does not end with `$`.
+    The result is ANYWHERE if the pattern can also match elsewhere, because one of its alternatives does not end
+    with `$`.
     """
     tree = _tree(pattern)
     if tree is None:
@@ -336,7 +337,7 @@ def tail_of(pattern: re.Pattern[str]) -> SuffixReach:
 def _run_of(nodes: Any) -> int | None:
     """Return the one character that the pattern repeats any number of times, or None.
 
-    None means that the pattern matches something else too.
+    None also stands for a pattern that matches anything else.
     """
     codes = set()
     for kind, value in nodes:

@@ -159,9 +159,9 @@ def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: b
 def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) -> BlockMask:
     """Return the block mask of flex_attention for the queries `own` of rows whose documents start at `first` `[B, L]`.
 
-    A query sees a range that ends at itself, and the range of a later query never starts earlier. So the first and last
-    position of a block decide what is in it, and the L × L matrix is never built. With `prefix`, a block may be
-    computed in which nothing is seen: the rule decides for each pair.
+    A query sees a range that ends at its own position, and the range of a later query never starts earlier. So the
+    first and last positions of a block determine the block's content, and the L × L matrix is never built. With
+    `prefix`, a block may be computed in which no query sees a key: the rule decides for each pair.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

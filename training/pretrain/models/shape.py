@@ -47,12 +47,11 @@ class RotaryScaling:
 class ExpertLayers:
     """Mixture of experts in place of the MLP: every token is sent to the best `active` of `count` experts.
 
-    None is dropped.
+    No token is dropped. The router's weights are a softmax over all experts, as in Qwen3-MoE.
 
-    The router's weights are a softmax over all experts, as in Qwen3-MoE. Balancing: `auxiliary` adds `balance_weight`
-    times the load-balancing loss of Switch Transformers (arXiv 2101.03961), computed for each row of the batch; `bias`
-    adds to each expert's score, for the choice only, a bias that moves by `balance_weight` in each step against the
-    load (arXiv 2408.15664).
+    Balancing: `auxiliary` adds `balance_weight` times the load-balancing loss of Switch Transformers (arXiv
+    2101.03961), computed for each row of the batch. `bias` adds to each expert's score a bias that affects only the
+    choice and moves by `balance_weight` in each step against the load (arXiv 2408.15664).
     """
 
     count: int = 0  # 0: every layer has a plain MLP
@@ -192,8 +191,8 @@ class ModelConfig(ModelRecipe):
     def matrix_parameters(self) -> int:
         """Number of weights that take part in a matrix product for each token.
 
-        The weights of the layers and of the head count, those of the lookup do not. Of the routed experts, only the
-        active ones count.
+        The weights of the layers and of the head count; the embedding's do not, because it is a lookup. Of the
+        routed experts, only the active ones count.
         """
         return self._matrices(self.experts.active)
 
@@ -223,9 +222,9 @@ class ModelConfig(ModelRecipe):
     def training_flops_per_token(self, length: int) -> float:
         """Return the floating-point operations of one forward and backward pass for one token.
 
-        The token is in a row of `length` positions. There are six for each matrix weight, and 12 · heads · head width ·
-        context for attention, where the context is half the row (causal) or what the window leaves of it; as in arXiv
-        2204.02311, appendix B. Recomputation and elementwise work are not counted.
+        The token is in a row of `length` positions. There are six operations for each matrix weight, and 12 ·
+        heads · head width · context for attention, where the context is half the row (causal) or less with a
+        window; as in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not counted.
         """
         context = sum(self.mean_context(layer, length) for layer in range(self.layers))
         return 6 * self.matrix_parameters + 12 * self.attention_width * context

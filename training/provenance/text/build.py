@@ -78,7 +78,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 def _wrong(tokens: Tokens, suffixes: Suffixes) -> str:
     """Return what is wrong with a suffix array, or "" if nothing is.
 
-    Wrong are a missing position, and two positions of a sample that are not in order.
+    A suffix array is wrong if a position is missing, or if two positions of a sample are not in order.
     """
     seen = np.zeros(len(tokens), np.bool_)
     seen[suffixes] = True
