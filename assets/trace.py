@@ -60,8 +60,8 @@ def answer(
 ) -> dict[str, Any]:
     """Return the answer to one question about a model. `asked` has one entry: the question's name and its value.
 
-    Raise DataError with a sentence if the question cannot be answered: because a model, version, step, page or domain does not exist, an artifact is gone, or an index is
-    damaged or was made from other shards.
+    Raise DataError with a sentence if the question cannot be answered: because a model, version, step, page or domain
+    does not exist, an artifact is gone, or an index is damaged or was made from other shards.
     """
     ((question, value),) = asked.items()
     with known_under(root):
