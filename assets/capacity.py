@@ -149,7 +149,7 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
 
 
 def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...], needed: Needed, size: Size) -> None:
-    """Check the needs of a process against its GPU, and name the fastest layout that fits if they are too large."""
+    """Check the needs of a process against its GPU. If they are too large, name the fastest layout that fits."""
     gpu = device_of(size.gpu or "")
     try:
         check_memory("pretrain", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")

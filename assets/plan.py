@@ -39,7 +39,7 @@ PLAN_OF = {
 
 
 def plan(comparison: Comparison, profile: Profile, *, name: str, device: Device | None, mfu: float) -> dict[str, Any]:
-    """Return what every asset of a recipe takes, and the arithmetic of every model that it trains.
+    """Return what every asset of a recipe costs, and the arithmetic of every model that the recipe trains.
 
     `name` is the profile's name or path. `device` is the kind of GPU if the profile names none.
     """
@@ -56,7 +56,7 @@ def plan(comparison: Comparison, profile: Profile, *, name: str, device: Device 
 
 
 def _problem(recipe: Recipe, profile: str) -> str:
-    """Return why the profile cannot run the recipe; empty if nothing is known against it."""
+    """Return why the profile cannot run the recipe; empty if no reason is known."""
     try:
         check_fit(recipe, profile)
     except ProfileError as error:
@@ -70,7 +70,7 @@ def _problem(recipe: Recipe, profile: str) -> str:
 def _asset(
     cell: Cell, root: Path, profile: Profile, predicted: Mapping[tuple[str, str], float | None]
 ) -> dict[str, Any]:
-    """Return state, seconds, node-hours and price of one cell; a made one has what it took."""
+    """Return state, seconds, node-hours and price of one cell; of a made cell, what it took."""
     size = profile.size_for(cell.asset)
     made = last_made(cell, root)
     basis = "measured" if cell.state == "made" else "earlier artifact"
@@ -181,7 +181,7 @@ def _need(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> int:
 
 
 def _room(size: Size, gpu: Device | None) -> tuple[int | None, str]:
-    """Return the bytes that a process may take, and of what; None if that is not known."""
+    """Return the bytes that a process may use, and of which memory; None if they are unknown."""
     if size.gpus_per_node:
         return (gpu.memory_bytes, f"an {gpu.name}") if gpu else (None, "the GPU, whose kind is not known")
     if size.backend == "local":
@@ -263,7 +263,7 @@ def _earlier_trainings(comparison: Comparison) -> list[Artifact]:
 
 
 def _flops_per_second(made: Artifact) -> float | None:
-    """Return the rate of a training in model operations per second, by its own record."""
+    """Return the model operations per second of a training, from its record."""
     record = made.record
     rate, settings = record["metrics"].get("tokens_per_second"), record["settings"]
     parameters = record["metrics"].get("parameters")
@@ -308,7 +308,7 @@ def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float)
 
 
 def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any]]:
-    """Yield what is known of the memory of each post-training: weights, gradients, optimizer, models beside it."""
+    """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it."""
     for asset, section, parameters, beside in tuned(comparison.recipe):
         size, needed = profile.size_for(asset), needed_for(section, parameters, beside)
         yield {

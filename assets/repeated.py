@@ -49,7 +49,7 @@ class Changes:
 
 
 class Repeats:
-    """Finished long work that a run of a recipe would make again although no field of the recipe is known to differ.
+    """Finished long work that a run would make again although no field of the recipe is known to differ.
 
     Long are all trainings, and data if all that would be made again took more than LONG_SECONDS together.
     """
@@ -59,7 +59,7 @@ class Repeats:
         self._whys: dict[tuple[str, str], str] = {}
 
     def check(self, cell: Cell) -> None:
-        """Raise DataError if the cell is such work, unless it is begun: then somebody has asked for it."""
+        """Raise DataError if the cell is such work, unless it is begun, because then somebody has asked for it."""
         if self._before(cell) is None or self._is_begun(cell) or not (work := self._long_work(cell)):
             return
         if why := self._why(cell):
@@ -87,7 +87,7 @@ class Repeats:
         return self._whys[cell.key]
 
     def _long_work(self, cell: Cell) -> str:
-        """What it was and would be again, in words; empty if it was neither a training nor long."""
+        """Return words on how long work was and would be again; empty if it was neither a training nor long."""
         if CHAIN[cell.asset].stage.distributed:
             return "is trained and would be trained"
         seconds = self._long_data
@@ -98,7 +98,7 @@ class Repeats:
 
     @cached_property
     def _long_data(self) -> tuple[float, ...]:
-        """The processor seconds of each artifact that would be made again unasked; none if it is not much together."""
+        """Return the processor seconds of each artifact that would be made again unasked; empty if they are few."""
         cells = [cell for cell in self._comparison.cells.values() if not CHAIN[cell.asset].stage.distributed]
         known = {cell.key: _seconds(made) for cell in cells if (made := self._before(cell)) is not None}
         if sum(known.values()) <= LONG_SECONDS:  # spares a look at all ancestors

@@ -24,7 +24,7 @@ class Unsourced(DataError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """Where a value comes from: an artifact by its digest, and the place in it."""
+    """The source of a value: an artifact, given by its digest, and the place in it."""
 
     asset: str
     partition: str
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """A value with the places that it comes from. Raise Unsourced if there are none."""
+    """A value with the places where it comes from. Raise Unsourced if there are none."""
 
     value: Value
     sources: tuple[Source, ...]
@@ -50,7 +50,7 @@ class Cited:
 
     @property
     def number(self) -> int | float:
-        """The value, which is no text."""
+        """The value as a number; it must not be a text."""
         assert not isinstance(self.value, str), self.value
         return self.value
 
@@ -85,7 +85,7 @@ def share_of(part: Cited, whole: Cited) -> Cited:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An artifact that values are read from: its folder and its record."""
+    """An artifact from which values are read: its folder and its record."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -100,7 +100,7 @@ class Origin:
         return any(entry["path"] == name for entry in self.record["files"])
 
     def value_at(self, *keys: str, of: Callable[[Any], Value] | None = None) -> Cited:
-        """Return what the record holds under `keys`. Raise Unsourced if it has no such field."""
+        """Return the value in the record under `keys`. Raise Unsourced if it has no such field."""
         try:
             found: Any = self.record
             for key in keys:
@@ -143,7 +143,7 @@ class Table:
 
     @property
     def sources(self) -> list[Source]:
-        """Every place that a value of the table comes from, once."""
+        """Every place from which a value of the table comes, once."""
         cells = [cell for row in self.rows for cell in row if isinstance(cell, Cited)]
         return sorted({source for cell in cells for source in cell.sources})
 

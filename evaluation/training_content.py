@@ -104,7 +104,7 @@ def _operations(parameters: Cited, tokens: Cited) -> Cited:
 
 
 def _period(records: Sequence[Record]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield the first and the last day of the pages, if any page has a date."""
+    """Yield the first and the last day of the pages if any page has a date."""
     dates = [one for origin in _origins(records, PAGES) for one in _dates(origin)]
     if dates:
         yield "first date of a page", derived(min(str(one.value) for one in dates), *dates)
@@ -236,7 +236,7 @@ def _licences(records: Sequence[Record]) -> Table | None:
 
 
 def _counted(records: Sequence[Record], column: str, title: str, sentence: str, head: str, most: int) -> Table | None:
-    """Return a table of the values of a column of the pages, with the pages of each."""
+    """Return a table of the values in a column of the pages, with the number of pages of each."""
     counts = [(origin, Counter(_values(origin, column))) for origin in _origins(records, PAGES)]
     if not counts:
         return None
@@ -250,7 +250,7 @@ def _counted(records: Sequence[Record], column: str, title: str, sentence: str, 
 
 
 def _values(origin: Origin, column: str) -> Counter[str]:
-    """Return how many documents of an artifact have each value of a column; all have none if it has no such column."""
+    """Return how many documents of an artifact have each value of a column; without the column, none states one."""
     found: Counter[str] = Counter()
     for chunk in _columns(origin, column):
         for one in chunk.value_counts().to_pylist():
@@ -377,7 +377,7 @@ def _writers(origin: Origin, file: str) -> Iterator[tuple[str, str]]:
 
 
 def cost_table(records: Sequence[Record]) -> Table:
-    """Return what was spent on each asset. It differs between runs, so it is written at an export, not on the card."""
+    """Return the cost of each asset. It differs between runs, so it is written at an export and not on the card."""
     names = {"cpu_seconds": "processor seconds", "node_hours": "node-hours", "price": "price"}
     rows: list[list[Cell]] = []
     for asset in dict.fromkeys(record["asset"] for _, record in records):

@@ -87,7 +87,7 @@ def look_at(place: str) -> OwnData:
 
 
 def _shards(place: str) -> OwnData | None:
-    """Return what is known of a folder of token shards; None if there are none. Raise DataError without a tokenizer."""
+    """Return the properties of a folder of token shards; None if it has none. Raise DataError without a tokenizer."""
     names = os.listdir(place) if os.path.isdir(place) else []
     files = [
         name for name in names if name.endswith(token_files.SUFFIXES) and set(names) & set(token_files.beside(name))

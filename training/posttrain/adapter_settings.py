@@ -11,7 +11,7 @@ _BEFORE = {"alpha": 16, "dropout": 0.0}  # what earlier editions took for a fiel
 
 
 def peft_of_lora(lora: Any, where: str) -> dict[str, Any]:
-    """Return the field `peft` for the `lora` of an earlier edition, {rank, alpha, dropout}; a rank of 0 was none."""
+    """Return the field `peft` for an earlier edition's `lora`, {rank, alpha, dropout}; rank 0 meant no adapters."""
     known = ", ".join(_NOW)
     if not isinstance(lora, dict) or lora.keys() - _NOW.keys():
         raise RecipeError(f"{where}: {lora!r}; it was a mapping of {known}. Write peft, with peft's names, instead")

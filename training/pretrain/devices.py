@@ -10,7 +10,7 @@ from training.records import RecipeError, did_you_mean
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """A kind of GPU: bytes of memory, peak of dense bf16 in TFLOP/s, bytes per second that it sends inside a node."""
+    """A kind of GPU: memory in bytes, peak of dense bf16 in TFLOP/s, and bytes per second sent within a node."""
 
     name: str
     memory_bytes: int

@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """The number of all processes."""
+        """The number of processes."""
         return self.nodes * self.processes
 
     @property
@@ -141,7 +141,7 @@ def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
 
 
 def peak(moments: Moments) -> tuple[str, int]:
-    """Return the moment that needs most, and its bytes."""
+    """Return the moment of a training that needs most memory, and its bytes."""
     moment = max(moments, key=lambda one: sum(moments[one].values()))
     return moment, sum(moments[moment].values())
 
@@ -205,7 +205,7 @@ def _least(
 
 
 def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_gpu: bool) -> int:
-    """Return the bytes of the head's products: a chunk of logits, its probabilities, and the head's gradient."""
+    """Return the bytes for the head's products: a chunk of logits, its probabilities, and the head's gradient."""
     chunk = min(LOSS_CHUNK, positions)
     probabilities = FP32 * (chunk if on_gpu else min(LOSS_TILE, positions)) * config.vocab_size
     head = config.vocab_size * config.width
@@ -218,7 +218,7 @@ def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_g
 
 
 def _gathered(config: ModelConfig, degrees: Degrees) -> int:
-    """Return the bytes of fp32 weights that FSDP gathers at one time, with the gradient that is being reduced.
+    """Return the bytes of the fp32 weights that FSDP gathers at one time, and of the gradient that it reduces.
 
     The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the blocks, one is
     at work and the next one is fetched.
@@ -236,7 +236,7 @@ def _gathered(config: ModelConfig, degrees: Degrees) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTime:
-    """Predicted seconds of one step: compute, messages that wait for it to end, and those that hide behind it."""
+    """Predicted seconds of one step: compute, messages that wait for compute, and messages that overlap with it."""
 
     compute: float
     exposed: float
@@ -294,7 +294,7 @@ def step_time(
 
 
 def in_words(layout: Layout) -> str:
-    """Return a layout as the profile's fields that decide it, such as `shard=8 micro_batch_tokens=8192`."""
+    """Return a layout as the fields of a profile that define it, such as `shard=8 micro_batch_tokens=8192`."""
     names = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
     degrees = [f"{name}={getattr(layout, name)}" for name in names if getattr(layout, name) > 1]
     return " ".join([*degrees, f"micro_batch_tokens={layout.micro_batch_tokens}", f"recompute={layout.recompute}"])
@@ -319,7 +319,7 @@ def layouts(
     node_link: float = NODE_LINK,
     room: float = 0.92,
 ) -> list[Fit]:
-    """Return the layouts of as many processes that fit into `room` of the device's memory, the fastest first.
+    """Return the layouts, of as many processes, that fit into the share `room` of the memory, the fastest first.
 
     Tried are powers of two for `shard`, `tensor`, `pipeline` and, in models with experts, `expert`; micro-batches of
     powers of two times a row; and the three kinds of recomputation. Context and pipeline chunks stay as they are given.

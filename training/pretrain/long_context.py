@@ -122,7 +122,7 @@ def found_share(rows: Sequence[dict[str, Any]], what: str = "found") -> float:
 
 
 def metrics_of(table: dict[str, Any]) -> dict[str, float]:
-    """Return the table's numbers for the tracker, named like `needles_<length>_<when>`."""
+    """Return the numbers of the needle table as metrics, named like `needles_<length>_<when>`."""
     metrics: dict[str, float] = {"needle_chance": table["chance"]}
     for when in ("before", "after"):
         for name in table["lengths"]:

@@ -92,7 +92,7 @@ def needed_to_train(
 
 
 def _in_export(config: ModelConfig, phase: Needed) -> Needed:
-    """Return the needs of the first process when it gathers a spread model, to write a text or to export it."""
+    """Return the bytes that the first process needs to gather a spread model, to write a text or to export it."""
     return {
         "weights": phase["weights"],
         "optimizer": phase["optimizer"],

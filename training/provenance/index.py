@@ -41,7 +41,7 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is: the kind of file, the rank, the rank's shard, and the row in the file."""
+    """The place of a page: the kind of file, the rank, the rank's shard, and the row in the file."""
 
     kind: int
     rank: int
@@ -183,7 +183,7 @@ class Index:
     # What became of pages
 
     def places_of(self, pages: np.ndarray) -> list[Place]:
-        """Return where these pages are."""
+        """Return the places of these pages."""
         own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
         first, *rest = self.places[:, own]
         return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]

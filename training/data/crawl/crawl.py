@@ -173,7 +173,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _beside(name: str, brought: Mapping[str, Path], snapshot: SnapshotRecipe) -> dict[str, list[str]]:
-    """Return the listing's field `beside` of a file of tokens; an empty mapping for any other archive."""
+    """Return the listing's field `beside` of a token file; an empty mapping for any other archive."""
     if snapshot.source != SHARDS:
         return {}
     names = [*(other for other in token_files.beside(name) if other in brought), _tokenizer_name(snapshot)]

@@ -11,7 +11,7 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRecipe:
-    """Which records of the archives are read, according to index files; nothing else of the archives is requested.
+    """A choice of records according to index files: only these records of the archives are requested and read.
 
     `index` names CDX files (a JSON object in each line, as Common Crawl publishes them) or the parquet files of its
     columnar index. A record is selected if it fulfils every filter that is not empty.
@@ -88,5 +88,5 @@ class SnapshotRecipe:
 
     @property
     def is_referenced(self) -> bool:
-        """Whether the archives stay where they are."""
+        """Whether the archives are read in place instead of being copied."""
         return self.archives == "referenced"

@@ -35,18 +35,18 @@ MEGATRON_TYPES: Final = {4: "<i4", 5: "<i8", 8: "<u2"}  # the others hold no tok
 
 
 def base_of(name: str) -> str:
-    """Return the name that a file of tokens shares with the files beside it."""
+    """Return the name that a token file shares with the files that belong to it."""
     return name if name.endswith(".ds") else name.removesuffix(".bin")
 
 
 def beside(name: str) -> tuple[str, ...]:
-    """Return the names that files beside a file of tokens may have."""
+    """Return the names that the files belonging to a token file may have."""
     base = base_of(name)
     return (base + DATATROVE,) if name.endswith(".ds") else (base + OFFSETS, base + SIDECAR, base + MEGATRON)
 
 
 def located(paths: Iterable[str]) -> list[str]:
-    """Return the files of tokens behind these paths, and the files beside them.
+    """Return the token files behind these paths, and the files that belong to them.
 
     Raise DataError for a path without such a file, and for one that is not on this machine.
     """
@@ -79,7 +79,7 @@ class TokenDocument(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenFile:
-    """An open file of tokens, memory-mapped: the ids, and for each document its first token and the token after it."""
+    """An open token file, memory-mapped: the ids, and for each document its first token and the token after it."""
 
     tokens: npt.NDArray[Any]
     starts: npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ class TokenFile:
 
 
 def open_token_file(path: Path) -> TokenFile:
-    """Open a file of tokens. Raise DataError if nothing beside it says where documents end, or if sizes contradict."""
+    """Open a token file. Raise DataError if no file beside it says where documents end, or if sizes contradict."""
     base = Path(base_of(str(path)))
     if path.name.endswith(".ds"):
         return _with_ends(path, _ends(Path(f"{base}{DATATROVE}"), np.dtype("<u8")))
@@ -131,7 +131,7 @@ def _ends(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _with_ends(path: Path, ends: npt.NDArray[Any], *, sidecar: Path | None = None) -> TokenFile:
-    """Return the file of tokens whose documents follow each other and end at `ends`.
+    """Return the token file whose documents follow each other and end at `ends`.
 
     The number of bytes of an id follows from the size of the file.
     """
@@ -144,7 +144,7 @@ def _with_ends(path: Path, ends: npt.NDArray[Any], *, sidecar: Path | None = Non
 
 
 def _megatron(path: Path, index: Path) -> TokenFile:
-    """Open a file of tokens by Megatron's index, in which a document is one or more sequences."""
+    """Open a token file by Megatron's index, in which a document is one or more sequences."""
     content = index.read_bytes()
     try:
         if not content.startswith(MEGATRON_MAGIC):
@@ -171,7 +171,7 @@ def _megatron(path: Path, index: Path) -> TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What the ids of a byte-level vocabulary stand for: the bytes of each, and which ids are special tokens."""
+    """The bytes that each id of a byte-level vocabulary stands for, and which ids are special tokens."""
 
     bytes_of: Mapping[int, bytes]
     special: frozenset[int] = field(default_factory=frozenset)

@@ -61,7 +61,7 @@ class Record:
 
     @property
     def content(self) -> bytes:
-        """The record's block (its content), cut to the size that the reader was asked for."""
+        """The record's block (its content), up to the number of bytes that the reader was asked for."""
         return self.buffer[self.start : self.end]
 
     @property
@@ -71,7 +71,7 @@ class Record:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the block is longer than the requested size."""
+        """Whether the record's block is longer than the part of it that was read."""
         return self.content_length > self.end - self.start
 
     @property

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def packed(arrays: Sequence[Array]) -> list[Array]:
-    """Return the parts of a slice from which `unpacked` reads these arrays.
+    """Return arrays as the parts of a slice, the bytes for a later phase, from which `unpacked` restores them.
 
     The parts are the number of bytes of each array, and the arrays. Each array has items of 8 bytes, or is the last
     one.
@@ -37,7 +37,7 @@ def unpacked(data: bytes, dtypes: Sequence[npt.DTypeLike]) -> list[Array]:
 
 
 def strings(values: pa.StringArray) -> tuple[Array, Array]:
-    """Return where each string begins, [strings + 1], and the bytes of all of them."""
+    """Return the start of each string, [strings + 1], and the bytes of all strings end to end."""
     sizes = np.array([0, *pc.binary_length(values).to_pylist()], np.int64)
     return np.cumsum(sizes), np.frombuffer("".join(values.to_pylist()).encode(), np.uint8)
 

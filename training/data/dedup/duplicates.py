@@ -284,7 +284,7 @@ def _runs_by_group(corpus: Corpus, members: Orders, begins: Flags) -> Iterator[t
 
 
 def _wanted_by_group(corpus: Corpus, wanted: dict[int, Orders]) -> dict[int, list[tuple[int, Orders]]]:
-    """Divide the documents that each group of the job's snapshot needs among the groups that they are in."""
+    """Divide the documents that each group of the job's snapshot needs by the groups that contain them."""
     found: dict[int, list[tuple[int, Orders]]] = defaultdict(list)
     for own, orders in wanted.items():
         of = corpus.groups_of(orders)
@@ -295,7 +295,7 @@ def _wanted_by_group(corpus: Corpus, wanted: dict[int, Orders]) -> dict[int, lis
 
 
 def _columns(found: list[tuple[int, Orders]]) -> tuple[Orders, Orders, Orders]:
-    """Return the numbers of groups, how many documents each needs, and the order numbers of these documents."""
+    """Return three arrays: group numbers, how many documents each group needs, and these documents' order numbers."""
     return (
         np.array([own for own, _ in found], np.int64),
         np.array([len(orders) for _, orders in found], np.int64),

@@ -162,7 +162,7 @@ def choose(job: Job, work: Work, corpus: Corpus, kept: Array, rank: int, policy:
 
 
 def _changes(members: Members, policy: str) -> tuple[Array, Array, Array, Array, list[str], list[str]]:
-    """Return the new verdicts: documents, reasons, what they repeat, similarities, ids of what they repeat, and why."""
+    """Return the new verdicts as columns: documents, reasons, repeated documents, similarities, their ids, and why."""
     values = np.array(members.dates.to_pylist(), np.str_) if policy == "newest" else members.numbers
     ranks = np.unique(values, return_inverse=True)[1]
     by = np.lexsort((members.orders, -ranks, members.heads))

@@ -203,7 +203,7 @@ def _length(html, start, end):
 
 @native
 def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped_inline, in_code):
-    """Fill five arrays by node from the nodes above it.
+    """Fill five arrays with the properties that each node of the page's tree inherits from the nodes above it.
 
     They say: the nearest block element, whether the node is in a link, its marks (bits for the signs in its
     attributes), whether an inline element drops its text, and whether the node is in code.

@@ -310,7 +310,7 @@ def _archive_file(
 def _extracted(
     given: AtHand, file: ArchiveFile, form: str, settings: ExtractRecipe, work: Work, rank: int
 ) -> dict[str, Any]:
-    """Extract an archive that stays where it is.
+    """Extract an archive that is only referenced and not copied.
 
     If none of its records can be read, it counts as one quarantined record.
     """
@@ -711,14 +711,14 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
 
 
 def shard_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[tuple[int, TokenDocument]]:
-    """Yield every document of a file of tokens with its number."""
+    """Yield every document of a token file with its number."""
     yield from enumerate(open_token_file(file.path).documents())
 
 
 def shard_fates(
     items: Iterable[tuple[int, TokenDocument]], file: ArchiveFile, settings: ExtractRecipe
 ) -> Iterator[Fate]:
-    """Yield what becomes of each document of a file of tokens, in order.
+    """Yield what becomes of each document of a token file, in order.
 
     Special tokens around a document are left out. Of the first TRIED_FIRST documents and every TRIED_EVERY-th, the text
     is encoded again.
@@ -750,7 +750,7 @@ def _without_ends(ids: list[int], special: frozenset[int]) -> list[int]:
 
 
 def _decoded(ids: list[int], document: TokenDocument, spelling: Spelling) -> tuple[str, str]:
-    """Return the text of token ids, and why it cannot be used, or ""."""
+    """Return the text of token ids, and the reason why it cannot be used, or ""."""
     if not spelling.special.isdisjoint(ids):
         return "", "special_token"
     try:

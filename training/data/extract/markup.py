@@ -219,7 +219,7 @@ def _is_letter(byte):
 
 @native
 def _name(html, at):
-    """Return the key of the name at `at`, and where the name ends (WHATWG HTML, 13.2.5.8 and 13.2.5.33)."""
+    """Return the key of the tag or attribute name at byte `at`, and its end (WHATWG HTML, 13.2.5.8 and 13.2.5.33)."""
     key = 0
     begin = at
     while at < html.size:

@@ -39,7 +39,7 @@ def folder_here(place: str, *, field: str) -> Path | None:
 
 
 def vocabulary_of(tokenizer: str, special_tokens: Sequence[str]) -> int | None:
-    """Return the size of the vocabulary that `adopt.tokenizer` names, with the special tokens that are added to it.
+    """Return the size of the vocabulary that `adopt.tokenizer` names, including the special tokens added to it.
 
     Return None if there is no such folder on this machine. Raise RecipeError if the folder holds no tokenizer.json.
     """

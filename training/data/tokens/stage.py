@@ -34,7 +34,7 @@ TOKENIZE = Stage(
 
 
 def _tokenizer(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the section `tokenizer`, and what the recipe says of a tokenizer that it adopts without a model.
+    """Return the section `tokenizer`, and the recipe's statements about a tokenizer that it adopts without a model.
 
     That tokenizer is identified by the digest of its files, not by its path.
     """

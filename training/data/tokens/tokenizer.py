@@ -189,7 +189,7 @@ def adopted_alone(job: Job) -> Vocabulary:
 
 
 def provenance(job: Job, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return what is known of a tokenizer that is adopted alone, what is not, and what was changed."""
+    """Return what is known, what is unknown, and what was changed of a tokenizer that is adopted without a model."""
     stated = job.settings["adopted"]
     folder = Path(stated["path"])
     return {

@@ -139,7 +139,7 @@ class WordTable:
         return self._joined(text, codes, chunks, bounds, places) if places else chunks
 
     def _joins(self, chunks: np.ndarray, left: int) -> bool:
-        """Whether a sequence of words may reach from the chunk at `left` into the next chunk."""
+        """Whether an exception of several words may reach from the chunk at `left` into the next chunk."""
         return (self._lasts[chunks[left]], self._firsts[chunks[left + 1]]) in self._rules.joints
 
     def _joined(
@@ -186,7 +186,7 @@ class WordTable:
         return dict(zip(chunks, range(first, first + len(chunks)), strict=True))
 
     def _cut_chunk(self, chunk: str) -> tuple[Sequence[str], int]:
-        """Return a chunk's words, and flags about sequences of several words.
+        """Return a chunk's words, and flags about exceptions of several words.
 
         The flags (`_OPEN`) say whether the chunk contains, may begin or may end such a sequence.
         """
@@ -254,7 +254,7 @@ def table_of(code: str, stop_words: tuple[str, ...] = ()) -> WordTable:
 
 
 def _cut_together(pieces: str, rules: Rules) -> segment.Cut:
-    """Cut several chunks, joined by single spaces, as one; no sequence reaches beyond them."""
+    """Cut several chunks, joined by single spaces, as one. No exception of several words may reach beyond them."""
     return segment.Cut(segment.words_of(pieces, rules), False, "", "")
 
 
@@ -334,7 +334,7 @@ def _sums(chunks, rows):
 
 @native
 def _open_places(chunks, rows):
-    """Return the indices of chunks from which a sequence of words may reach into the next chunk.
+    """Return the indices of chunks from which an exception of several words may reach into the next chunk.
 
     One of the two chunks must contain a sequence.
     """

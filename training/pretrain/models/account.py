@@ -220,7 +220,7 @@ def preset_shape(name: str) -> ModelConfig:
 
 
 def main() -> None:
-    """Print the costs of presets."""
+    """Print the costs of training models of known shapes (presets)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=list(PRESETS), help="names; all when none is given")
     parser.add_argument("--length", type=int, default=4096, help="positions in a row")

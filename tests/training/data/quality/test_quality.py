@@ -177,7 +177,7 @@ def test_a_model_file_is_taken_instead_of_estimating_one(tmp_path):
     given = load_models(make(tmp_path, reference=(reference,), ngram_files=files)).ngrams[""]
     assert given.ngram.order == 2 and given.ngram.perplexity(CRAWL[0]) < given.ngram.perplexity(REFERENCE[0])
     assert given.bucket_limits[1] < given.ngram.perplexity(REFERENCE[0])  # the buckets are of the crawl as ever
-    with pytest.raises(RecipeError, match="none are named, so only an empty one is possible"):
+    with pytest.raises(RecipeError, match="none are named, so only null is possible"):
         QualityRecipe(reference=(reference,), ngram_files=(NgramFileRecipe(uri="a.arpa", language="en"),))
 
 
