@@ -17,12 +17,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +30,14 @@ import pyarrow.parquet as pq
 from assets.chain import CHAIN, descendants
 from assets.reach import ARTIFACT, Folder, Folders
 from assets.tombstones import FOLDER, Tombstone
-from training.artifact import ARTIFACT_FILE, COPY_FILE
+from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import Record, read_warc
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
-from training.erased import ERASED_FILE, overwriting
-from training.files import written
+from training.erased import erased_in, overwriting
+from training.files import is_abandoned, read_sealed, write_sealed, written
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,
@@ -53,7 +52,7 @@ from training.provenance.withdrawal import CRAWL, DOCUMENT_TYPES, crawl_of, ids_
 
 FROM_THE_CRAWL = frozenset(descendants(CRAWL)) | {CRAWL}
 MOST_PLACES = 20
-SEALED = {ARTIFACT_FILE, COPY_FILE, ERASED_FILE, "job.json"}  # with a checksum of their own; masking would break them
+RECORDS, SEALED = (ARTIFACT_FILE, COPY_FILE), ("job.json",)  # with checksums of their own
 OWN = (FOLDER, "takedowns.jsonl", "takedowns.head.json")  # tombstones and reports: addresses and reasons, no text
 Say = Callable[[str], None]
 
@@ -115,8 +114,6 @@ class Eraser:
         self.root, self.gone, self._say = root, gone, say
         self.folders = [one for one in Folders(root).all() if one.asset in FROM_THE_CRAWL]
         self._crawls = _Crawls(self.folders)
-        self.pages: Counter[str] = Counter()  # overwritten, by asset
-        self.artifacts: dict[str, set[str]] = {}
         self.unreachable: list[str] = []
 
     def texts(self, *, of_gone: bool) -> Iterator[list[str]]:
@@ -147,7 +144,10 @@ class Eraser:
         return sorted(found)
 
     def erase(self) -> None:
-        """Overwrite the pages everywhere."""
+        """Overwrite the pages everywhere, and remove temporary files of writers that have ended."""
+        for path in list(self.root.rglob(".*.tmp")):
+            if is_abandoned(path):
+                path.unlink(missing_ok=True)
         by_name = {(one.asset, one.fingerprint): one for one in self.folders if one.kind == ARTIFACT}
         for folder in self.folders:
             gone = self.gone.of(self._crawls.of(folder))
@@ -166,15 +166,22 @@ class Eraser:
                 )
             if count:
                 self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} pages overwritten")
-                self.pages[folder.asset] += count
-                self.artifacts.setdefault(folder.asset, set()).add(folder.path.name)
         for folder in self.folders:  # after all shards
             if folder.asset == "text_index" and (folder.path / "text_index.json").exists():
                 for one in inputs_of(folder.path) or ():
                     if shards := by_name.get(one):
-                        count = erase_suffixes(folder.path, shards.path, self.gone.takedown)
-                        if count:
-                            self.artifacts.setdefault(folder.asset, set()).add(folder.path.name)
+                        erase_suffixes(folder.path, shards.path, self.gone.takedown)
+
+    def erased(self, takedowns: Iterable[int]) -> list[dict[str, Any]]:
+        """Return every file that these takedowns have overwritten, with the number of pages, by folder and path."""
+        numbers = set(takedowns)
+        return [
+            {"asset": folder.asset, "folder": folder.path.name, "path": path, "pages": state.pages}
+            for folder in self.folders
+            for path, states in erased_in(folder.path).items()
+            for state in states
+            if state.takedown in numbers
+        ]
 
     def _raw_ids(self, folder: Folder, gone: Withdrawn) -> frozenset[str]:
         """Return the ids of the raw records to overwrite; archives in no index are searched by their headers."""
@@ -383,7 +390,7 @@ def mask(root: Path, hits: Iterable[Mapping[str, Any]], wanted: Hashes, takedown
     changed = []
     for name in sorted({one["path"] for one in hits}):
         path = root / name
-        if path.name in SEALED or path.suffix == ".bin":
+        if path.suffix == ".bin":
             continue
         with suppress(sqlite3.Error, pa.ArrowException, UnicodeDecodeError, OSError):
             if _masked_file(root, path, wanted, takedown):
@@ -392,6 +399,8 @@ def mask(root: Path, hits: Iterable[Mapping[str, Any]], wanted: Hashes, takedown
 
 
 def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
+    if path.name in (*RECORDS, *SEALED):
+        return _mask_sealed(path, wanted)
     with open(path, "rb") as stream:
         if stream.read(16) == b"SQLite format 3\x00":
             return _mask_sqlite(path, wanted)
@@ -401,18 +410,48 @@ def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
     else:
         with open(path, "rb") as stream, decompressed(stream, path.name) as plain:
             content = masked(plain.read().decode("utf-8"), wanted)
-    opened = (
-        overwriting(folder, path.relative_to(folder).as_posix(), takedown=takedown, is_input=True)
-        if folder is not None
-        else written(path)
-    )
-    with opened as out:
-        if isinstance(content, pa.Table):
-            pq.write_table(content, out, compression="zstd", compression_level=ZSTD_LEVEL)
-        else:
-            with compressing(out, path.name) as stream:
-                stream.write(content.encode("utf-8"))
+    if folder is None:
+        with written(path) as out:
+            _write(out, path.name, content)
+    else:
+        name = path.relative_to(folder).as_posix()
+        with overwriting(folder, name, takedown=takedown, is_input=True) as new:
+            _write(new.stream, path.name, content)
     return True
+
+
+def _mask_sealed(path: Path, wanted: Hashes) -> bool:
+    """Mask the texts in a record or a job, such as the pages that a gate shows; write its checksum again.
+
+    The record says that it replaces the one before, so that references to that one still hold.
+    """
+    fields = read_sealed(path)
+    clean = _clean_within(fields, wanted)
+    if clean == fields:
+        return False  # both a record and its copy were written again
+    clean.pop("checksum")
+    if path.name in RECORDS:
+        before = clean.pop("record_digest", None) or record_digest(fields)
+        commit_record(path.parent, clean | {"replaces": sorted({*clean.get("replaces", ()), before})})
+    else:
+        write_sealed(path, clean)
+    return True
+
+
+def _clean_within(value: Any, wanted: Hashes) -> Any:
+    if isinstance(value, dict):
+        return {name: _clean_within(one, wanted) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_clean_within(one, wanted) for one in value]
+    return _clean(value, wanted) if isinstance(value, str) else value
+
+
+def _write(out: IO[bytes], name: str, content: str | pa.Table) -> None:
+    if isinstance(content, pa.Table):
+        pq.write_table(content, out, compression="zstd", compression_level=ZSTD_LEVEL)
+    else:
+        with compressing(out, name) as stream:
+            stream.write(content.encode("utf-8"))
 
 
 def _masked_rows(path: Path, wanted: Hashes) -> pa.Table:

@@ -472,9 +472,32 @@ def _tag_of(stone: Tombstone) -> dict[str, Any]:
     return said | {"entries": entries[:MOST_EXAMPLES], "of": len(entries)}
 
 
-def rebuilt_assets(root: Path, recipe: str) -> list[str]:
-    """Return the last assets of the recipe's corpus that were made; making these rebuilds all assets before them."""
-    return [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
+def to_rebuild(root: Path, recipe: str) -> list[str]:
+    """Return the last assets of a recipe's corpus that it has made before and that now have to be made again."""
+    comparison = compare(load_recipe(recipe, recipe_folders(root)), root, skip_unavailable=True)
+    has_made = [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
+    return [asset for asset in has_made if comparison.to_do(asset)]
+
+
+def corpora_of(root: Path, crawls: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the artifacts of the corpus that recipes with these crawls have now, with their taken-over ranks."""
+    wanted, found = set(crawls), {}
+    for comparison in _recipes(root)[0]:
+        if _crawls(comparison) & wanted:
+            cells = [one for one in comparison.cells.values() if one.asset in CORPUS and one.artifact is not None]
+            found[comparison.recipe.name] = [
+                {
+                    "asset": cell.asset,
+                    "partition": cell.partition,
+                    "state": cell.state,
+                    "fingerprint": cell.fingerprint,
+                    "digest": cell.artifact.digest,
+                    "reused_ranks": cell.artifact.record.get("reused_ranks", {}),
+                }
+                for cell in cells
+                if cell.artifact is not None
+            ]
+    return found
 
 
 def check_nobody_writes(root: Path, profile: Profile) -> None:

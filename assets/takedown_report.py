@@ -17,7 +17,7 @@ import numpy as np
 
 from assets.erasing import Eraser, Say, gone_of, grams_file, mask, only_there, scan
 from assets.reach import Folders
-from assets.takedown import held_indexes, keeps_duplicates
+from assets.takedown import corpora_of, held_indexes, keeps_duplicates
 from assets.tombstones import FOLDER, LOCK_FILE, Tombstone, as_said, read_tombstones
 from assets.undisturbed import only_one
 from training.data.known import known_under
@@ -52,7 +52,7 @@ def report_of(root: Path, numbers: set[int]) -> dict[str, Any] | None:
     return found[-1] if found else None
 
 
-def finish(root: Path, *, rebuilt: Mapping[str, Sequence[str]], tracking: str, say: Say) -> dict[str, Any]:
+def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
     Raise DataError if a snapshot cannot be searched, or another takedown is at work.
@@ -62,6 +62,7 @@ def finish(root: Path, *, rebuilt: Mapping[str, Sequence[str]], tracking: str, s
         proved = {number for one in reports_under(root) if one["proof"]["is_proved"] for number in one["takedowns"]}
         pending = [one for one in stones if one.number not in proved]
         if not pending:
+            _forget_words(root)  # of a command that was killed after its report
             return list(reports_under(root))[-1]
         gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
         eraser = Eraser(root, gone, say)
@@ -77,12 +78,8 @@ def finish(root: Path, *, rebuilt: Mapping[str, Sequence[str]], tracking: str, s
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "asked": [as_said(one) for one in pending],
             "found": _found(root, pending),
-            "rebuilt": {recipe: list(assets) for recipe, assets in rebuilt.items()},
-            "erased": {
-                "pages": dict(eraser.pages),
-                "artifacts": {asset: sorted(names) for asset, names in sorted(eraser.artifacts.items())},
-                "masked": masked,
-            },
+            "rebuilt": corpora_of(root, (crawl for crawl, ids in gone.ids.items() if ids)),
+            "erased": {"files": eraser.erased({one.number for one in stones} - proved), "masked": masked},
             "proof": {
                 "is_proved": not left and not first.not_read,
                 "runs": len(wanted),
@@ -93,12 +90,17 @@ def finish(root: Path, *, rebuilt: Mapping[str, Sequence[str]], tracking: str, s
             },
             "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
         }
-        write_json(path := root / FOLDER / f"{stones[-1].number:06d}.{REPORT}", report)
+        path = root / FOLDER / f"{stones[-1].number:06d}.{REPORT}"
         write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
+        write_json(path, report)  # last: with it, the takedowns are done
         if report["proof"]["is_proved"]:
-            for old in (root / FOLDER).glob("*.grams.npy"):
-                old.unlink()
+            _forget_words(root)
         return report
+
+
+def _forget_words(root: Path) -> None:
+    for path in (root / FOLDER).glob("*.grams.*"):
+        path.unlink()
 
 
 def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, list[dict[str, Any]]]:
@@ -159,10 +161,12 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "## Removed"
     yield ""
-    yield "| asset | pages overwritten | artifacts |"
-    yield "|---|---|---|"
-    for asset, names in erased["artifacts"].items():
-        yield f"| {asset} | {erased['pages'].get(asset, 0):,} | {', '.join(name[:12] for name in names)} |"
+    yield "| asset | pages overwritten | files | artifacts |"
+    yield "|---|---|---|---|"
+    for asset in dict.fromkeys(one["asset"] for one in erased["files"]):
+        own = [one for one in erased["files"] if one["asset"] == asset]
+        named = ", ".join(dict.fromkeys(one["folder"][:12] for one in own))
+        yield f"| {asset} | {sum(one['pages'] for one in own):,} | {len(own):,} | {named} |"
     if erased["masked"]:
         yield ""
         yield f"Words were masked in {len(erased['masked']):,} further files:"
@@ -171,9 +175,16 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "## Rebuilt"
     yield ""
-    yield from (f"- {recipe}: {', '.join(assets)}" for recipe, assets in report["rebuilt"].items())
-    if not report["rebuilt"]:
-        yield "Nothing, or by an earlier command."
+    yield "The corpora that had the pages, as they are now:"
+    yield ""
+    yield "| asset | state | artifact | ranks taken over |"
+    yield "|---|---|---|---|"
+    for cells in report["rebuilt"].values():
+        for cell in cells:
+            ranks = (
+                f"{cell['reused_ranks']['ranks']:,} of {cell['reused_ranks']['of']:,}" if cell["reused_ranks"] else ""
+            )
+            yield f"| {cell['asset']} [{cell['partition']}] | {cell['state']} | {cell['fingerprint'][:12]} | {ranks} |"
     yield ""
     yield "## Proved"
     yield ""

@@ -1,6 +1,7 @@
 """Measure how many ranks are computed again, and the processor time, when some of a snapshot's pages are withdrawn.
 
     python -m benchmarks.reuse [--files 200] [--pages 100] [--check]
+    python -m benchmarks.reuse --takedown [--files 200] [--pages 100]
     python -m benchmarks.reuse --recipe kitchen
 
 A snapshot of WARC files with made-up pages goes through all stages of the corpus up to token shards, each stage in a
@@ -9,6 +10,10 @@ the files, and one page in every file (with 100 pages in a file, that is 1 % of 
 that works in ranks, the number of ranks that were computed, and for all stages the processor time (user and system,
 start of Python and imports included) compared with the first build. With `--check` the last build is repeated under
 another root; the exit code is 1 if the digest of an artifact differs.
+
+With `--takedown`, the archives stay, 1 % of the pages are named by a takedown list, and the models of the corpus are
+kept, as `pedigree takedown` does it: first all pages of 1 % of the files, as of a domain, then as many pages scattered
+over all files.
 
 With `--recipe`, every snapshot of the recipe is built up to its token shards. Then, for each snapshot in turn, one page
 of its second file that reaches the shards is named by a takedown list, and everything is built again.
@@ -27,7 +32,7 @@ from typing import Any
 
 from assets.recipe_folders import load_recipe
 from assets.running.jobs import job_of
-from assets.status import compare, write_reference
+from assets.status import LEARNED, compare, write_reference
 from resources.compute.size import Size
 from tests.training.data.extract.test_extract import response
 from training import artifact
@@ -73,6 +78,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--pages", type=int, default=100, help="in a file")
     parser.add_argument("--check", action="store_true", help="compare the last build with one from nothing")
+    parser.add_argument(
+        "--takedown", action="store_true", help="withdraw 1 % of the pages by a list, and keep the models"
+    )
     parser.add_argument("--recipe", help="withdraw pages of this recipe by a list instead")
     options = parser.parse_args()
     if options.recipe:
@@ -84,6 +92,17 @@ def main() -> None:
         place = Path(temporary)
         first = build(place / "root", archives(place / "0", options, 0))
         told("first build", first, first)
+        if options.takedown:
+            few = max(1, number // 100)
+            ids = [row["id"] for row in pages_of(first)]
+            in_few = [id_ for id_ in ids if int(id_.split("/")[1].partition(".")[0]) < few]
+            scattered = ids[:: max(1, len(ids) // len(in_few))]
+            for case, gone in ((f"{few} of {number} files", in_few), ("scattered over all files", scattered)):
+                listed = place / f"{len(case)}.txt"
+                listed.write_text("".join(f"{id_}\n" for id_ in gone))
+                after = build(place / "root", place / "0", takedown=(str(listed),), kept=first)
+                told(f"{len(gone):,} of {len(ids):,} pages withdrawn, {case}", after, first)
+            return
         last, folder = first, place / "0"
         for case, touched in cases.items():
             folder = archives(place / str(touched), options, touched)
@@ -126,13 +145,21 @@ def _lexicon() -> list[str]:
 LEXICON = _lexicon()
 
 
-def build(root: Path, folder: Path) -> Built:
-    """Make every asset under `root` from the archives in `folder`, each in a process of its own."""
+def pages_of(built: Built) -> list[dict[str, Any]]:
+    """Return the ids of all extracted pages, in order."""
+    return [row for file in document_files(built["extracted_documents"]) for row in read_documents(file, ["id"])]
+
+
+def build(root: Path, folder: Path, *, takedown: tuple[str, ...] = (), kept: Built | None = None) -> Built:
+    """Make every asset under `root` from the archives in `folder`, each in a process of its own.
+
+    The vocabulary and the quality models are those of `kept`, if given.
+    """
     snapshot = SnapshotRecipe(name="one", source="warc", label="web", paths=(str(folder),))
     recipe = FilterRecipe(rules=RULES, gopher_min_words=20)
     settings: dict[str, dict[str, Any]] = {
         "crawl_archives": {"snapshot": snapshot, "files": source_files(snapshot)},
-        "extracted_documents": {"extract": ExtractRecipe()},
+        "extracted_documents": {"extract": ExtractRecipe(takedown=takedown)},
         "quality_models": {"quality": QualityRecipe()},
         "document_scores": {"filter": recipe.measured()},
         "filtered_documents": {"filter": recipe},
@@ -145,6 +172,9 @@ def build(root: Path, folder: Path) -> Built:
     }
     built: Built = {}
     for asset, (_, inputs) in CHAIN.items():
+        if kept is not None and asset in LEARNED:
+            built[asset] = kept[asset]
+            continue
         built[asset] = made(root, asset, settings[asset], [built[name] for name in inputs])
     return built
 

@@ -24,7 +24,7 @@ ERASED_FILE = "erased.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """The size and the checksum of a file after a takedown, and the number of the takedown.
+    """The size and the checksum of a file after a takedown, and how many pages the takedown has overwritten in it.
 
     `is_input` says whether jobs may still read the artifact: an archive, because the extraction drops the same pages,
     and a text about a model, but not documents and tokens, which would be other ones than the record says.
@@ -34,6 +34,7 @@ class State:
     bytes: int
     sha256: str
     is_input: bool
+    pages: int
 
 
 def erased_in(folder: Path) -> Mapping[str, Sequence[State]]:
@@ -60,8 +61,16 @@ class Unchanged(Exception):
     """Raised in the block of `overwriting` to leave the file as it is."""
 
 
+@dataclass(kw_only=True, slots=True)
+class Overwriting:
+    """A file that is being overwritten: the stream of its new content, and the pages that are overwritten in it."""
+
+    stream: IO[bytes]
+    pages: int = 0
+
+
 @contextmanager
-def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> Iterator[IO[bytes]]:
+def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> Iterator[Overwriting]:
     """Open a stream whose content replaces a file of an artifact, which then lists the file as erased.
 
     The list is written first, so whoever is killed leaves a file that is one of its states. A block that raises
@@ -70,11 +79,12 @@ def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> It
     temporary = temporary_for(folder / name)
     try:
         with open(temporary, "w+b") as stream:
-            yield stream
+            yield (new := Overwriting(stream=stream))
             stream.flush()
             os.fsync(stream.fileno())
         size, sha256 = temporary.stat().st_size, sha256_of(temporary)
-        _note(folder, name, State(takedown=takedown, bytes=size, sha256=sha256, is_input=is_input))
+        state = State(takedown=takedown, bytes=size, sha256=sha256, is_input=is_input, pages=new.pages)
+        _note(folder, name, state)
         os.replace(temporary, folder / name)
     except Unchanged:
         pass

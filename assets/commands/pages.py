@@ -86,7 +86,7 @@ def takedown(
     json_: JsonOption = False,
 ) -> None:
     """Say what holds pages and what a rebuild costs; withdraw them for good, rebuild without them, erase and prove."""
-    from assets.takedown import answer, asked_of, rebuilt_assets, withdraw
+    from assets.takedown import answer, asked_of, to_rebuild, withdraw
     from assets.takedown_lines import lines_of
     from assets.takedown_report import finish, note_found
     from resources.profile import load_profile
@@ -114,14 +114,14 @@ def takedown(
     rebuilt: dict[str, list[str]] = {}
     code, problem = OK, ""
     for name in told["rebuild"]["recipes"] if told["done"] and not no_rebuild else ():
-        for asset in rebuilt_assets(root, name) if code == OK else ():
+        for asset in to_rebuild(root, name) if code == OK else ():
             report = run_named(name, profile, root, until=asset)
             code, problem = report.exit_code, report.error
             rebuilt.setdefault(name, []).append(asset)
     report = None
     if told["done"] and not no_rebuild and code == OK:
         where = compute.tracking_uri
-        report = finish(root, rebuilt=rebuilt, tracking=where or "", say=lambda line: print(line, file=sys.stderr))
+        report = finish(root, tracking=where or "", say=lambda line: print(line, file=sys.stderr))
     if json_:
         print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
     else:
@@ -144,5 +144,5 @@ def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: 
     if told["done"]:
         print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
         for name in told["rebuild"]["recipes"]:
-            print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'not rebuilt; the next run does it'}")
+            print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'nothing was built'}")
         print(NOT_ERASED if report is None else "\n" + "\n".join(markdown_of(report)))

@@ -162,10 +162,14 @@ def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_pa
     folder.mkdir(parents=True)
     write_json(folder / "samples.json", [SECRET, HARMLESS])
     files = manifest(folder, ["samples.json"])
-    commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": []})
+    notes = {"nearest": [{"text": SECRET}, {"text": HARMLESS}]}
+    commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": [], "notes": notes})
+    before = find(folder)
     assert mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 3)
     made = find(folder)
-    assert made is not None and not damaged_files(made)
+    assert made is not None and before is not None and not damaged_files(made) and not scan(tmp_path, WANTED).hits
+    assert before.record_digest in made.stands_for and made.digest == before.digest
+    assert made.record["notes"]["nearest"][1] == notes["nearest"][1]
     text = (folder / "samples.json").read_text("utf-8")
     assert HARMLESS in text and "spoons under" not in text
     (folder / "samples.json").write_text(text.replace("Nine", "Zero"))

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from fastwarc.warc import ArchiveIterator
 
 from assets.recipe_folders import load_recipe
 from assets.status import compare
 from assets.tombstones import FILE, read_tombstones
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
-from tests.end_to_end.conftest import RECIPES, SHIPPED, pedigree
+from tests.end_to_end.conftest import COMMAND, RECIPES, SHIPPED, pedigree
 from training import artifact
+from training.artifact import damaged_files
+from training.data.crawl.erase import GONE
 from training.data.documents import read_documents
 from training.data.urls import key_of
 from training.lease import Lease
+from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KITCHEN = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))
@@ -43,6 +52,17 @@ def place(first, untouched, tmp_path_factory) -> Path:
             path.unlink()
             shutil.copyfile(original, path)
     return folder
+
+
+def killed_when(is_time: Callable[[], bool], *arguments: str, root: Path) -> bool:
+    """Start a command and kill it as soon as the root looks so; return whether it was killed before its end."""
+    environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    argv = [*COMMAND, *arguments, "--root", str(root), "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as started:
+        while started.poll() is None and not is_time():
+            time.sleep(0.005)
+        started.kill()
+        return started.wait() == -signal.SIGKILL
 
 
 def cells(place: Path):
@@ -101,6 +121,8 @@ def test_a_page_is_withdrawn_and_only_its_snapshot_is_built_again(place, page):
     assert cells(place)["extracted_documents", "kitchen-small@kitchen-2"].state == "outdated"
     ended = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
     assert (ended.code, ended.answer["done"], len(read_tombstones(place))) == (0, "was withdrawn before", 1)
+    proof = ended.answer["report"]["proof"]
+    assert proof["is_proved"] and proof["runs"] > 20 and proof["files"] > 500
     after = cells(place)
     same = [key for key in before if key[1] == "kitchen-small@kitchen-1"]
     assert all(after[key].artifact.digest == before[key].artifact.digest for key in same)
@@ -123,12 +145,38 @@ def test_versions_that_saw_the_page_are_tagged(place, page):
     assert (told["takedown"], told["reason"]) == (1, "asked by its owner") and told["entries"][0].startswith("=")
 
 
+def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(place, page):
+    (traced,) = pedigree("trace", "kitchen-small/1", "--url", page["url"], root=place).answer["pages"]
+    (seen,) = traced["seen"]
+    assert seen["times"] > 0 and seen["steps"]
+    step = ("--step", str(seen["steps"][0]["step"]), "--texts")
+    batch = pedigree("trace", "kitchen-small/1", *step, root=place).answer["documents"]
+    (own,) = [one for one in batch if one["id"] == page["id"]]
+    assert not any(re.search(r"\w", piece["text"].replace("<|endoftext|>", "")) for piece in own["pieces"])
+    folder = cells(place)["crawl_archives", "kitchen-small@kitchen-2"].artifact.path
+    with open(next(folder.glob(f"archives/{page['id'].split('/')[1]}")), "rb") as stream:
+        stream.seek(int(page["id"].rpartition("/")[2]))
+        record = next(iter(ArchiveIterator(stream, parse_http=False)))
+    assert record.headers["WARC-Target-URI"] == page["url"] and record.reader.read() == GONE
+    checked = pedigree("verify", "kitchen-small", root=place)
+    assert checked.code == 0 and [one for one in checked.answer["remarks"] if "takedown 1 erased" in one["remark"]]
+
+
 def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
     before, recipe = cells(place), "kitchen-small"
     kept = documents(place, "decontaminated_documents", "kitchen-1", "url")
     domain = urlsplit(kept[0]["url"]).hostname
-    ended = pedigree("takedown", "--domain", domain, *WHY, "--yes", root=place)
+    command = ("takedown", "--domain", domain, *WHY, "--yes")
+    lists = set(place.glob("*/*/erased.json"))
+    assert killed_when(lambda: set(place.glob("*/*/erased.json")) > lists, *command, root=place)
+    assert killed_when(lambda: len(list(place.glob("takedowns/*.report.json"))) > 1, *command, root=place)
+    assert all(not damaged_files(made) for made in artifacts_under(place))
+    ended = pedigree(*command, root=place)
     assert ended.code == 0, ended.errors
+    report = ended.answer["report"]
+    assert report["takedowns"] == [2] and report["proof"]["is_proved"] and report["proof"]["runs"] > 100
+    erased = {one["asset"] for one in report["erased"]["files"] if one["pages"]}
+    assert erased >= {"crawl_archives", "extracted_documents", "document_signatures", "token_shards"}
     after = cells(place)
     models = [(model, recipe) for model in ("tokenizer", "quality_models")]
     assert {(one["asset"], one["policy"]) for one in ended.answer["learned"]} == {

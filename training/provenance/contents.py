@@ -186,7 +186,10 @@ def _tokens(path: Path) -> Iterator[Piece]:
 
 
 def _suffixes(path: Path) -> Iterator[Piece]:
-    """Yield the text that a suffix array gives back: the token at a place is the one whose range holds its suffix."""
+    """Yield the documents that a suffix array gives back.
+
+    The token at a place is the one whose range of the array holds the place's suffix. The last one ends a document.
+    """
     folder = path.parent.parent
     listing = json.loads((folder / INDEX_FILE).read_text("utf-8"))
     entry = next(one for one in listing["shards"] if one["suffixes"].endswith(path.name))
@@ -196,13 +199,8 @@ def _suffixes(path: Path) -> Iterator[Piece]:
     tokens[suffixes] = np.repeat(np.arange(len(first) - 1, dtype=np.uint32), np.diff(first))
     shards = folder.parent.parent / "token_shards"
     (name,) = (one["fingerprint"] for one in _record(folder)["inputs"] if one["asset"] == "token_shards")
-    tokenizer = _tokenizer_of(shards / name)
-    for start in range(0, len(tokens), TOKENS_AT_ONCE):
-        own = tokens[max(0, start - TOKENS_TWICE) : start + TOKENS_AT_ONCE]
-        yield Piece(f"tokens from {start}", [tokenizer.decode(own.tolist(), skip_special_tokens=False)])
-
-
-TOKENS_AT_ONCE, TOKENS_TWICE = 1 << 20, 256  # of a suffix array; some are decoded twice, so that nothing is cut in two
+    ends = np.flatnonzero(tokens == tokens[-1]) if len(tokens) else np.empty(0, np.int64)  # of documents
+    yield from _decoded(tokens, np.concatenate([[0], ends + 1]), _tokenizer_of(shards / name))
 
 
 def _decoded(tokens: Any, offsets: np.ndarray, tokenizer: Tokenizer) -> Iterator[Piece]:

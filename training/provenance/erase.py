@@ -88,16 +88,15 @@ def erase_rows(folder: Path, name: str, gone: Withdrawn) -> int:
         touched = [bool(gone.among(group).any()) for group in _groups(parquet, columns)]
         if not any(touched):
             return 0
-        with (
-            overwriting(folder, name, takedown=gone.takedown, is_input=False) as out,
-            pq.ParquetWriter(out, schema, compression="zstd", compression_level=ZSTD_LEVEL) as writer,
-        ):
-            for group in _groups(parquet, None):
-                blank, number = _blank(group, gone.among(group))
-                count += number
-                writer.write_table(blank, row_group_size=max(1, len(blank)))
+        with overwriting(folder, name, takedown=gone.takedown, is_input=False) as out:
+            with pq.ParquetWriter(out.stream, schema, compression="zstd", compression_level=ZSTD_LEVEL) as writer:
+                for group in _groups(parquet, None):
+                    blank, number = _blank(group, gone.among(group))
+                    count += number
+                    writer.write_table(blank, row_group_size=max(1, len(blank)))
             if not count:
                 raise Unchanged
+            out.pages = count
     return count
 
 
@@ -157,8 +156,9 @@ def erase_lines(folder: Path, name: str, gone: Withdrawn) -> int:
     if any(touched):
         with (
             overwriting(folder, name, takedown=gone.takedown, is_input=True) as out,
-            compressing(out, name) as stream,
+            compressing(out.stream, name) as stream,
         ):
+            out.pages = sum(touched)
             for row, out_of_it in zip(rows, touched, strict=True):
                 line = json.dumps(_bare(row) if out_of_it else row, ensure_ascii=False) + "\n"
                 stream.write(line.encode("utf-8"))
@@ -198,7 +198,8 @@ def erase_tokens(folder: Path, name: str, gone: Withdrawn) -> int:
         own[:] = own[-1:]
     if count:
         with overwriting(folder, name, takedown=gone.takedown, is_input=False) as out:
-            tokens.tofile(out)
+            out.pages = count
+            tokens.tofile(out.stream)
     return count
 
 
@@ -224,7 +225,7 @@ def erase_suffixes(folder: Path, shards: Path, takedown: int) -> int:
         arrays = {"suffixes": suffix_array(tokens, vocabulary), "first": first_places(tokens, vocabulary)}
         for name, array in arrays.items():
             with overwriting(folder, one[name], takedown=takedown, is_input=True) as out:
-                np.save(out, array, allow_pickle=False)
+                np.save(out.stream, array, allow_pickle=False)
         count += 1
     return count
 
@@ -245,8 +246,9 @@ def erase_signatures(folder: Path, documents: Path, gone: Withdrawn) -> int:
                 array[:, out] = 0
             else:
                 array[out] = 0
-        with overwriting(folder, f"signatures/{path.name}", takedown=gone.takedown, is_input=False) as stream:
-            stream.write(save(arrays))
+        with overwriting(folder, f"signatures/{path.name}", takedown=gone.takedown, is_input=False) as new:
+            new.pages = int(out.sum())
+            new.stream.write(save(arrays))
         count += int(out.sum())
     return count
 
@@ -292,9 +294,10 @@ def _erase_archive(
     if listing["form"] != "warc":
         return _erase_source_rows(folder, name, listing, offsets, takedown), []
     with overwriting(folder, name, takedown=takedown, is_input=True) as out:
-        done, failed = overwrite_records(folder / name, offsets, out)
+        done, failed = overwrite_records(folder / name, offsets, out.stream)
         if not done:
             raise Unchanged
+        out.pages = done
     return done, failed
 
 
@@ -303,17 +306,22 @@ def _erase_source_rows(folder: Path, name: str, listing: Mapping[str, Any], rows
     done, fields = 0, (listing["text_field"], "title")
     with overwriting(folder, name, takedown=takedown, is_input=True) as out:
         if listing["form"] == "parquet":
-            done = _blank_rows(folder / name, set(rows), fields, out)
+            done = _blank_rows(folder / name, set(rows), fields, out.stream)
         elif listing["form"] == "jsonl":
-            with open(folder / name, "rb") as stream, decompressed(stream, name) as lines, compressing(out, name) as to:
+            with (
+                open(folder / name, "rb") as stream,
+                decompressed(stream, name) as lines,
+                compressing(out.stream, name) as to,
+            ):
                 for number, line in enumerate(lines):
                     plain = _blank_line(line, fields) if number in rows else line
                     done += plain != line
                     to.write(plain)
         else:
-            done = (folder / name).stat().st_size > 0
+            done = int((folder / name).stat().st_size > 0)
         if not done:
             raise Unchanged
+        out.pages = done
     return done
 
 

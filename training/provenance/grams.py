@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.data.words.hashes import hash_words
-from training.data.words.ngrams import Hashes, ngram_hashes, words_with_spans
+from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 
 WORDS = 8
+COMPILED_FROM = 2_000_000  # characters; loading the compiled loop takes 2 s, and plain Python reads 3 MB a second
 MASK = "█"
 MOST_DEEP = 4  # JSON in a string of JSON in a string ...
 ESCAPE = re.compile(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
@@ -82,11 +83,15 @@ def _replaced(view: View, pattern: re.Pattern[str], put: Callable[[str], str]) -
 
 def grams_of(texts: Sequence[str]) -> tuple[Hashes, np.ndarray]:
     """Return the hashes of all runs of eight words of texts, and the number of the text of each run."""
-    data = [text.encode("utf-8", "replace") for text in texts]
-    offsets = np.cumsum([0, *map(len, data)])
-    if not offsets[-1]:
+    if not any(texts):
         return np.empty(0, np.uint64), np.empty(0, np.int64)
-    hashes, starts = hash_words(np.frombuffer(b"".join(data), np.uint8), offsets)
+    if sum(map(len, texts)) < COMPILED_FROM:
+        parts = [word_hashes(text) for text in texts]
+        hashes, starts = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+    else:
+        data = [text.encode("utf-8", "replace") for text in texts]
+        offsets = np.cumsum([0, *map(len, data)])
+        hashes, starts = hash_words(np.frombuffer(b"".join(data), np.uint8), offsets)
     of = np.repeat(np.arange(len(texts)), np.diff(starts))
     grams = ngram_hashes(hashes, WORDS)
     is_one = of[: len(grams)] == of[WORDS - 1 :][: len(grams)]

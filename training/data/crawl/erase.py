@@ -33,6 +33,7 @@ from training.data.crawl.warc import (
     parse_headers,
 )
 from training.data.documents import decompressed
+from training.files import temporary_for
 
 GONE = b"HTTP/1.1 410 Gone\r\n\r\n"
 MARK = b"WARC-Truncated: unspecified"
@@ -56,7 +57,7 @@ def overwrite_records(path: Path, offsets: Collection[int], out: IO[bytes]) -> t
     if not is_packed:
         shutil.copyfile(path, out.name)
         return _in_plain(out, sorted(offsets))
-    plain = path.with_name(f".{path.name}.plain.tmp")
+    plain = temporary_for(path)
     try:
         with open(plain, "w+b") as unpacked:
             kind = ".gz" if magic[:3] == GZIP_MAGIC else ".zst"

@@ -1,0 +1,216 @@
+"""Kill a takedown at random moments, give it again, and compare the end with that of an undisturbed takedown.
+
+    python -m benchmarks.takedown --root ROOT --recipe RECIPE (--domain D | --url U) [--kills 50] [--whole 10]
+
+Everything happens on copies of the root. One takedown is left alone; its artifacts are what every other one must end
+with. In the others, SIGKILL is sent to the command and all its processes after a random time. --whole of the kills come
+in takedowns from the beginning, mostly while the corpus is rebuilt; the others in what follows the rebuild, while pages
+are erased and files are read. After each kill every committed artifact must
+be sound, and the tombstones readable. After the last command no artifact may differ, the report must say that all is
+proved, and the words that only the withdrawn pages had, noted before all, must stand in no file. The exit code is 1 if
+anything differs. Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from assets.erasing import Eraser, gone_of, only_there, scan
+from assets.reach import Folders
+from assets.recipe_folders import load_recipe, recipe_folders
+from assets.status import compare
+from assets.takedown import held_indexes, to_rebuild
+from assets.takedown_report import finish
+from assets.tombstones import FILE, read_tombstones
+from training.artifact import damaged_files
+from training.data.known import known_under
+from training.data.words.ngrams import Hashes
+from training.provenance.lineage import artifacts_under
+
+WHY = "asked by its owner"
+MOST_KILLS = 8  # of one takedown; then it may end
+
+
+def main() -> int:
+    """Kill takedowns until the number is reached; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--recipe", default="kitchen")
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("--domain")
+    named.add_argument("--url")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--whole", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the copies go; a folder of its own by default")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        return killed_often(Path(folder), options)
+
+
+def killed_often(folder: Path, options: argparse.Namespace) -> int:
+    """Compare takedowns that were killed with one that was not; return the exit code."""
+    chance, problems, kills, phases = random.Random(options.seed), list[str](), 0, Counter[str]()
+    begun = time.monotonic()
+    rebuilt = copied(options.root, folder / "rebuilt")
+    subprocess.run(takedown(options, rebuilt, "--no-rebuild"), check=True, capture_output=True)
+    wanted = words_of(rebuilt)
+    for asset in to_rebuild(rebuilt, options.recipe):
+        subprocess.run(command("run", options.recipe, "--until", asset, "--root", str(rebuilt)), check=True)
+    seconds = {"whole": time.monotonic() - begun}
+    place = copied(rebuilt, folder / "undisturbed")
+    begun = time.monotonic()
+    os.waitpid(finishing(place), 0)
+    seconds["erasing"] = time.monotonic() - begun
+    end = digests(place, options.recipe)
+    print(f"undisturbed: {json.dumps({name: round(one, 1) for name, one in seconds.items()})} s", flush=True)
+    number = 0
+    while kills < options.kills:
+        name = "whole" if kills < options.whole else "erasing"
+        place = copied(options.root if name == "whole" else rebuilt, folder / f"{number:03d}")
+        most = (options.whole if name == "whole" else options.kills) - kills
+        for _ in range(min(MOST_KILLS, most)):
+            started = beginning(takedown(options, place)) if name == "whole" else finishing(place)
+            phase = kill(started, place, chance.uniform(0, seconds[name]))
+            if not phase:
+                break  # it had ended before
+            kills, phases[phase] = kills + 1, phases[phase] + 1
+            problems += unsound(place)
+        if name == "whole":
+            subprocess.run(takedown(options, place), check=True, capture_output=True)
+        else:
+            os.waitpid(finishing(place), 0)
+        problems += [f"{name} {number}: {one}" for one in wrong(place, options.recipe, end, wanted)]
+        print(f"{kills} kills, {len(problems)} problems", flush=True)
+        shutil.rmtree(place)
+        number += 1
+    print(f"{kills} kills in {number} takedowns: {dict(phases)}; {len(wanted):,} runs of words")
+    print("\n".join(problems) or "no difference")
+    return 1 if problems else 0
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line with these arguments."""
+    return [sys.executable, "-c", "from assets.cli import main; main()", *arguments]
+
+
+def copied(root: Path, target: Path) -> Path:
+    """Copy a root; only links to committed files, which are always replaced and never changed in place."""
+
+    def copy(source: str, to: str) -> None:
+        is_made = any((one / "artifact.json").exists() for one in list(Path(source).parents)[:3])
+        (os.link if is_made else shutil.copyfile)(source, to)
+
+    shutil.copytree(root, target, copy_function=copy)
+    return target
+
+
+def takedown(options: argparse.Namespace, place: Path, *more: str) -> list[str]:
+    """Return the command of the takedown."""
+    pages = ("--domain", options.domain) if options.domain else ("--url", options.url)
+    named = (*pages, "--reason", WHY, "--yes", "--json", "--root", str(place))
+    return command("takedown", *named, *more)
+
+
+def beginning(argv: list[str]) -> int:
+    """Start a command; return its process id."""
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid
+
+
+def finishing(place: Path) -> int:
+    """Start what follows the rebuild, which erases, proves and reports, in a fork of this process; return its id."""
+    if child := os.fork():
+        return child
+    status = 1
+    try:
+        finish(place, tracking="", say=lambda line: None)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def kill(started: int, place: Path, seconds: float) -> str:
+    """Kill a process and all that it started after some seconds; return how far it had come, "" if it had ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(started, os.WNOHANG)[0]:
+            return ""
+        time.sleep(0.01)
+    phase = how_far(place)
+    for process in descendants(started):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    os.waitpid(started, 0)
+    return phase
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a process and everything that it started, the youngest last."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found
+
+
+def how_far(place: Path) -> str:
+    """Return the last thing that a takedown has left under a root."""
+    if not (place / FILE).exists():
+        return "before the tombstone"
+    if not list(place.glob("takedowns/*.grams.npy")):
+        return "before the words were noted"
+    return "erasing" if not list(place.glob("takedowns/*.report.json")) else "after the report"
+
+
+def unsound(place: Path) -> list[str]:
+    """Return what a kill has left half done: unreadable tombstones, or files that are no state of an artifact."""
+    read_tombstones(place)
+    return [line for made in artifacts_under(place) for line in damaged_files(made)]
+
+
+def digests(place: Path, recipe: str) -> dict[str, str]:
+    """Return state and digest of every cell of a recipe."""
+    cells = compare(load_recipe(recipe, recipe_folders(place)), place).cells.values()
+    return {f"{one.asset} {one.partition}": f"{one.state} {one.artifact and one.artifact.digest}" for one in cells}
+
+
+def words_of(place: Path) -> Hashes:
+    """Return the runs of words that only the withdrawn pages have, before anything is erased."""
+    with known_under(place):
+        gone = gone_of(Folders(place).all(), read_tombstones(place), held_indexes(place), cluster=True)
+        return only_there(Eraser(place, gone, lambda line: None), place)[0]
+
+
+def wrong(place: Path, recipe: str, end: dict[str, str], wanted: Hashes) -> list[str]:
+    """Return how a root differs from the end of an undisturbed takedown."""
+    now = digests(place, recipe)
+    lines = [
+        f"{key}: {now.get(key)}, not {end.get(key)}" for key in now.keys() | end.keys() if now.get(key) != end.get(key)
+    ]
+    reports: list[dict[str, Any]] = [json.loads(path.read_text()) for path in place.glob("takedowns/*.report.json")]
+    if [one["proof"]["is_proved"] for one in reports] != [True]:
+        lines.append("is not proved")
+    lines += [f"{one['path']}, {one['place']}: words are left" for one in scan(place, wanted).hits]
+    left = [str(path) for path in place.rglob("*.tmp")]
+    return lines + unsound(place) + ([f"{left[0]}: is left"] if left else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
