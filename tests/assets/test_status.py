@@ -174,7 +174,7 @@ def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_oth
     recipe = load_recipe("kitchen-synthetic")
     comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert lacking == {"synthetic_text", "model_card", "promoted_model"}  # the card describes the whole recipe
+    assert lacking == {"synthetic_text", "row_index", "model_card", "promoted_model"}  # the card: the whole recipe
     assert comparison.cells["synthetic_text", recipe.name].inputs == (("base_model", recipe.name),)
     until = {cell.asset for cell in compare(recipe, tmp_path).to_do("synthetic_text")}
     assert "base_model" in until and not until & {"sft_model", "aligned_model", "reward_model"}

@@ -1,0 +1,32 @@
+"""Stage `index_rows`: lists every row of post-training and synthetic text by source, generator, address and 8-gram."""
+
+from __future__ import annotations
+
+from training.data.sections import sections
+from training.stage import Asset, Input, Stage
+
+INDEX_ROWS = Stage(
+    name="index_rows",
+    version="1",
+    module="training.provenance.rows.build",
+    libraries=("xxhash",),
+    kinds=("parquet", "numpy"),
+    gates=("every_row_is_in",),
+)
+
+ASSETS = (
+    Asset(
+        name="row_index",
+        stage=INDEX_ROWS,
+        description=(
+            "Every row of instructions, preferences, prompts and synthetic text, kept or not, by source, row and"
+            " generator, with the addresses in it and its runs of eight words. `pedigree trace` reads it."
+        ),
+        group="evaluation",
+        scope="rows",
+        settings=sections(),
+        inputs=tuple(
+            Input(asset=name) for name in ("instruction_data", "preference_data", "prompt_data", "synthetic_text")
+        ),
+    ),
+)
