@@ -25,7 +25,7 @@ from training.job import DataError, RefusedInput
 from training.posttrain.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW
-from training.provenance.rows.rows import row_index_of
+from training.provenance.rows.rows import row_indexes_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
 from training.records import RecipeError
@@ -209,19 +209,18 @@ def _named(made: Artifact) -> str:
 def _rows_by_source(lineage: Lineage) -> dict[str, Any]:
     """Return the rows that a model was made from by source and generator, or why they are not known."""
     try:
-        index = row_index_of(lineage)
+        indexes = row_indexes_of(lineage)
     except DataError as error:
         return {"rows": [], "rows_not_known": str(error)}
-    return {"rows": index.counts() if index else [], "rows_not_known": ""}
+    return {"rows": [one for index in indexes for one in index.counts()], "rows_not_known": ""}
 
 
 def _rows_repeating(lineage: Lineage, text: str, shown: int) -> dict[str, Any]:
     """Return the rows that share a run of eight words with a text, the first of them, or why they are not known."""
     try:
-        index = row_index_of(lineage)
+        found = [row for index in row_indexes_of(lineage) for row in index.repeating([text])]
     except DataError as error:
         return {"rows": [], "num_rows": None, "rows_not_known": str(error)}
-    found = index.repeating([text]) if index else []
     return {"rows": found[:shown], "num_rows": len(found), "rows_not_known": ""}
 
 
@@ -229,8 +228,7 @@ def _rows_with_id(lineage: Lineage, id_: str) -> list[dict[str, Any]]:
     """Return the rows with an id, each with the models that were trained on its data; empty for the id of a page."""
     if DOCUMENT_ID.fullmatch(id_):
         return []
-    index = row_index_of(lineage)
-    rows = index.with_id(id_) if index else []
+    rows = [row for index in row_indexes_of(lineage) for row in index.with_id(id_)]
     return [{**row, "models": _models_of(lineage, row)} for row in rows]
 
 

@@ -19,8 +19,10 @@ from training.job import DataError, InputArtifact
 from training.provenance.lineage import Lineage, artifacts_under, item_of, named, sound
 from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, runs_of, short, texts_in
 
-INDEX = "row_index"
-DATA = ("instruction_data", "preference_data", "prompt_data", "synthetic_text")
+INDEXES = {  # what each is about
+    "row_index": ("instruction_data", "preference_data", "prompt_data"),
+    "synthetic_row_index": ("synthetic_text",),
+}
 WHERE = ("asset", "file", "line", "id", "source", "generator", "outcome", "reason")
 
 
@@ -119,26 +121,32 @@ def rows_holding(
     return list(found.values())
 
 
-def row_index_of(lineage: Lineage) -> RowIndex | None:
-    """Return the index of the rows that an artifact was made from; None if it was made from no rows.
+def row_indexes_of(lineage: Lineage) -> list[RowIndex]:
+    """Return the indexes of the rows that an artifact was made from, or is made of; empty if there are no rows.
 
     Raise DataError if there are rows, and no index of exactly these.
     """
-    nodes = {node.item.asset: node for node in lineage.of(*DATA)}
-    if not nodes:
-        return None
-    for made in artifacts_under(lineage.root, lambda asset: asset == INDEX):
+    found = []
+    for name, assets in INDEXES.items():
+        nodes = {node.item.asset: node for node in lineage.of(*assets)}
+        if nodes:
+            found.append(_index_of(lineage.root, name, {asset: node.usable for asset, node in nodes.items()}))
+    return found
+
+
+def _index_of(root: Path, name: str, data: Mapping[str, InputArtifact]) -> RowIndex:
+    for made in artifacts_under(root, lambda asset: asset == name):
         own = {entry["asset"]: entry["digest"] for entry in made.record["inputs"]}
-        if all(own.get(asset) == node.item.digest for asset, node in nodes.items()):
-            return RowIndex(item_of(made), _inputs(lineage.root, made.record))
-    recipe = next(iter(nodes.values())).item.partition
-    raise DataError(f"{INDEX} of these rows is not made; `pedigree run {recipe} --until {INDEX}` makes it")
+        if all(own.get(asset) == item.digest for asset, item in data.items()):
+            return RowIndex(item_of(made), _inputs(root, made.record))
+    recipe = next(iter(data.values())).partition
+    raise DataError(f"{name} of these rows is not made; `pedigree run {recipe} --until {name}` makes it")
 
 
 def row_indexes_under(root: Path) -> list[RowIndex]:
     """Return every row index under a root whose rows are still there."""
     found = []
-    for made in artifacts_under(root, lambda asset: asset == INDEX):
+    for made in artifacts_under(root, lambda asset: asset in INDEXES):
         inputs = _inputs(root, made.record)
         if all(Path(item.path).exists() for item in inputs.values()):
             found.append(RowIndex(item_of(made), inputs))

@@ -19,14 +19,21 @@ ASSETS = (
         name="row_index",
         stage=INDEX_ROWS,
         description=(
-            "Every row of instructions, preferences, prompts and synthetic text, kept or not, by source, row and"
-            " generator, with the addresses in it and its runs of eight words. `pedigree trace` reads it."
+            "Every row of instructions, preferences and prompts, kept or not, by source, row and generator, with the"
+            " addresses in it and its runs of eight words. `pedigree trace` reads it. No training waits for it."
         ),
-        group="evaluation",
+        group="training_data",
         scope="rows",
         settings=sections(),
-        inputs=tuple(
-            Input(asset=name) for name in ("instruction_data", "preference_data", "prompt_data", "synthetic_text")
-        ),
+        inputs=tuple(Input(asset=name) for name in ("instruction_data", "preference_data", "prompt_data")),
+    ),
+    Asset(
+        name="synthetic_row_index",
+        stage=INDEX_ROWS,
+        description="The same of every row of text that a model of the recipe wrote.",
+        group="synthesis",
+        scope="synthesis",
+        settings=sections(),
+        inputs=(Input(asset="synthetic_text"),),
     ),
 )
