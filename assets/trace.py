@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,14 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
 from training.artifact import Artifact
+from training.data.extract.terms import DOCUMENT_ID
 from training.data.known import known_under
 from training.data.urls import domain_of
 from training.job import DataError, RefusedInput
+from training.posttrain.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
+from training.provenance.rows.build import KEPT as KEPT_ROW
+from training.provenance.rows.rows import row_indexes_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
 from training.records import RecipeError
@@ -71,11 +75,13 @@ def answer(
             lineage = lineage_of(root, *chosen.made)
             tracer = Tracer(lineage)
             if question == LINEAGE:
-                told = _lineage(lineage, model, versions)
+                told = _lineage(lineage, model, versions) | _rows_by_source(lineage)
             elif question == STEP:
                 told = tracer.step(value, training=training, texts=texts)
             elif question == TEXT:
-                told = trace_text(tracer, value, least=least, shown=shown)
+                told = trace_text(tracer, value, least=least, shown=shown) | _rows_repeating(lineage, value, shown)
+            elif question == DOCUMENT and (rows := _rows_with_id(lineage, value)):
+                told = {"document": value, "rows": rows, "pages": [], "versions": []}
             else:
                 ask = _question(question, value, shown)
                 if question == DOMAIN:
@@ -195,6 +201,44 @@ def _of_recipe(comparison: Comparison, asked: str, versions: Sequence[Registered
 
 def _named(made: Artifact) -> str:
     return f"{made.record['asset']} {made.fingerprint[:12]}"
+
+
+# Rows of post-training
+
+
+def _rows_by_source(lineage: Lineage) -> dict[str, Any]:
+    """Return the rows that a model was made from by source and generator, or why they are not known."""
+    try:
+        indexes = row_indexes_of(lineage)
+    except DataError as error:
+        return {"rows": [], "rows_not_known": str(error)}
+    return {"rows": [one for index in indexes for one in index.counts()], "rows_not_known": ""}
+
+
+def _rows_repeating(lineage: Lineage, text: str, shown: int) -> dict[str, Any]:
+    """Return the rows that share a run of eight words with a text, the first of them, or why they are not known."""
+    try:
+        found = [row for index in row_indexes_of(lineage) for row in index.repeating([text])]
+    except DataError as error:
+        return {"rows": [], "num_rows": None, "rows_not_known": str(error)}
+    return {"rows": found[:shown], "num_rows": len(found), "rows_not_known": ""}
+
+
+def _rows_with_id(lineage: Lineage, id_: str) -> list[dict[str, Any]]:
+    """Return the rows with an id, each with the models that were trained on its data; empty for the id of a page."""
+    if DOCUMENT_ID.fullmatch(id_):
+        return []
+    rows = [row for index in row_indexes_of(lineage) for row in index.with_id(id_)]
+    return [{**row, "models": _models_of(lineage, row)} for row in rows]
+
+
+def _models_of(lineage: Lineage, row: Mapping[str, Any]) -> list[str]:
+    """Return the models of a lineage that were trained on a row: those that read its data, if the row was kept."""
+    if row["outcome"] != KEPT_ROW or row["file"] == HELD_OUT_FILE:
+        return []
+    data = {node.item.fingerprint for node in lineage.of(row["asset"])}
+    models = [node for node in lineage.nodes.values() if node.item.asset.endswith("_model") and data & set(node.inputs)]
+    return [f"{node.item.asset} {node.item.fingerprint[:12]}" for node in models]
 
 
 # Domains

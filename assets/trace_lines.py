@@ -67,8 +67,15 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{count(len(spans), 'span')} of at least {told['least_tokens']} tokens of this text"
         f" {'occurs' if len(spans) == 1 else 'occur'} word for word in the {told['tokens_searched']:,} tokens of the"
-        f" pages: {told['covered']:.0%} of the text. Instructions, preferences and prompts are not searched."
+        f" pages: {told['covered']:.0%} of the text."
     )
+    if told["rows_not_known"]:
+        yield f"Rows of post-training were not searched: {told['rows_not_known']}"
+    else:
+        shares = "shares" if told["num_rows"] == 1 else "share"
+        yield f"{count(told['num_rows'], 'row')} of post-training {shares} eight words or more with it."
+    for row in told["rows"]:
+        yield f"  {row['shared']} of its {row['runs']:,} runs of eight words: {_row(row)}"
     repeated = Counter(span["text"] for span in spans)
     for text, span in {span["text"]: span for span in spans}.items():
         again = f" ({repeated[text]} times in the text)" if repeated[text] > 1 else ""
@@ -81,7 +88,18 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"  and {span['count'] - len(span['pages']):,} more"
 
 
+def _row(row: Mapping[str, Any]) -> str:
+    reason = f": {row['reason']}" if row["reason"] else ""
+    by = f", by {row['generator']}" if row["generator"] else ""
+    return f"{row['id']}, {row['asset']} {row['file']} line {row['line']:,}{by} ({row['outcome']}{reason})"
+
+
 def _pages(told: Mapping[str, Any]) -> Iterator[str]:
+    for row in told.get("rows", ()):
+        yield _row(row)
+        yield f"  trained on it: {', '.join(row['models']) or 'no model'}"
+    if "rows" in told:
+        return
     pages = told["pages"]
     if told["question"] == "url":
         yield f"{count(len(pages), 'page')} of {told['exact_form']}; {told['same']}"
@@ -184,6 +202,11 @@ def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"Libraries that decide the output: {', '.join(sorted(libraries)) or 'none'}"
     revisions = Counter(node["code_revision"] for node in told["nodes"].values() if node["code_revision"])
     yield f"Code revisions: {', '.join(f'{name[:12]} ({number})' for name, number in revisions.most_common())}"
+    if told["rows_not_known"]:
+        yield f"Rows of post-training: {told['rows_not_known']}"
+    for one in told["rows"]:
+        by = f" by {one['generator']}" if one["generator"] else ""
+        yield f"{count(one['rows'], 'row')} of {one['asset']} from {one['source']}{by}, {one['outcome']}"
     if told["made_from_it"]:
         made = Counter(one["asset"] for one in told["made_from_it"])
         yield f"Made from it: {', '.join(f'{name} ({number})' for name, number in made.items())}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.answers import MODELS
-from evaluation.cited import Table, as_markdown
+from evaluation.cited import CardTable, as_markdown
 from evaluation.kept import kept_models
 from evaluation.pages import environment
 from evaluation.report import looked_at, records_of, render_report
@@ -68,7 +68,7 @@ def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_card(
-    recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any], tables: Sequence[Table] = ()
+    recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any], tables: Sequence[CardTable] = ()
 ) -> str:
     """The card as Markdown with YAML front matter. `tables` are those of its training content."""
     assets = ("adopted_model", "base_model", "long_context_model", "sft_model", "aligned_model")
@@ -93,41 +93,32 @@ def render_card(
             line=one_line,
         )
     )
-    return f"---\n{front_matter(recipe, board)}\n---\n\n{text}"
+    return f"---\n{front_matter(recipe)}\n---\n\n{text}"
 
 
-def front_matter(recipe: Recipe, board: Mapping[str, Any]) -> str:
-    """Return the YAML that model hubs read: language, licence, data, tags and the aligned model's results."""
-    from huggingface_hub import EvalResult, ModelCardData
+def front_matter(recipe: Recipe) -> str:
+    """Return the YAML that model hubs read: language, licence, data and tags.
 
-    judged = next(name for name, asset in MODELS.items() if asset == last_model(recipe))
-    results = [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=_uris(recipe).get(suite, suite),
-            dataset_name=suite,
-            metric_type=models[judged]["metric"],
-            metric_value=round(models[judged]["score"], 4),
-        )
-        for suite, models in board["scores"].items()
-        if judged in models
-    ]
+    The scores are in `.eval_results` of an exported model (evaluation/hub_results.py), and nowhere else: a hub that
+    reads `model-index` too would show each of them twice.
+    """
+    from huggingface_hub import ModelCardData
+
     data = ModelCardData(
         language=list(recipe.filter.languages),
         license=LICENSE,
         base_model=recipe.adopt.name or None,
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=["pedigree", *([recipe.align.method] if judged == "aligned" else []), "text-generation"],
+        tags=[
+            "pedigree",
+            "text-generation",
+            *([recipe.align.method] if last_model(recipe) == MODELS["aligned"] else []),
+        ],
         datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
         model_name=recipe.promote.model_name,
-        eval_results=results or None,
     )
     return data.to_yaml()
-
-
-def _uris(recipe: Recipe) -> dict[str, str]:
-    return {suite.name: suite.uri for suite in recipe.evaluation.suites}
 
 
 def _template_digest(records: Sequence[Record]) -> str | None:

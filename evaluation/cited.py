@@ -23,8 +23,8 @@ class Unsourced(DataError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Source:
-    """The source of a value: an artifact, given by its digest, and the place in it."""
+class CitedPlace:
+    """Where a value comes from: an artifact by its digest, and the place in it."""
 
     asset: str
     partition: str
@@ -41,7 +41,7 @@ class Cited:
     """A value with the places where it comes from. Raise Unsourced if there are none."""
 
     value: Value
-    sources: tuple[Source, ...]
+    sources: tuple[CitedPlace, ...]
     is_share: bool = False  # a fraction in [0, 1], which is shown in percent
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class Origin:
 
     def _cited(self, value: Value, place: str) -> Cited:
         record = self.record
-        return Cited(value, (Source(record["asset"], record["partition"], record["digest"], place),))
+        return Cited(value, (CitedPlace(record["asset"], record["partition"], record["digest"], place),))
 
 
 def _snapshot_in(partition: str) -> str:
@@ -128,7 +128,7 @@ Cell = Cited | str
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CardTable:
     """A table of a card. `title`, `sentence` and `columns` are texts for people, without digits."""
 
     title: str
@@ -142,8 +142,8 @@ class Table:
                 raise Unsourced(f"{text!r}: this number comes from no artifact; read it from one (evaluation/cited.py)")
 
     @property
-    def sources(self) -> list[Source]:
-        """Every place from which a value of the table comes, once."""
+    def sources(self) -> list[CitedPlace]:
+        """Every place that a value of the table comes from, once."""
         cells = [cell for row in self.rows for cell in row if isinstance(cell, Cited)]
         return sorted({source for cell in cells for source in cell.sources})
 
@@ -153,7 +153,7 @@ class Table:
         return {"title": self.title, "columns": list(self.columns), "rows": rows}
 
 
-def as_markdown(table: Table, line: Callable[[Any], str]) -> str:
+def as_markdown(table: CardTable, line: Callable[[Any], str]) -> str:
     """Return a table as Markdown, with the artifacts that its numbers come from. `line` escapes a text."""
     head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}"
     shown = [[cell.shown if isinstance(cell, Cited) else cell for cell in row] for row in table.rows]
@@ -161,7 +161,7 @@ def as_markdown(table: Table, line: Callable[[Any], str]) -> str:
     return f"### {table.title}\n\n{table.sentence}\n\n{head}\n{rows}\n\n{_from(table.sources)}\n"
 
 
-def _from(sources: Iterable[Source]) -> str:
+def _from(sources: Iterable[CitedPlace]) -> str:
     """Return the sentence below a table: each asset with the digests of its artifacts."""
     digests: dict[str, dict[str, None]] = {}
     for source in sources:

@@ -94,7 +94,7 @@ def export_model(
     for name, entry in checked_files(model):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
-    cost = f"\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
+    cost = f"\n## What it took\n\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
     page = sound(card.path, card.record, "README.md").read_text("utf-8")
     write_text(target / "README.md", page + cost)
     for extra in CARD_FILES:

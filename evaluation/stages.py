@@ -69,7 +69,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="23",
+    version="24",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from evaluation.cited import Cell, Cited, Origin, Table, derived, share_of, total
+from evaluation.cited import CardTable, Cell, Cited, Origin, derived, share_of, total
 from evaluation.scoreboard import FUNNEL
 from evaluation.truth import Record, of_asset
 from training.artifact import digest_of
@@ -48,7 +48,7 @@ TERMS = {"robots": "pages that state robots directives", "tdm_reservation": "pag
 NONE_STATED = "none stated"
 
 
-def tables_of(records: Sequence[Record]) -> list[Table]:
+def tables_of(records: Sequence[Record]) -> list[CardTable]:
     """Return the tables of the summary. Parts without an artifact are left out."""
     made = (
         _general(records),
@@ -78,7 +78,7 @@ def _last(records: Sequence[Record], asset: str) -> Origin | None:
 # General information
 
 
-def _general(records: Sequence[Record]) -> Table:
+def _general(records: Sequence[Record]) -> CardTable:
     rows: list[tuple[Cell, Cell]] = []
     corpus, adopted, trained = (_last(records, name) for name in ("corpus_summary", "adopted_model", "base_model"))
     if adopted:
@@ -96,7 +96,7 @@ def _general(records: Sequence[Record]) -> Table:
         if {"parameters", "tokens"} <= trained.record["metrics"].keys():
             size, tokens = (trained.value_at("metrics", name) for name in ("parameters", "tokens"))
             rows.append(("operations of pretraining, six a parameter and token", _operations(size, tokens)))
-    return Table("General information", "What was trained, and on how much text.", ("what", "value"), rows)
+    return CardTable("General information", "What was trained, and on how much text.", ("what", "value"), rows)
 
 
 def _operations(parameters: Cited, tokens: Cited) -> Cited:
@@ -130,7 +130,7 @@ def _min_max(column: Any, pc: Any) -> tuple[str, str]:
 # Data sources
 
 
-def _snapshots(records: Sequence[Record]) -> Table:
+def _snapshots(records: Sequence[Record]) -> CardTable:
     corpus = _last(records, "corpus_summary")
     by_snapshot = _json(corpus, SUMMARY_FILE)["by_snapshot"] if corpus else {}
     pages = {origin.snapshot.value: origin for origin in _origins(records, PAGES)}
@@ -143,7 +143,7 @@ def _snapshots(records: Sequence[Record]) -> Table:
         numbers = [corpus.computed(SUMMARY_FILE, counted[key]) if corpus and counted else "–" for key in _COUNTED]
         period = derived(f"{dates[0].value} to {dates[1].value}", *dates) if dates else "no date"
         rows.append([name, _kind(origin), *numbers, period])
-    return Table(
+    return CardTable(
         "Sources of pages",
         "Each snapshot of a crawl or collection, and what is left of it in the shards.",
         ("snapshot", "kind", "pages", "tokens", "bytes", "dates of its pages"),
@@ -163,7 +163,7 @@ def _kind(origin: Origin) -> Cited:
     )
 
 
-def _domains(records: Sequence[Record]) -> Table | None:
+def _domains(records: Sequence[Record]) -> CardTable | None:
     corpus = _last(records, "corpus_summary")
     if corpus is None:
         return None
@@ -177,7 +177,7 @@ def _domains(records: Sequence[Record]) -> Table | None:
         numbers = (sum(one[counted] for one in own) for counted in ("documents", "tokens"))
         said, pages, tokens = (corpus.computed(HOSTS_FILE, value) for value in (name, *numbers))
         rows.append((said, pages, tokens, share_of(tokens, everything)))
-    return Table(
+    return CardTable(
         "Domains",
         f"Registrable domains by tokens, the largest first. `{DOMAINS_FILE}` lists the largest tenth.",
         ("domain", "pages", "tokens", "share of tokens"),
@@ -218,13 +218,13 @@ def domains_page(records: Sequence[Record]) -> str:
     )
 
 
-def _languages(records: Sequence[Record]) -> Table | None:
+def _languages(records: Sequence[Record]) -> CardTable | None:
     return _counted(
         records, "language", "Languages", "Pages by the language that was recognized.", "language", SHOWN_LICENCES
     )
 
 
-def _licences(records: Sequence[Record]) -> Table | None:
+def _licences(records: Sequence[Record]) -> CardTable | None:
     return _counted(
         records,
         "licence",
@@ -235,8 +235,10 @@ def _licences(records: Sequence[Record]) -> Table | None:
     )
 
 
-def _counted(records: Sequence[Record], column: str, title: str, sentence: str, head: str, most: int) -> Table | None:
-    """Return a table of the values in a column of the pages, with the number of pages of each."""
+def _counted(
+    records: Sequence[Record], column: str, title: str, sentence: str, head: str, most: int
+) -> CardTable | None:
+    """Return a table of the values of a column of the pages, with the pages of each."""
     counts = [(origin, Counter(_values(origin, column))) for origin in _origins(records, PAGES)]
     if not counts:
         return None
@@ -246,7 +248,7 @@ def _counted(records: Sequence[Record], column: str, title: str, sentence: str, 
     for name, _ in sorted(summed.items(), key=lambda one: (-one[1], one[0]))[:most]:
         holding = [origin.computed(DOCUMENTS, own[name]) for origin, own in counts]
         rows.append((derived(name, *holding), number := total(holding), share_of(number, every)))
-    return Table(title, sentence, (head, "pages", "share of pages"), rows)
+    return CardTable(title, sentence, (head, "pages", "share of pages"), rows)
 
 
 def _values(origin: Origin, column: str) -> Counter[str]:
@@ -275,7 +277,7 @@ def _columns(origin: Origin, column: str) -> Iterator[Any]:
 # Data processing
 
 
-def _filters(records: Sequence[Record]) -> Table:
+def _filters(records: Sequence[Record]) -> CardTable:
     rows: list[tuple[Cell, Cell, Cell]] = []
     for asset in FUNNEL:
         origins = _origins(records, asset)
@@ -286,7 +288,7 @@ def _filters(records: Sequence[Record]) -> Table:
                 numbers = [one.value_at("counts", outcome, reason) for one in holding]
                 left_out = derived(f"{outcome}: {reason}", *numbers)
                 rows.append((asset, left_out, total(numbers)))
-    return Table(
+    return CardTable(
         "What was left out, and why",
         "Records of all snapshots by the stage and rule that left them out.",
         ("stage", "reason", "records"),
@@ -294,7 +296,7 @@ def _filters(records: Sequence[Record]) -> Table:
     )
 
 
-def _opt_outs(records: Sequence[Record]) -> Table:
+def _opt_outs(records: Sequence[Record]) -> CardTable:
     rows: list[tuple[Cell, Cell]] = []
     origins = _origins(records, "extracted_documents")
     for origin in origins[-1:]:
@@ -311,7 +313,7 @@ def _opt_outs(records: Sequence[Record]) -> Table:
         ]
         if stated:
             rows.append((f"{said}, and are trained on", total(stated)))
-    return Table(
+    return CardTable(
         "Reservations and opt-outs",
         "Which reservations the recipe honours, the pages left out for them, and the pages with a statement that stay.",
         ("what", "value"),
@@ -327,7 +329,7 @@ def _setting(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, (list, tuple)) else "yes" if value else "no"
 
 
-def _personal_data(records: Sequence[Record]) -> Table:
+def _personal_data(records: Sequence[Record]) -> CardTable:
     prefix = "redacted_"
     origins = _origins(records, "filtered_documents")
     kinds = {name for one in origins for name in one.record["metrics"] if name.startswith(prefix)}
@@ -335,7 +337,7 @@ def _personal_data(records: Sequence[Record]) -> Table:
     for kind in sorted(kinds):
         holding = [one.value_at("metrics", kind, of=_whole) for one in origins if kind in one.record["metrics"]]
         rows.append((kind.removeprefix(prefix).replace("_", " "), total(holding)))
-    return Table(
+    return CardTable(
         "Personal data",
         "Personal data replaced by a placeholder in the pages that were kept, by kind. Names are not replaced.",
         ("kind", "replaced"),
@@ -350,7 +352,7 @@ def _whole(value: float) -> Any:
 # Post-training
 
 
-def _post_training(records: Sequence[Record]) -> Table:
+def _post_training(records: Sequence[Record]) -> CardTable:
     rows: list[tuple[Cell, ...]] = []
     for asset, files in POST_TRAINING.items():
         for origin in _origins(records, asset):
@@ -359,7 +361,7 @@ def _post_training(records: Sequence[Record]) -> Table:
                 for (source, generator), number in sorted(counts.items()):
                     cells = (origin.computed(file, cell) for cell in (source, generator or NONE_STATED, number))
                     rows.append((f"{asset}, {file}", *cells))
-    return Table(
+    return CardTable(
         "Post-training",
         "Instructions, preferences and prompts by source, and by who wrote the answers (the generator).",
         ("rows", "source", "generator", "number"),
@@ -376,8 +378,8 @@ def _writers(origin: Origin, file: str) -> Iterator[tuple[str, str]]:
 # Cost
 
 
-def cost_table(records: Sequence[Record]) -> Table:
-    """Return the cost of each asset. It differs between runs, so it is written at an export and not on the card."""
+def cost_table(records: Sequence[Record]) -> CardTable:
+    """Return what was spent on each asset. It differs between runs, so it is written at an export, not on the card."""
     names = {"cpu_seconds": "processor seconds", "node_hours": "node-hours", "price": "price"}
     rows: list[list[Cell]] = []
     for asset in dict.fromkeys(record["asset"] for _, record in records):
@@ -387,7 +389,7 @@ def cost_table(records: Sequence[Record]) -> Table:
             for name in names
         ]
         rows.append([asset, *(total(numbers) if numbers else "unknown" for numbers in spent)])
-    return Table(
+    return CardTable(
         "Cost",
         "What making the artifacts behind the model took. The price is in the unit of the profile.",
         ("asset", *names.values()),
@@ -398,7 +400,7 @@ def cost_table(records: Sequence[Record]) -> Table:
 # Contamination and lineage
 
 
-def _verdicts(records: Sequence[Record]) -> Table | None:
+def _verdicts(records: Sequence[Record]) -> CardTable | None:
     origin = _last(records, "contamination_report")
     if origin is None:
         return None
@@ -407,10 +409,10 @@ def _verdicts(records: Sequence[Record]) -> Table | None:
     for name, suite in report["suites"].items():
         said = origin.computed(SUITES_FILE, f"{suite['found_items']:,} of {suite['items']:,} items found")
         rows.append((origin.computed(SUITES_FILE, name), said))
-    return Table("Contamination", "Exam items that were found in what was trained on.", ("suite", "found"), rows)
+    return CardTable("Contamination", "Exam items that were found in what was trained on.", ("suite", "found"), rows)
 
 
-def _lineage(records: Sequence[Record]) -> Table:
+def _lineage(records: Sequence[Record]) -> CardTable:
     by_asset: dict[str, list[Cited]] = {}
     for folder, record in records:
         by_asset.setdefault(record["asset"], []).append(Origin(folder, record).value_at("digest"))
@@ -418,7 +420,7 @@ def _lineage(records: Sequence[Record]) -> Table:
         (asset, derived(len(digests), *digests), derived(_digest_over(digests), *digests))
         for asset, digests in by_asset.items()
     ]
-    return Table(
+    return CardTable(
         "Lineage",
         "The artifacts behind the model. Where an asset has several, the digest is over theirs in order. The"
         " attestation of an exported model names each of them with its record.",

@@ -20,6 +20,7 @@ _OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
     "doremi": lambda recipe: bool(recipe.doremi.tokens),
     "sft": lambda recipe: bool(recipe.sft.data),
     "align": lambda recipe: bool(recipe.preferences.data),
+    "rows": lambda recipe: any(has_assets(recipe, scope) for scope in ("sft", "align", "prompts")),
 }
 
 

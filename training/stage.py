@@ -36,6 +36,7 @@ Scope = Literal[
     "sft",
     "align",
     "prompts",
+    "rows",
     "synthesis",
 ]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]

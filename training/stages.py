@@ -28,6 +28,7 @@ FOLDERS = (
     "training.posttrain.reward",
     "training.posttrain.align",
     "training.generate",
+    "training.provenance.rows",
 )
 
 ASSETS: tuple[Asset, ...] = tuple(asset for folder in FOLDERS for asset in import_module(f"{folder}.stage").ASSETS)

@@ -38,7 +38,7 @@ LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that 
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
 OPTIONAL = (
-    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text"}
+    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
 )  # only of recipes that ask for it
 
 
@@ -174,7 +174,12 @@ def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_oth
     recipe = load_recipe("kitchen-synthetic")
     comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert lacking == {"synthetic_text", "model_card", "promoted_model"}  # the card describes the whole recipe
+    assert lacking == {
+        "synthetic_text",
+        "synthetic_row_index",
+        "model_card",
+        "promoted_model",
+    }  # the card: the whole recipe
     assert comparison.cells["synthetic_text", recipe.name].inputs == (("base_model", recipe.name),)
     until = {cell.asset for cell in compare(recipe, tmp_path).to_do("synthetic_text")}
     assert "base_model" in until and not until & {"sft_model", "aligned_model", "reward_model"}

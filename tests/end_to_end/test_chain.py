@@ -257,7 +257,7 @@ def test_a_model_of_somebody_else_is_fine_tuned_scored_and_promoted_without_a_co
     ran = pedigree("run", str(tmp_path / "own-tuned.yaml"), root=root, PEDIGREE_DATA=str(tmp_path))
     assert ran.code == 0 and ran.answer["promoted"], ran.errors
     assert made(ran) == {
-        "adopted_model", "instruction_data", "data_contamination", "sft_model", "model_scores",
+        "adopted_model", "instruction_data", "row_index", "data_contamination", "sft_model", "model_scores",
         "contamination_report", "model_card", "promoted_model",
     }  # fmt: skip
     folders = {asset: Path(cells["own-tuned"]["uri"]) for asset, cells in ran.answer["assets"].items()}
@@ -343,7 +343,8 @@ def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):
     ran = pedigree("report", "kitchen-small", "--output", str(tmp_path / "report.html"), root=root)
     assert ran.code == 0, ran.errors
     (card,) = first.answer["assets"]["model_card"].values()
-    beside_the_card = set(CHAIN) - {"model_card", "provenance_index", "text_index", *descendants("model_card")}
+    not_shown = {"model_card", "provenance_index", "text_index", "row_index"}
+    beside_the_card = set(CHAIN) - {*not_shown, *descendants("model_card")}
     for path, assets in (
         (tmp_path / "report.html", set(CHAIN)),
         (Path(card["uri"], "report.html"), beside_the_card),

@@ -414,3 +414,36 @@ def test_a_text_needs_the_index_of_these_very_shards(copy):
     shutil.rmtree(index)
     with pytest.raises(DataError, match=r"text_index \[.*\] of these shards .* `pedigree run kitchen-small --until"):
         ask(copy, text="warm bread")
+
+
+# Rows of post-training
+
+ROW = "kitchen://dialogues#0000001"
+
+
+def test_a_row_of_post_training_is_answered_with_its_source_its_generator_and_the_models_trained_on_it(place):
+    told = ask(place, document=ROW)
+    (row,) = told["rows"]
+    assert (row["asset"], row["source"], row["outcome"]) == ("instruction_data", "kitchen://dialogues", "kept")
+    assert row["generator"] and [name.split()[0] for name in row["models"]] == ["sft_model"]
+    (file,) = place.glob("instruction_data/*/instructions.jsonl")
+    said = json.loads(file.read_text("utf-8").splitlines()[row["line"]])
+    assert said["id"] == ROW
+    by_source = {(one["asset"], one["source"]): one["rows"] for one in ask(place, lineage=True)["rows"]}
+    assert sum(by_source.values()) == len(file.read_text("utf-8").splitlines()) + sum(
+        len(one.read_text("utf-8").splitlines())
+        for one in place.glob("*_data/*/*.jsonl")
+        if one.name in ("train.jsonl", "held_out.jsonl", "dropped.jsonl", "quarantine.jsonl")
+    )
+    text = " ".join(one["content"] for one in said["messages"])
+    found = ask(place, text=text)
+    assert ROW in {one["id"] for one in found["rows"]} and not found["rows_not_known"]
+    assert any(ROW in line for line in lines_of(found))
+
+
+def test_without_the_index_of_rows_the_answer_says_that_they_were_not_searched(copy):
+    shutil.rmtree(copy / "row_index")
+    told = ask(copy, text="Then it was put into the oven for an hour or so, as everybody knows.")
+    assert told["num_rows"] is None and "pedigree run kitchen-small --until row_index" in told["rows_not_known"]
+    with pytest.raises(DataError, match="row_index of these rows is not made"):
+        ask(copy, document=ROW)

@@ -11,7 +11,7 @@ import pytest
 
 from evaluation import pages
 from evaluation.card import CARD_TEMPLATE, one_line
-from evaluation.cited import Cited, Origin, Table, Unsourced, as_markdown, share_of, total
+from evaluation.cited import CardTable, Cited, Origin, Unsourced, as_markdown, share_of, total
 from evaluation.training_content import domains_page, tables_of
 from tests.evaluation.conftest import commit
 from training.artifact import find
@@ -152,8 +152,8 @@ def test_a_number_without_a_source_is_refused(records):
         lambda: total([]),
         lambda: origin.value_at("metrics", "never_measured"),
         lambda: origin.computed("no/such/file", 12),
-        lambda: Table("Pages", "All of them.", ("what", "value"), [("pages", "12")]),
-        lambda: Table("Pages", "There are 12.", ("what", "value"), []),
+        lambda: CardTable("Pages", "All of them.", ("what", "value"), [("pages", "12")]),
+        lambda: CardTable("Pages", "There are 12.", ("what", "value"), []),
     ):
         with pytest.raises(Unsourced):
             make()
@@ -167,7 +167,7 @@ def test_the_template_of_the_card_holds_no_number_but_the_level_of_its_intervals
 
 def test_text_of_a_page_cannot_change_the_layout(make):
     origin = Origin(*make("crawl_archives", {"list": ""}))
-    table = Table("Pages", "By name.", ("name",), [(origin.computed("list", "a | b\n# c"),)])
+    table = CardTable("Pages", "By name.", ("name",), [(origin.computed("list", "a | b\n# c"),)])
     assert "| a \\| b \\# c |" in as_markdown(table, one_line)
 
 

@@ -94,12 +94,13 @@ def lineage_of(root: Path, *made: Artifact) -> Lineage:
         if node.item.fingerprint not in nodes:
             nodes[node.item.fingerprint] = node
             record = node.made.record if node.made else {}
-            named = [_named(root, entry) for entry in (*record.get("inputs", ()), *record.get("guards", ()))]
-            waiting += [_node(root, item) for item in named]
+            inputs = [named(root, entry) for entry in (*record.get("inputs", ()), *record.get("guards", ()))]
+            waiting += [_node(root, item) for item in inputs]
     return Lineage(root, nodes)
 
 
-def _named(root: Path, entry: Mapping[str, Any]) -> InputArtifact:
+def named(root: Path, entry: Mapping[str, Any]) -> InputArtifact:
+    """Return the artifact that a record names as an input, whether it exists or not."""
     folder = artifact.folder_of(root, entry["asset"], entry["fingerprint"])
     return InputArtifact(
         asset=entry["asset"],

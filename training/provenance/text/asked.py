@@ -1,6 +1,6 @@
 """Find the parts of a text that a model was pretrained on word for word, with their pages and training steps.
 
-Instructions, preferences and prompts are in no shard, so they are not searched.
+Rows of post-training are in no shard; training/provenance/rows searches them.
 """
 
 from __future__ import annotations
