@@ -375,19 +375,19 @@ def test_no_command_shows_or_uses_a_file_with_a_flipped_bit(recipe, kept, monkey
 
 
 def test_a_file_that_somebody_put_into_a_model_is_found_before_use(recipe, copied, monkeypatch, capsys):
-    """Libraries read a model's whole folder: this file alone makes its answers other ones."""
+    """Libraries read a model's whole folder, and this file alone would say that another token ends an answer."""
     before = compare(recipe, copied)
     cell = before.cells["aligned_model", recipe.name]
-    foreign = cell.artifact.path / "model" / "generation_config.json"
-    foreign.write_text('{"do_sample": true, "temperature": 9.0}')
+    foreign = cell.artifact.path / "model" / "special_tokens_map.json"
+    foreign.write_text('{"eos_token": "a"}')
     item = input_of(cell)
     assert refuses(RefusedInput, artifact.check_input, item) and refuses(RefusedInput, item.file, "model")
     assert any(str(foreign) in line for line in unfit(before))
     assert str(foreign) in refused(monkeypatch, capsys, copied, "chat", recipe.name, "--prompt", "x")
-    (problem,) = checked(before, mend=True).problems
-    assert problem[0].key == cell.key and str(foreign) in problem[1]
+    first, *others = checked(before, mend=True).problems
+    assert str(foreign) in first[1] and {one.key for one, _ in (first, *others)} == {cell.key}
     assert states(compare(recipe, copied)) == {} and checked(before).problems == []  # the model itself was whole
-    assert not foreign.exists() and len(list(cell.artifact.path.glob("generation_config.json.foreign-*"))) == 1
+    assert not foreign.exists() and len(list(cell.artifact.path.glob("special_tokens_map.json.foreign-*"))) == 1
 
 
 # Roots of an earlier edition
