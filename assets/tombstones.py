@@ -70,6 +70,8 @@ def read_tombstones(root: Path) -> tuple[Tombstone, ...]:
     """Return all tombstones of a root, oldest first. Raise DataError if the file is not what was written."""
     file, head = root / FILE, root / HEAD_FILE
     identities = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(_stat, (file, head)) if stat)
+    if not identities and any((root / FOLDER).glob("*.txt")):
+        raise DataError(f"{file}: is gone, and {root / FOLDER} holds lists that were made of it; {WAY_OUT}")
     return _read(str(root), identities)[0] if identities else ()
 
 
