@@ -381,7 +381,8 @@ def test_a_file_that_somebody_put_into_a_model_is_found_before_use(recipe, copie
     foreign = cell.artifact.path / "model" / "special_tokens_map.json"
     foreign.write_text('{"eos_token": "a"}')
     item = input_of(cell)
-    assert refuses(RefusedInput, artifact.check_input, item) and refuses(RefusedInput, item.file, "model")
+    assert refuses(RefusedInput, artifact.check_input, item)
+    assert all(refuses(RefusedInput, item.file, name) for name in (".", "model", "model/special_tokens_map.json"))
     assert any(str(foreign) in line for line in unfit(before))
     assert str(foreign) in refused(monkeypatch, capsys, copied, "chat", recipe.name, "--prompt", "x")
     first, *others = checked(before, mend=True).problems
