@@ -36,8 +36,9 @@ from training.data.crawl.warc import Record, read_warc
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
-from training.erased import erased_in, overwriting
+from training.erased import erased_in, may_be_erased, overwriting
 from training.files import is_abandoned, read_sealed, write_sealed, written
+from training.files import written
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,
@@ -405,6 +406,8 @@ def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
         if stream.read(16) == b"SQLite format 3\x00":
             return _mask_sqlite(path, wanted)
     folder = next((one for one in path.parents if (one / ARTIFACT_FILE).exists() and root in one.parents), None)
+    if folder is not None and not may_be_erased(path.relative_to(folder).as_posix()):
+        return False
     if path.suffix == ".parquet":
         content: Any = _masked_rows(path, wanted)
     else:

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from resources.compute.supervise import die_with
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -53,6 +55,12 @@ def signals_collected() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ends_with_this() -> Callable[[], None]:
+    """Return what a child process must call first, so that it ends when this process ends, in whatever way."""
+    pid = os.getpid()
+    return lambda: die_with(pid)
 
 
 def exit_code_of(number: int) -> int:

@@ -9,21 +9,22 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assets.found import whole_model
+from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from resources.tracking.reports import Tracking
 from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
 from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
-from training.recipes import read_yaml
+from training.recipes import read_yaml, refuse_secrets
 from training.records import RecipeError, all_of, read_record, write_record
+from training.secrets import masked, secret_in
 
 MODULE = "evaluation.one_model"
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
@@ -37,6 +38,7 @@ def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     folders = recipe_folders(root)
     path = find_recipe(name, folders)
     data = read_yaml(path)
+    refuse_secrets(data)
     if "suites" in data:
         try:
             evaluation = read_record(EvaluationRecipe, data)
@@ -97,11 +99,10 @@ def evaluate(folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], o
         "settings": dict(settings),
         "output": str(output) if output else None,
     }
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch, "request.json")
-        file.write_text(json.dumps(request), "utf-8")
-        argv = [sys.executable, "-m", MODULE, str(file)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-m", MODULE, "/dev/stdin"]
+    done = subprocess.run(
+        argv, input=json.dumps(request), capture_output=True, text=True, check=False, preexec_fn=ends_with_this()
+    )
     if not done.stdout.strip():
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise RuntimeError(f"python -m {MODULE} ended with exit code {done.returncode}: {said}")
@@ -121,6 +122,13 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"{suite:24} {entry['score']:7.3f}  {interval:15} {entry['n']:6} {entry['chance']:7.3f}  {entry['metric']}"
         )
     return lines
+
+
+def check_no_secret(places: Sequence[str]) -> None:
+    """Raise DataError if the address of a place holds a secret, which the results would show."""
+    for place in places:
+        if what := secret_in(place):
+            raise DataError(f"{masked(place)} holds {what}, and the results name it; fetch the file beforehand")
 
 
 def verdict_lines(report: Mapping[str, Any], gate: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from training.data.look import OwnData, counted, look_at
 from training.job import DataError
 from training.names import check_name
+from training.recipes import refuse_secrets
 from training.records import RecipeError
 
 CRAWL_ID = re.compile(r"CC-MAIN-\d{4}-\d{2}")
@@ -38,7 +39,11 @@ def name_of(place: str) -> str:
 
 
 def write_recipe(place: str, name: str, output: Path | None) -> Path:
-    """Write the recipe for a place and return its file: `output`, or NAME.yaml here. Raise RecipeError if it exists."""
+    """Write the recipe for a place and return its file: `output`, or NAME.yaml here.
+
+    Raise RecipeError if the file exists, or if the place holds a secret.
+    """
+    refuse_secrets({"PLACE": place})
     name = name or name_of(place)
     check_name(name, "--name")
     file = output or Path(f"{name}.yaml")

@@ -20,6 +20,7 @@ from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import FAILED
 from assets.status import compare
 from resources.tracking.reports import Tracking
+from training.generate.checked_folder import check_folder
 from training.job import DataError
 from training.records import RecipeError
 from training.scopes import last_model
@@ -54,12 +55,14 @@ def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
 def serve(folder: Path, name: str, port: int) -> int:
     """Serve the model in a folder under a name until a signal comes; return the exit code.
 
-    Raise DataError if the port is in use or the packages of the extra `serve` are not installed.
+    Raise DataError if the port is in use, if the packages of the extra `serve` are not installed, or if the folder
+    holds pickled weights or no whole model.
     """
     if missing := [package for package in NEEDED if find_spec(package) is None]:
         raise DataError(f"serve: {', '.join(missing)} is not installed; `pip install 'pedigree[serve]'` installs it")
     if not is_free(port):
         raise DataError(f"port {port} on {LOOPBACK} is in use; end what uses it, or give another with --port")
+    check_folder(folder)
     with signals_collected() as stopped_by, tempfile.TemporaryDirectory() as scratch:
         Path(scratch, name).symlink_to(folder.resolve())  # so that requests name the model by this name, not by a path
         told, tells = os.pipe()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from training.artifact import canonical_json, digest_of
+from training.erased import erased_in
 from training.files import Unsealed, read_sealed, write_sealed, write_text
 from training.job import DataError
 from training.recipe import Recipe
@@ -70,6 +71,8 @@ def read_tombstones(root: Path) -> tuple[Tombstone, ...]:
     """Return all tombstones of a root, oldest first. Raise DataError if the file is not what was written."""
     file, head = root / FILE, root / HEAD_FILE
     identities = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(_stat, (file, head)) if stat)
+    if not identities and any((root / FOLDER).glob("*.txt")):
+        raise DataError(f"{file}: is gone, and {root / FOLDER} holds lists that were made of it; {WAY_OUT}")
     return _read(str(root), identities)[0] if identities else ()
 
 
@@ -179,6 +182,21 @@ def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
     if not is_there:
         write_text(path, text)
     return path
+
+
+def erased_by(folder: Path, root: Path) -> tuple[list[str], list[str]]:
+    """Return which files of an artifact takedowns have overwritten, and problems with the list that says so."""
+    try:
+        states = [(path, one) for path, some in erased_in(folder).items() for one in some]
+    except Unsealed as error:
+        return [], [f"{folder}: {error}"]
+    known = {one.number for one in read_tombstones(root)} if states else set()
+    unknown = [
+        f"{folder / path}: was overwritten by takedown {one.takedown}, which the root does not have"
+        for path, one in states
+        if one.takedown not in known
+    ]
+    return [f"takedown {one.takedown} erased pages in {path}" for path, one in states if one.takedown in known], unknown
 
 
 def as_said(one: Tombstone) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN, GROUPS
+from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.status import Comparison, compare, last_made
 from assets.trace_lines import lines_of
@@ -98,7 +99,8 @@ def traced_answers(command: Sequence[str], model: str, *, root: Path, tracking: 
 
     `command` is that of `training.posttrain.chat`. Return its exit code.
     """
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as chat:
+    argv = [*command, "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=ends_with_this()) as chat:
         for line in chat.stdout or ():
             said = json.loads(line)
             told = answer(model, {TEXT: said["answer"]}, root=root, tracking=tracking, shown=1)

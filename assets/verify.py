@@ -7,14 +7,12 @@ from typing import Any
 
 from assets.found import aside, write_reference
 from assets.status import Cell, Comparison
-from assets.tombstones import read_tombstones
+from assets.tombstones import erased_by
 from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
 from resources.tracking.reports import Tracking
 from training import artifact
 from training.artifact import Damaged, damaged_files, foreign_files
 from training.checked import FOREIGN
-from training.erased import erased_in
-from training.files import Unsealed
 
 
 @dataclass(kw_only=True)
@@ -80,7 +78,7 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
         changed = [line for other, line in told if other.key == cell.key]
         damage += [*broken, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
-        erased, unknown = _erased(cell, comparison)
+        erased, unknown = erased_by(cell.artifact.path, comparison.root)
         damage += unknown
         found.remarks += [(cell, line) for line in erased]
         found.problems += [(cell, line) for line in damage]
@@ -113,23 +111,6 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: 
     version += [] if no_tracker else asked(lambda: told_loadable(comparison, tracking, mend=mend), store, "MLflow")[0]
     found.not_asked += [line for line in (no_dagster, no_tracker) if line]
     return dagster + runs, version
-
-
-def _erased(cell: Cell, comparison: Comparison) -> tuple[list[str], list[str]]:
-    """Return which files of an artifact a takedown has overwritten, and problems with the list that says so."""
-    assert cell.artifact is not None
-    try:
-        files = erased_in(cell.artifact.path)
-    except Unsealed as error:
-        return [], [f"{cell.artifact.path}: {error}"]
-    known = {one.number for one in read_tombstones(comparison.root)}
-    states = [(path, one) for path, some in files.items() for one in some]
-    unknown = [
-        f"{cell.artifact.path / path}: was overwritten by takedown {one.takedown}, which the root does not have"
-        for path, one in states
-        if one.takedown not in known
-    ]
-    return [f"takedown {one.takedown} erased pages in {path}" for path, one in states if one.takedown in known], unknown
 
 
 def _copy_problems(cell: Cell) -> list[str]:

@@ -101,7 +101,9 @@ def check(folder: Path, digest: str, name: str) -> None:
     for entry in _entries(folder, digest, name):
         if damage := unsound(folder, entry, trusts=True):
             raise Refused(damage)
-    if foreign := unlisted(folder, manifest_of(str(folder), digest), name):
+    listed = manifest_of(str(folder), digest)
+    is_foreign = os.sep in name and name not in listed and (folder / name).is_file()
+    if foreign := [name] if is_foreign else unlisted(folder, listed, name):
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
 
 

@@ -12,6 +12,7 @@ import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
 from assets.found import whole_model
+from assets.interrupt import ends_with_this
 from assets.run import OK, REFUSED
 from assets.status import compare
 from training.artifact import Artifact
@@ -42,7 +43,8 @@ def chat(
         tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
         model = f"{made.record['asset']}/{made.fingerprint}"
         raise typer.Exit(traced_answers(arguments, model, root=root.resolve(), tracking=tracking, json_=json_))
-    raise typer.Exit(subprocess.run([*arguments, *(["--json"] if json_ else [])], check=False).returncode)
+    arguments += ["--json"] if json_ else []
+    raise typer.Exit(subprocess.run(arguments, check=False, preexec_fn=ends_with_this()).returncode)
 
 
 def _made(recipe: str, root: Path, asset: str) -> Artifact:
@@ -129,9 +131,10 @@ def contamination(
     json_: JsonOption = False,
 ) -> None:
     """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
-    from assets.outside import suites_of, verdict_lines
+    from assets.outside import check_no_secret, suites_of, verdict_lines
     from evaluation.scan import contamination, files_of
 
+    check_no_secret(data)
     recipe, settings = suites_of(against, root.resolve())
     report, findings, gate = contamination(files_of(data), recipe, settings, output)
     if json_:

@@ -9,6 +9,7 @@ from assets.chain import CHAIN
 from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale, named
 from assets.status import Comparison
+from assets.tombstones import erased_by
 from resources.tracking.registry import CHAMPION, Registry, Version
 from training import artifact
 from training.scopes import last_model
@@ -48,6 +49,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
         if cell.artifact is not None and (is_near or before_promotion):
             reads = is_near or CHAIN[cell.asset].stage.by_a_model
             lines += artifact.problems_of(cell.artifact, reads=reads)
+            lines += erased_by(cell.artifact.path, comparison.root)[1]
     return lines
 
 

@@ -98,6 +98,15 @@ def test_a_changed_or_missing_head_is_refused(root):
     assert len(read_tombstones(root)) == 2
 
 
+def test_a_root_that_lost_all_its_tombstones_is_refused(root):
+    append(root, stone(1, DOMAIN))
+    compare(KITCHEN, root, skip_unavailable=True)
+    for name in (FILE, HEAD_FILE):
+        (root / name).unlink()
+    with pytest.raises(DataError, match=r"takedowns.jsonl: is gone, and .*takedowns holds lists that were made of it"):
+        compare(KITCHEN, root, skip_unavailable=True)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_kill_between_line_and_head_leaves_a_tombstone_in_force(root, number):
     append(root, stone(1, DOMAIN))

@@ -213,6 +213,16 @@ def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
         wait_until(lambda: not living(tmp_path))
 
 
+def test_a_model_is_not_scored_for_a_command_that_was_killed(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    argv = [sys.executable, "-c", "from assets.cli import main; main()", "evaluate", str(tmp_path)]
+    command = subprocess.Popen([*argv, "--suites", "kitchen"], env={**os.environ, "MARK": str(tmp_path)})
+    wait_until(lambda: len(living(tmp_path)) == 2)  # the command, and the process that imports torch
+    command.kill()
+    command.wait()
+    wait_until(lambda: not living(tmp_path), seconds=10)
+
+
 def test_first_starts_at_once_on_a_fresh_root_all_come_through(tmp_path, times):
     argv = [sys.executable, "-c", "from assets.cli import main; main()", "run", "kitchen-small", "--json"]
     argv += ["--snapshots", "kitchen-1", "--until", "crawl_archives"]

@@ -26,7 +26,7 @@ from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
 from tests.end_to_end.conftest import RECIPES
-from training import artifact, runner
+from training import artifact, erased, runner
 from training.files import write_json, write_sealed
 from training.job import DataError, InputArtifact, RefusedInput, read_job
 from training.order.ledger import Ledger, keep_ledger, read_ledger
@@ -375,19 +375,35 @@ def test_no_command_shows_or_uses_a_file_with_a_flipped_bit(recipe, kept, monkey
 
 
 def test_a_file_that_somebody_put_into_a_model_is_found_before_use(recipe, copied, monkeypatch, capsys):
-    """Libraries read a model's whole folder: this file alone makes its answers other ones."""
+    """Libraries read a model's whole folder, and this file alone would say that another token ends an answer."""
     before = compare(recipe, copied)
     cell = before.cells["aligned_model", recipe.name]
-    foreign = cell.artifact.path / "model" / "generation_config.json"
-    foreign.write_text('{"do_sample": true, "temperature": 9.0}')
+    foreign = cell.artifact.path / "model" / "special_tokens_map.json"
+    foreign.write_text('{"eos_token": "a"}')
     item = input_of(cell)
-    assert refuses(RefusedInput, artifact.check_input, item) and refuses(RefusedInput, item.file, "model")
+    assert refuses(RefusedInput, artifact.check_input, item)
+    assert all(refuses(RefusedInput, item.file, name) for name in (".", "model", "model/special_tokens_map.json"))
     assert any(str(foreign) in line for line in unfit(before))
     assert str(foreign) in refused(monkeypatch, capsys, copied, "chat", recipe.name, "--prompt", "x")
-    (problem,) = checked(before, mend=True).problems
-    assert problem[0].key == cell.key and str(foreign) in problem[1]
+    first, *others = checked(before, mend=True).problems
+    assert str(foreign) in first[1] and {one.key for one, _ in (first, *others)} == {cell.key}
     assert states(compare(recipe, copied)) == {} and checked(before).problems == []  # the model itself was whole
-    assert not foreign.exists() and len(list(cell.artifact.path.glob("generation_config.json.foreign-*"))) == 1
+    assert not foreign.exists() and len(list(cell.artifact.path.glob("special_tokens_map.json.foreign-*"))) == 1
+
+
+@pytest.mark.parametrize(("asset", "name"), [("aligned_model", "model/model.safetensors"), ("model_scores", None)])
+def test_a_changed_file_is_not_excused_by_a_list_of_what_takedowns_erased(recipe, copied, asset, name):
+    """Whoever changes a file can write such a list with all checksums; none is in a record, in Dagster or in MLflow."""
+    before = compare(recipe, copied)
+    cell = before.cells[asset, recipe.name]
+    names = [entry["path"] for entry in cell.artifact.record["files"] if name in (None, entry["path"])]
+    name = next(one for one in names if name or one.startswith("samples/"))
+    with erased.overwriting(cell.artifact.path, name, takedown=1, is_input=True) as stream:
+        stream.write((cell.artifact.path / name).read_bytes() + b" ")
+    assert {one.key for one, _ in checked(before).problems} == {cell.key}
+    assert any(name in line for line in unfit(before))
+    if asset == "aligned_model":
+        assert refuses(RefusedInput, input_of(cell).file, "model")
 
 
 # Roots of an earlier edition

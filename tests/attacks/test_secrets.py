@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.cli import main
 from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES
@@ -232,6 +233,29 @@ def end_writers(root: Path) -> None:
             parts = entry.read_bytes().split(b"\0")
             if b"resources.tracking" in parts and any(part.startswith(str(root).encode()) for part in parts):
                 os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+def test_a_typed_address_with_a_secret_is_refused_before_anything_is_fetched_or_written(
+    tmp_path, echo, monkeypatch, capsys
+):
+    secret, place = "hunter2hunter2", f"127.0.0.1:{echo.server_address[1]}/a.jsonl"
+    monkeypatch.setenv("PEDIGREE_FETCH_ALLOW", "127.0.0.1")
+    suites, data = tmp_path / "suites.yaml", tmp_path / "data.jsonl"
+    suites.write_text(f"suites: [{{name: own, uri: 'https://{place}?token={secret}', kind: multiple_choice}}]")
+    data.write_text('{"text": "a"}\n')
+    written = tmp_path / "written"
+    for command in (
+        ("init", f"http://me:{secret}@{place}", "--output", f"{written}.yaml"),
+        ("contamination", f"http://{place}?token={secret}", "--against", "kitchen", "--output", str(written)),
+        ("contamination", str(data), "--against", str(suites), "--output", str(written)),
+        ("evaluate", str(tmp_path), "--suites", str(suites), "--output", str(written)),
+    ):
+        monkeypatch.setattr("sys.argv", ["pedigree", *command])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        said = capsys.readouterr()
+        assert " holds a " in said.err and secret not in said.err + said.out, command
+    assert set(tmp_path.iterdir()) == {suites, data}
 
 
 def test_fifty_secrets_leave_nothing_behind(tmp_path, echo, times):

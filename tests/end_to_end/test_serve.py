@@ -47,10 +47,10 @@ def server(first, root) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.wait()
 
 
-def ask(port: int, host: str) -> dict[str, Any]:
+def ask(port: int, host: str, path: str = "/v1/chat/completions", asked: dict[str, Any] = ASKED) -> dict[str, Any]:
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions",
-        data=json.dumps(ASKED).encode(),
+        f"http://127.0.0.1:{port}{path}",
+        data=json.dumps(asked).encode(),
         headers={"Content-Type": "application/json", "Host": host},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -66,6 +66,9 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     assert said["usage"]["completion_tokens"] <= ASKED["max_tokens"]
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask(port, "elsewhere.example")
+    for path in ("/load_model", "/reset"):  # of transformers serve: any model of this machine or a hub; none at all
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            ask(port, f"localhost:{port}", path, {"model": "somebody/model"})
     with pytest.raises(DataError, match=f"port {port} on 127.0.0.1 is in use; .* --port"):
         serve.serve(Path("model"), "model", port)
     process.send_signal(signal.SIGINT)
@@ -92,6 +95,11 @@ def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
         serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
     with pytest.raises(DataError, match=r"aligned_model of recipe kitchen is not made under .*`pedigree run kitchen`"):
         serve.model_of("kitchen", tmp_path, Tracking("", tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(DataError, match=r"pytorch_model.bin is a pickle, which is never read"):
+        serve.serve(*serve.model_of(str(tmp_path), tmp_path, Tracking("", tmp_path)), free_ports(1)[0])
     monkeypatch.setattr(serve, "NEEDED", ("no_such_package",))
     with pytest.raises(DataError, match=r"no_such_package is not installed; `pip install 'pedigree\[serve\]'`"):
         serve.serve(tmp_path, "model", 1)

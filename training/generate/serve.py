@@ -2,8 +2,8 @@
 
 The server is `transformers serve`, which loads the model that the folder NAME of the working directory holds. This
 module adds what it lacks: it answers no request whose host is not this machine. Otherwise a web page could send it
-requests through a host name that points to 127.0.0.1 (DNS rebinding). And it writes a byte into the open file FD once
-it listens.
+requests through a host name that points to 127.0.0.1 (DNS rebinding). It has no address by which another model could be
+loaded, or this one unloaded, and it downloads nothing. And it writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from training.generate.chat_template import TEMPLATE_FILE
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
+ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health")
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 
 def main(name: str, port: int, ready: int) -> None:
     """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}  # before transformers is imported
     import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serve import Serve
@@ -33,6 +35,7 @@ def main(name: str, port: int, ready: int) -> None:
 
     def guarded(*arguments: Any, **options: Any) -> Any:
         app = build(*arguments, **options)
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
         return app
 
