@@ -38,7 +38,6 @@ from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
 from training.erased import erased_in, may_be_erased, overwriting
 from training.files import is_abandoned, read_sealed, write_sealed, written
-from training.files import written
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,

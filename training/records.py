@@ -12,7 +12,7 @@ import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -54,8 +54,11 @@ def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     function of value and path that returns the present fields}. They are read with a warning.
     """
     problems: list[str] = []
-    with _collected(problems):
+    try:
         record = _read_record(cls, data, where, problems)
+    except RecipeError as error:
+        problems.extend(error.problems)
+    else:
         if not problems:
             return record
     raise RecipeError(*dict.fromkeys(problems))
@@ -65,8 +68,10 @@ def all_of(*checks: Callable[[], object]) -> None:
     """Call every check. If any raises RecipeError, raise one RecipeError that lists all their problems."""
     problems: list[str] = []
     for check in checks:
-        with _collected(problems):
+        try:
             check()
+        except RecipeError as error:
+            problems.extend(error.problems)
     if problems:
         raise RecipeError(*dict.fromkeys(problems))
 
@@ -106,15 +111,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "".join(f" did you mean `{alike}`?" for alike in difflib.get_close_matches(name, list(known), n=1))
 
 
-@contextmanager
-def _collected(problems: list[str]) -> Iterator[None]:
-    """Context manager that adds the problems of a RecipeError to the list `problems` instead of raising it."""
-    try:
-        yield
-    except RecipeError as error:
-        problems.extend(error.problems)
-
-
 def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     """Read plain data and return the record. Add mistakes to `problems`.
 
@@ -123,17 +119,21 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
     data = _with_present_names(cls, data, where)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]  # a dataclass
-    hints, values, allowed = _hints(cls), {}, getattr(cls, "NAMES", {})
+    fields, hints, values, allowed = _fields(cls), _hints(cls), {}, getattr(cls, "NAMES", {})
     for name, value in data.items():
         if name not in fields:
             meant, known = did_you_mean(str(name), fields), ", ".join(sorted(fields))
             problems.append(f"{_join(where, str(name))}: unknown field;{meant} known fields here: {known}")
             continue
-        with _collected(problems):
+        if type(value) is hints[name] and dataclasses.is_dataclass(value):
+            values[name] = value  # a record that was read for another recipe
+            continue
+        try:
             values[name] = _read_field(fields[name], hints[name], value, _join(where, name), problems)
             # Here, and not only when the record checks itself, because that needs all fields to be readable.
             problems += unknown_names(_join(where, name), values[name], known) if (known := allowed.get(name)) else ()
+        except RecipeError as error:
+            problems.extend(error.problems)
     absent = [name for name, field in fields.items() if name not in data and _is_required(field)]
     problems.extend(f"{_join(where, name)}: missing; it has no default" for name in absent)
     if absent or len(values) < len(data.keys() & fields.keys()):
@@ -200,6 +200,11 @@ def _read_once(cls: type[T], where: str, text: str) -> T:
     if problems:
         raise RecipeError(*problems)
     return record
+
+
+@cache
+def _fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)}
 
 
 @cache
@@ -347,8 +352,10 @@ def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -
     converted: list[Any] = []
     wrong: list[str] = []
     for place, value in named:
-        with _collected(wrong):
+        try:
             converted.append(_convert(hint, value, place, problems))
+        except RecipeError as error:
+            wrong.extend(error.problems)
     if len(converted) < len(named):  # also if all that is wrong is among `problems` already
         raise RecipeError(*wrong)
     return converted
