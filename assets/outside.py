@@ -33,12 +33,15 @@ REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<ver
 def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     """Return the exams called `name`, and the settings with which generated exams are read.
 
-    `name` is a recipe, or a YAML file with a recipe's section `evaluation` (`suites` and, optionally, limits).
+    `name` is a recipe, or a YAML file with a recipe's section `evaluation` (`suites` and, optionally, limits), with or
+    without the section's name above it.
     """
     folders = recipe_folders(root)
     path = find_recipe(name, folders)
     data = read_yaml(path)
     refuse_secrets(data)
+    if set(data) == {"evaluation"} and isinstance(data["evaluation"], dict):
+        data = data["evaluation"]
     if "suites" in data:
         try:
             evaluation = read_record(EvaluationRecipe, data)

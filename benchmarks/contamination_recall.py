@@ -5,8 +5,8 @@
 `recall` plants items of each benchmark into real text, changed in the ways of VARIANTS, and prints the percentage found
 with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `wrong` scans
 real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked passage with
-its item, for a person to judge. `copies` plants each item up to 10,000 times, which takes 5 to 14 minutes of a
-processor for each benchmark; `--only` and `--copies` select a part.
+its item, for a person to judge. `copies` plants each item up to 10,000 times, into COPIED_ON pages in turn; `--only`
+and `--copies` select a part.
 
 The thresholds of the rule were chosen on one half of the benchmarks; the figures in docs/decontamination.md are from
 the other half. Only items that can be searched for are planted; the others are counted.
@@ -19,6 +19,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +59,7 @@ CHANGE: Final = "qqq"
 LOOKALIKE: Final = str.maketrans("aceopxyABCEHKMOPTXijs", "асеорхуАВСЕНКМОРТХіјѕ")
 FULL_WIDTH: Final = str.maketrans({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
 BATCH: Final = 500
+COPIED_ON: Final = 5
 COPIES: Final = (1, 10, 100, 1_000, 10_000)
 
 
@@ -223,6 +225,7 @@ def _told(index: ItemIndex, first: int, end: int) -> str:
     return f"{weak} only word for word with their answer, {none} not at all"
 
 
+@cache
 def _filler() -> list[str]:
     texts = [row["text"] for row in read_rows(FILLER)]
     if not _FILLER_WORDS:
@@ -318,9 +321,10 @@ def copies(options: argparse.Namespace) -> bool:
 
 
 def _marked(finder: Finder, item: ItemText, number: int, times: int) -> int:
-    """Make `times` texts of an item with its answer; return in how many of them the item is found."""
-    text = f"{item.question} {(item.answers or ('',))[0]}"
-    column = pa.array([text] * times)
+    """Put an item and its answer between words of pages, `times` times; return in how many texts it is found."""
+    pages = [page.split()[:20] for page in _filler()[:COPIED_ON]]
+    texts = [" ".join([*page[:10], item.question, *item.answers[:1], *page[10:]]) for page in pages]
+    column = pa.array([texts[copy % len(texts)] for copy in range(times)])
     return sum(any(found.item == number for found in some) for _, some in finder.find(column))
 
 

@@ -4,7 +4,8 @@ The data are scanned when they are ready, before anything is trained on them. Wi
 the gate `contamination` refuses every training; with `after` this stage has no gate; the gate is then in the report
 made after scoring (evaluation.contamination_report).
 
-Training data are pages, instructions, preferences and prompts. The rule is that of training.data.exams.item_rule, by
+Training data are pages, instructions, preferences and prompts; a page that a model wrote is read behind the prompt that
+it answers. The rule is that of training.data.exams.item_rule, by
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
 of training data, the questions that were seen without their answers, and the items that cannot be cleared.
 `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL, WARC file and offset, and the
@@ -45,7 +46,7 @@ from training.data.documents import document_files, read_documents, read_lines, 
 from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
 from training.data.exams.item_rule import Finder, FoundItem, build_items
-from training.data.exams.row_search import searched
+from training.data.exams.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 from training.job import InputArtifact, Job, Outcome, Share, Work
@@ -171,10 +172,11 @@ def _document_file(job: Job, rank: int) -> Path:
 
 
 def _documents(files: Sequence[Path], place: int) -> Iterator[tuple[dict[str, Any], str]]:
-    for row in read_documents(files[place], list(DOCUMENT_COLUMNS)):
+    path = files[place]
+    for row in read_documents(path, searched_columns(path, DOCUMENT_COLUMNS)):
         yield (
             {"document": row["id"], **{name: row[name] for name in ("url", "snapshot", "warc_file", "warc_offset")}},
-            row["text"],
+            with_prompt(row),
         )
 
 

@@ -64,11 +64,18 @@ def turn(role: str, content: str) -> list[dict[str, str]]:
     return [{"role": role, "content": content}]
 
 
-def corpus(root: Path, texts: list[str], *, sharded: list[str] | None = None) -> tuple[InputArtifact, InputArtifact]:
-    """Documents in two files, and shards that say they hold the documents `sharded` (all by default)."""
+def corpus(
+    root: Path, texts: list[str], *, sharded: list[str] | None = None, asked: list[str] = ()
+) -> tuple[InputArtifact, InputArtifact]:
+    """Documents in two files, and shards that say they hold the documents `sharded` (all by default).
+
+    `asked` are the prompts of documents that a model wrote.
+    """
     rows = [document(i * 100, text) for i, text in enumerate(texts)]
+    rows = [row | {"prompt": prompt} for row, prompt in zip(rows, asked, strict=True)] if asked else rows
     for number, part in enumerate((rows[::2], rows[1::2])):
-        with DocumentWriter(root / "documents" / "documents" / f"{number:05d}.parquet") as writer:
+        path = root / "documents" / "documents" / f"{number:05d}.parquet"
+        with DocumentWriter(path, extra=("prompt",) if asked else ()) as writer:
             for row in part:
                 writer.write(row)
     ids = sharded if sharded is not None else [row["id"] for row in rows]
@@ -197,6 +204,16 @@ def test_a_planted_page_is_named_with_its_warc_record(tmp_path):
     assert report["suites"]["market"]["found_fraction"] == 0.25
 
 
+def test_the_prompts_of_synthetic_text_are_scanned_with_it(tmp_path):
+    asked = [ITEMS[0]["question"], "Tell me of the weather.", f"Say in other words: {ITEMS[2]['question']}"]
+    report, findings, gate = report_of(contaminated_job(tmp_path, ["In July.", "It rains.", "No."], asked=asked))
+    assert report["verdict"] == "contaminated" and not gate["passed"]
+    assert [(one["item"], one["how"], one["document"][-3:]) for one in findings] == [
+        ("item-0", "item", "000"),
+        ("item-2", "question_seen", "200"),
+    ]
+
+
 def test_a_changed_page_makes_only_its_rank_scan_again(tmp_path):
     texts = [FILLER, FILLER + LEAK[2] + FILLER, FILLER, FILLER]
     before = contaminated_job(tmp_path / "before", texts, sft=[LEAK[0]])
@@ -257,7 +274,7 @@ def test_any_data_are_judged_as_in_the_chain(tmp_path, monkeypatch, capsys):
 def test_what_cannot_be_scanned_or_names_no_exam_is_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     (tmp_path / "none.yaml").write_text("suites: []")
-    (tmp_path / "odd.yaml").write_text("suites: [{name: market}]")
+    (tmp_path / "odd.yaml").write_text("evaluation: {suites: [{name: market}]}")
     write_lines(tmp_path / "a.jsonl", [{"text": FILLER}])
     for data, suites, said in (
         ("a.pdf", "kitchen", "no data that can be read; a file's name must end in one of"),

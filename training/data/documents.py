@@ -49,6 +49,7 @@ EXTRA_COLUMNS: dict[str, pa.DataType] = {
     "robots": pa.string(),  # directives, joined by commas
     "tdm_reservation": pa.string(),  # 1 or 0, then the policy's URL
     "licence": pa.string(),  # the licence that the page states
+    "prompt": pa.string(),  # what a model was asked for the text; it is searched for exam items, and not trained on
     "reason": pa.string(),  # why the document was dropped
     "duplicate_of": pa.string(),  # id of the document that this one repeats
     "similarity": pa.float32(),  # Jaccard similarity to that document, in [0, 1]

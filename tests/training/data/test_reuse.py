@@ -118,9 +118,12 @@ class Corpus:
     def _snapshot(self, files: Mapping[str, list[str]]) -> SnapshotRecipe:
         folder = self.place / f"texts-{artifact.digest_of(files)[:8]}"
         for name, texts in files.items():
-            rows = [{"text": text, "url": f"https://{name}.test/{place}"} for place, text in enumerate(texts)]
+            rows = [
+                {"text": text, "url": f"https://{name}.test/{place}", "prompt": f"Write page {place} of {name}."}
+                for place, text in enumerate(texts)
+            ]
             write_lines(folder / f"{name}.jsonl", [row for row in rows if row["text"]])
-        return SnapshotRecipe(name="one", source="jsonl", label="web", paths=(str(folder),))
+        return SnapshotRecipe(name="one", source="jsonl", label="web", paths=(str(folder),), prompt_field="prompt")
 
     def _list(self, name: str, text: str) -> Path:
         path = self.place / "lists" / name

@@ -107,7 +107,8 @@ def test_a_model_with_a_template_is_asked_through_it(prompts, tmp_path):
 
 
 def test_the_texts_are_a_snapshot_of_another_recipe_and_lead_back_to_the_model(made, base, tmp_path):
-    snapshot = SnapshotRecipe(name="written", source="jsonl", label="synthetic", paths=(str(made / "synthetic"),))
+    paths = (str(made / "synthetic"),)
+    snapshot = SnapshotRecipe(name="written", source="jsonl", label="synthetic", paths=paths, prompt_field="prompt")
     crawl = make_job("crawl", "crawl_archives", tmp_path / "crawl", {"snapshot": write_record(snapshot)}, ())
     assert run_job(replace(crawl, partition="other@written"), STAGES) == 0
     archives = artifact_of(tmp_path / "crawl")
@@ -118,6 +119,16 @@ def test_the_texts_are_a_snapshot_of_another_recipe_and_lead_back_to_the_model(m
     documents = [row for path in files for row in read_documents(path)]
     assert len(documents) == 10 and all(row["source"] == "synthetic" for row in documents)
     assert {row["url"] for row in documents} == {row["url"] for row in rows_of(made)}
+    assert sorted(row["prompt"] for row in documents) == sorted(row["prompt"] for row in rows_of(made))
+
+
+def test_a_snapshot_of_synthetic_text_names_its_prompts():
+    fields = {"name": "written", "source": "jsonl", "paths": ("made://synthetic_text/kitchen-synthetic/synthetic",)}
+    with pytest.raises(RecipeError, match=r"snapshots.written.prompt_field: not set; a model wrote .*: prompt"):
+        SnapshotRecipe(**fields)
+    assert SnapshotRecipe(**fields, prompt_field="prompt").prompt_field == "prompt"
+    with pytest.raises(RecipeError, match="only rows of source 'parquet' or 'jsonl' have fields"):
+        SnapshotRecipe(**fields | {"source": "text"}, prompt_field="prompt")
 
 
 def test_a_row_without_a_prompt_is_named_before_a_model_is_loaded(base, tmp_path):

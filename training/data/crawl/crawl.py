@@ -4,11 +4,12 @@ The files are in `archives/<name>`, sorted by name. `archives.json` lists them a
 
 ```json
 {"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text" | "shards", "text_field", "url_field",
- "files": [{"name", "path", "bytes", "sha256"}]}
+ "prompt_field", "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
-For token shards (training/data/crawl/token_files.py), an entry lists the files that are read with it as `beside`: those
-next to the tokens, and the tokenizer. `provenance.json` says what is not known about such documents.
+`prompt_field` is there only if the recipe names one. For token shards (training/data/crawl/token_files.py), an entry
+lists the files that are read with it as `beside`: those next to the tokens, and the tokenizer. `provenance.json` says
+what is not known about such documents.
 
 Local files are copied (as clones where the file system supports it), so that the artifact does not depend on the
 originals. Remote files are downloaded, and interrupted downloads resume. Files without a single readable record are
@@ -238,6 +239,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFile
         "form": _form(snapshot),
         "text_field": snapshot.text_field,
         "url_field": snapshot.url_field,
+        **({"prompt_field": snapshot.prompt_field} if snapshot.prompt_field else {}),
         "files": found.entries,
     }
     write_json(work.path / LIST_FILE, listing)

@@ -8,6 +8,8 @@ from typing import Literal
 from training.names import check_name
 from training.records import RecipeError, formerly
 
+WRITTEN_BY_A_MODEL = "made://synthetic_text/"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRecipe:
@@ -52,6 +54,7 @@ class SnapshotRecipe:
     paths: tuple[str, ...] = ()
     text_field: str = "text"
     url_field: str = "url"
+    prompt_field: str | None = None  # what a model was asked for the text; searched for exam items, not trained on
     tokenizer: str | None = None  # of source `shards`: the tokenizer.json, or its folder, that made them
     crawl: str | None = formerly("")  # None: no crawl, for every source but `commoncrawl`
     first_file: int = 0
@@ -69,6 +72,16 @@ class SnapshotRecipe:
         if (self.source == "shards") != bool(self.tokenizer):
             said = "empty; source 'shards' is read with" if not self.tokenizer else "without effect; only 'shards' has"
             raise RecipeError(f"snapshots.{self.name}.tokenizer: {said} the tokenizer that made the tokens")
+        if self.prompt_field and self.source not in ("parquet", "jsonl"):
+            raise RecipeError(
+                f"snapshots.{self.name}.prompt_field={self.prompt_field!r}: only rows of source 'parquet' or 'jsonl'"
+                " have fields"
+            )
+        if not self.prompt_field and any(path.startswith(WRITTEN_BY_A_MODEL) for path in self.paths):
+            raise RecipeError(
+                f"snapshots.{self.name}.prompt_field: not set; a model wrote {self.paths[0]}, and the search for exam"
+                " items needs the prompts that it answered; set prompt_field: prompt"
+            )
         if self.source == "commoncrawl" and not self.crawl:
             raise RecipeError(f"snapshots.{self.name}.crawl: not set; name a crawl such as CC-MAIN-2024-22")
         if self.archives == "referenced" and self.source == "shards":

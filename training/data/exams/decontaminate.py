@@ -7,6 +7,9 @@ documents with the same item changes nothing.
 is near it), `share` (of the item, from 0 to 1), `start` and `end` (characters of the document's text), `words` (number
 of words between them), and the `text` between them. A removed or flagged document carries its strongest hit, with
 `span` as `start:end`.
+
+A document that a model wrote is searched behind the prompt that it answers, so that an answer to an exam's question is
+found too. For an item that was found in the prompt, `start` and `end` are 0, and `text` is from the prompt.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from training.data.documents import (
 )
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
+from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, FoundItem, strongest_first
+from training.data.exams.row_search import PROMPT, searched_columns, with_prompt
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.runner import total_counts
 
@@ -80,8 +85,9 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     path = document_files(job.input_of("deduplicated_documents"))[rank]
     hits: dict[int, list[dict[str, Any]]] = {}
     row = 0
-    for table in read_tables(path, [*_DOCUMENT, "text"]):
-        for place, found in finder.find(table["text"].combine_chunks()):
+    columns = searched_columns(path, [*_DOCUMENT, "text"])
+    for table in read_tables(path, columns):
+        for place, found in finder.find(_searched(table)):
             document = table.slice(place, 1).to_pylist()[0]
             hits[row + place] = [_hit(one, document, names) for one in sorted(found, key=strongest_first)]
         row += len(table)
@@ -115,18 +121,27 @@ def _finder(item: InputArtifact) -> tuple[Finder, list[tuple[str, str]]]:
     return Finder(index), names
 
 
+def _searched(table: pa.Table) -> pa.StringArray:
+    """Return what is searched of each document; `with_prompt` only where there are prompts."""
+    if PROMPT not in table.schema.names:
+        return table["text"].combine_chunks()
+    return column_of([with_prompt(row) for row in table.select(["text", PROMPT]).to_pylist()])
+
+
 def _hit(found: FoundItem, document: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> dict[str, Any]:
     benchmark, item = names[found.item]
+    text = with_prompt(document)
+    before = len(text) - len(document["text"])  # characters of the prompt
     return {
         **{name: document[name] for name in _DOCUMENT},
         "benchmark": benchmark,
         "item": item,
         "part": found.part,
         "share": found.share,
-        "start": found.start,
-        "end": found.end,
+        "start": max(0, found.start - before),
+        "end": max(0, found.end - before),
         "words": found.words,
-        "text": document["text"][found.start : found.end],
+        "text": text[found.start : found.end],
         "kind": found.kind,
     }
 

@@ -328,7 +328,10 @@ class Finder:
         self._weak = set(index.weak.tolist())
 
     def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[FoundItem]]]:
-        """Yield (index of the text, the items found in it, by item number) for each text that holds an item."""
+        """Yield (index of the text, the items found in it, by item number) for each text that holds an item.
+
+        Every text is scanned for candidates. Equal texts have equal items, so only the first of them is aligned.
+        """
         data, offsets = utf8_of(texts)
         compiled = self._plain_bytes_left <= 0
         self._plain_bytes_left -= int(offsets[-1] - offsets[0])
@@ -336,16 +339,24 @@ class Finder:
         if not len(seeds):
             return
         candidates = self._candidates(seeds, len(texts), compiled)
+        firsts: dict[str, int] = {}
+        first_of = {
+            place: firsts.setdefault(texts[place].as_py(), place) for place in np.unique(candidates[:, 0]).tolist()
+        }
+        candidates = candidates[np.isin(candidates[:, 0], list(firsts.values()))]
         if compiled:  # most candidates have too little of the part; the plain path rejects them one by one
             arrays = self.index.begins, self.index.words, self.index.weights
             candidates = candidates[item_loops.shares(candidates, hashes, starts, *arrays, GAP) >= MIN_TRIED_SHARE]
         found: dict[int, list[Any]] = {}
         for text, part, first, last in candidates.tolist():
             found.setdefault(text, []).append((part, first, last))
-        for text in sorted(found):
-            judged = _Text(self, texts[text].as_py(), hashes[starts[text] : starts[text + 1]], compiled)
-            if held := judged.held(found[text]):
-                yield text, held
+        held: dict[int, list[FoundItem]] = {}
+        for place, first in first_of.items():
+            if place == first and first in found:
+                text = _Text(self, texts[place].as_py(), hashes[starts[place] : starts[place + 1]], compiled)
+                held[first] = text.held(found[first])
+            if some := held.get(first):
+                yield place, some
 
     def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
         """Return the hashed words of all texts, where each text begins in them, and [seeds, (text, position, row)]."""

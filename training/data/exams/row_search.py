@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from training.data.documents import extra_columns
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, FoundItem
 
 T = TypeVar("T")
 
 BATCH_CHARACTERS: Final = 4_000_000  # searched at once
+PROMPT: Final = "prompt"  # column of documents that a model wrote
+
+
+def with_prompt(document: Mapping[str, Any]) -> str:
+    """Return what is searched of a document: its text, behind the prompt that a model answered with it, if any."""
+    prompt, text = document.get(PROMPT), str(document["text"])
+    return text if not prompt or text.startswith(prompt) else f"{prompt}\n{text}"
+
+
+def searched_columns(path: Path, columns: Sequence[str]) -> list[str]:
+    """Return `columns` and, if a document file has it, the column with prompts."""
+    return [*columns, *(name for name in extra_columns(path) if name == PROMPT)]
 
 
 def searched(

@@ -10,8 +10,9 @@ is parsed.
 Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
 too_large, empty, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Reasons
 for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest (if the recipe
-checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb, missing_text, bad_row,
-special_token, unknown_token, not_utf8, extractor_failed (it crashed or exceeded a limit of its isolation).
+checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb, missing_text,
+missing_prompt (if the recipe names a field of prompts), bad_row, special_token, unknown_token, not_utf8,
+extractor_failed (it crashed or exceeded a limit of its isolation).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from training.data.documents import (
     LineWriter,
     decompressed,
     document_id,
+    extra_columns,
     open_documents,
     read_documents,
     read_lines,
@@ -118,6 +120,7 @@ class ArchiveFile:
     label: str
     text_field: str
     url_field: str
+    prompt_field: str | None = None
     tokenizer: Path | None = None  # of a token shard
 
     def row(self, offset: int, **fields: Any) -> dict[str, Any]:
@@ -135,6 +138,11 @@ class ArchiveFile:
             **dict.fromkeys((*TERMS, "kind"), ""),
             **fields,
         }
+
+    @property
+    def added(self) -> tuple[str | pa.Field, ...]:
+        """The columns of this file's kept documents beyond those of every document."""
+        return (*ADDED, *(("prompt",) if self.prompt_field else ()))
 
 
 def num_ranks(job: Job) -> int:
@@ -252,7 +260,7 @@ def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] |
     characters = sum(pc.utf8_length(kept.filter(out)["text"]).to_pylist())
     rest = dropped.filter(stays)
     rows = pa.concat_tables([rest, pa.Table.from_pylist(moved, schema=rest.schema)])
-    with DocumentWriter(folder / names[0], extra=ADDED) as writer:
+    with DocumentWriter(folder / names[0], extra=extra_columns(folder / names[0])) as writer:
         writer.write_table(kept.filter(pc.invert(out)))
     with DocumentWriter(folder / names[1], extra=(*ADDED, "reason")) as writer:
         writer.write_table(rows.sort_by("warc_offset"))
@@ -304,7 +312,8 @@ def _archive_file(
     path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], *, tokenizer: Path | None = None
 ) -> ArchiveFile:
     shared = {name: listing[name] for name in ("snapshot", "label", "text_field", "url_field")}
-    return ArchiveFile(path=path, name=entry["name"], tokenizer=tokenizer, **shared)
+    prompt_field = listing.get("prompt_field")
+    return ArchiveFile(path=path, name=entry["name"], prompt_field=prompt_field, tokenizer=tokenizer, **shared)
 
 
 def _extracted(
@@ -358,7 +367,7 @@ def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: 
     quarantined: Counter[str] = Counter()
     metrics: Counter[str] = Counter()
     with ExitStack() as stack:
-        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=ADDED))
+        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=file.added))
         dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*ADDED, "reason")))
         quarantine = stack.enter_context(LineWriter(work.path / files[2]))
         for fate in fates:
@@ -690,7 +699,7 @@ def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRec
 
 
 def _columns(file: ArchiveFile) -> tuple[str, ...]:
-    return (file.text_field, file.url_field, "title", "date", "language")
+    return (file.text_field, file.url_field, *filter(None, [file.prompt_field]), "title", "date", "language")
 
 
 def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
@@ -704,7 +713,15 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     made = file.row(number, text=text, url=url, **said)
     if reason := withdrawn(made, settings):
         return Kept(row=file.row(number, url=url), reason=reason)
-    return Kept(row=made, reason="" if text else "empty")
+    if not text:
+        return Kept(row=made, reason="empty")
+    if not file.prompt_field:
+        return Kept(row=made)
+    prompt = row.get(file.prompt_field)
+    if isinstance(prompt, str):
+        return Kept(row=made | {"prompt": clean(prompt)})
+    detail = f"{file.prompt_field!r} is {'missing' if prompt is None else type(prompt).__name__}"
+    return Quarantined(offset=number, reason="missing_prompt", detail=detail, url=url)
 
 
 # Token shards; the offset is the number of the document

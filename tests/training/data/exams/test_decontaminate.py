@@ -59,6 +59,25 @@ def test_removed_documents_name_item_and_span(tmp_path):
     assert (hit["id"], hit["part"], hit["warc_offset"], hit["words"]) == (row["id"], "question", 100, 15)
 
 
+def test_an_answer_goes_with_the_exam_question_that_a_model_was_asked(tmp_path):
+    asked = [(LONG, "It is the Alder."), ("Name a river.", "The Alder."), (f"Rewrite: {LONG}", f"{LONG} Yes.")]
+    rows = [
+        chain.document("one", "written.jsonl", place, text, prompt=prompt)
+        for place, (prompt, text) in enumerate([*asked, (LONG, f"{LONG} The Alder."), ("", "The Alder.")])
+    ]
+    source = chain.documents_of(tmp_path, "one", [rows], asset="deduplicated_documents", extra=("prompt",))
+    settings = {"decontaminate": DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),))}
+    index = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", settings)
+    inputs = [source, index]
+    made = chain.run(tmp_path, "decontaminate", "decontaminated_documents", "tiny@one", settings, inputs)
+    assert [row["warc_offset"] for row in chain.rows(made)] == [1, 4]
+    gone = [(row["warc_offset"], row["part"], row["span"]) for row in chain.rows(made, "dropped")]
+    whole = f"0:{len(LONG) - 1}"
+    assert gone == [(0, "question+answer", "0:0"), (2, "question", "0:0"), (3, "question+answer", whole)]
+    hits = pq.read_table(Path(made.path, "hits.parquet")).to_pylist()
+    assert {hit["text"] for hit in hits} == {LONG.rstrip("?")}
+
+
 def test_flagged_documents_stay_and_say_so(tmp_path):
     recipe = DecontaminateRecipe(action="flag", benchmarks=(benchmark_of(tmp_path),))
     made = decontaminated(tmp_path, FILES, recipe)

@@ -110,7 +110,7 @@ def extracted(root: Path, files: dict[str, bytes], source: Any = "warc", **optio
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    fields = {key: options.pop(key) for key in ("text_field", "url_field", "label") if key in options}
+    fields = {key: options.pop(key) for key in ("text_field", "url_field", "prompt_field", "label") if key in options}
     return extract(root, SnapshotRecipe(name="s", source=source, paths=(str(folder),), **fields), **options)
 
 
@@ -385,6 +385,22 @@ def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
         (6, "bad_row"),
         (7, "bad_row"),
     ]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_the_prompts_that_a_model_answered_stay_with_its_texts(tmp_path: Path, form: Any):
+    asked = [("Bread.", "Name a food."), ("Rice.", None), ("", "?")]
+    rows = [{"text": text, "asked": prompt} for text, prompt in asked]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+        data = (tmp_path / "rows.parquet").read_bytes()
+    made = extracted(tmp_path, {f"a.{form}": data}, form, prompt_field="asked")
+    assert [(row["text"], row["prompt"]) for row in chain.rows(made)] == [("Bread.", "Name a food.")]
+    assert [row["reason"] for row in chain.rows(made, "dropped")] == ["empty"]
+    assert [(line["warc_offset"], line["reason"]) for line in quarantined(made)] == [(1, "missing_prompt")]
+    without = extracted(tmp_path / "without", {f"a.{form}": data}, form)
+    assert "prompt" not in chain.rows(without)[0]
 
 
 def test_a_text_file_is_one_document(tmp_path: Path):
