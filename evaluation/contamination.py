@@ -51,6 +51,7 @@ from training.data.exams.settings import BenchmarkRecipe
 from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 from training.job import InputArtifact, Job, Outcome, Share, Work
 from training.posttrain.formats import prompt_text, spoken
+from training.posttrain.preferences.pairs import is_pair
 from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
 
@@ -186,12 +187,12 @@ def _instructions(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _preferences(item: InputArtifact) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield both answers of each training pair, each after its prompt, because both are trained on.
+    """Yield both answers of each training pair, or a row's single answer, after its prompt: all are trained on.
 
     Held-out pairs are not read, because they are not trained on.
     """
     for row in read_lines(item.file(TRAIN_FILE)):
-        for side in ("chosen", "rejected"):
+        for side in ("chosen", "rejected") if is_pair(row) else ("completion",):
             yield _row_source(row) | {"side": side}, spoken([*row["prompt"], *row[side]])
 
 

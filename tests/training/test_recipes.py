@@ -232,7 +232,7 @@ def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
         ("sft: {trl: {logging_steps: true}}", r"sft\.trl\.logging_steps: expected"),
         ("sft: {trl: {max_length: 5}}", r"sft\.trl\.max_length: set sft\.max_length instead"),
         ("sft: {trl: {chat_template_path: someone/model}}", "not passed through"),
-        ("align: {trl: {loss_type: ipo}}", "only the sigmoid loss"),
+        ("align: {method: ipo, trl: {loss_type: hinge}}", "only the squared loss"),
         ("align: {method: grpo, trl: {label_smoothing: 0.1}}", "GRPOConfig has no such field"),
     ],
 )

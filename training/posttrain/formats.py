@@ -1,16 +1,19 @@
-"""Read the rows of published files as conversations or as preference pairs.
+"""Read the rows of published files as conversations, as preference pairs or as rated answers.
 
-A reader turns one row into messages or a pair, or raises Unusable with the reason that the counts will show. Roles come
-only from the structure of the row: no text can make a turn.
+A reader turns one row into messages, a pair or an answer, or raises Unusable with the reason that the counts will show.
+Roles come only from the structure of the row: no text can make a turn.
 
 Formats (`TextSourceRecipe.format`), with the published files on which they were checked:
 
 messages         `messages` [{"role", "content"}] or `conversations` [{"from", "value"}] (Glaive, LLaMA-Factory)
 prompt_answer    one column with the question and one with the answer, named by the recipe (Dolly, P3)
 question_answer  the columns `question` and `answer` (GSM8K)
+alpaca           `instruction`, `input`, `output`, and where present `system`, `history` (Self-Instruct, flattened)
+sharegpt         `conversations` [{"from", "value"}], another name for `messages` (Glaive)
 instances        `instruction` with `instances` [{"input", "output"}] (Self-Instruct)
 dialogue_tree    trees of messages, nested (`prompt.replies`) or one message in each row (`parent_id`) (OpenAssistant)
 chosen_rejected  `chosen` and `rejected` as text, message or messages, after `prompt` or `conversations` (LLaMA-Factory)
+unpaired         a prompt, one answer in `completion`, and `label`, whether it is desired (LLaMA-Factory's pairs)
 hh               `chosen` and `rejected` as transcripts with "Human:" and "Assistant:" (Anthropic HH-RLHF)
 """
 
@@ -226,6 +229,20 @@ def read_question_answer(row: Row, source: TextSourceRecipe) -> list[Message]:
     return [said("user", text_of(row, "question")), said("assistant", without_end_marker(text_of(row, "answer")))]
 
 
+def read_alpaca(row: Row, source: TextSourceRecipe) -> list[Message]:
+    """Read a row of Alpaca's columns: `instruction`, often `input`, `output`, and sometimes `system` and `history`."""
+    question, given = text_of(row, "instruction"), row.get("input") or ""
+    if not isinstance(given, str):
+        raise MalformedRow("input_is_not_text")
+    messages = [said("system", text_of(row, "system"))] if (row.get("system") or "") else []
+    for turn in row.get("history") or []:
+        if not (isinstance(turn, list) and len(turn) == 2 and all(isinstance(text, str) and text for text in turn)):
+            raise MalformedRow("history_is_not_pairs_of_texts")
+        messages += [said("user", turn[0].strip()), said("assistant", without_end_marker(turn[1].strip()))]
+    asked = f"{question}\n\n{given.strip()}" if given.strip() else question
+    return [*messages, said("user", asked), said("assistant", without_end_marker(text_of(row, "output")))]
+
+
 def read_instances(row: Row, source: TextSourceRecipe) -> list[Message]:
     """Read an instruction with the input and output of its first instance."""
     instances = row.get("instances")
@@ -307,6 +324,30 @@ class Pair:
     def texts(self) -> tuple[str, str]:
         """The texts of the pair to search for exam items: the prompt with each of the two answers."""
         return spoken([*self.prompt, *self.chosen]), spoken([*self.prompt, *self.rejected])
+
+    @property
+    def fields(self) -> Row:
+        """The fields of the pair in a row of preference data."""
+        return {"prompt": self.prompt, "chosen": self.chosen, "rejected": self.rejected}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RatedAnswer:
+    """One answer to a prompt, and whether it is desired."""
+
+    prompt: list[Message]
+    answer: list[Message]
+    is_desired: bool
+
+    @property
+    def texts(self) -> tuple[str]:
+        """The text to search for exam items: the prompt with the answer."""
+        return (spoken([*self.prompt, *self.answer]),)
+
+    @property
+    def fields(self) -> Row:
+        """The fields of the answer in a row of preference data."""
+        return {"prompt": self.prompt, "completion": self.answer, "label": self.is_desired}
 
 
 def checked(pair: Pair) -> Pair:
@@ -392,16 +433,38 @@ def read_ranked_tree(row: Row, source: TextSourceRecipe) -> Pair:
     )
 
 
+def read_unpaired(row: Row, source: TextSourceRecipe) -> RatedAnswer:
+    """Read a prompt (or messages), an answer in `completion`, and in `label` whether it is desired.
+
+    The label is true or false, or 1 or 0. Prompt and answer are texts or messages.
+    """
+    label = row.get("label")
+    if label is None:
+        raise Unusable("missing_label")
+    if label not in (True, False):
+        raise MalformedRow("label_is_not_true_or_false")
+    prompt = row.get(source.prompt_field, row.get("messages"))
+    asked = [said("user", text_of({"prompt": prompt}, "prompt"))] if isinstance(prompt, str) else messages_of(prompt)
+    answer = _answer_of(row, "completion")
+    if asked[-1]["role"] == "assistant":
+        raise Unusable("prompt_ends_with_an_answer")
+    if not any(message["role"] == "user" for message in asked):
+        raise Unusable("no_question")
+    if len(answer) != 1 or answer[0]["role"] != "assistant":
+        raise Unusable("answer_is_not_one_assistant_message")
+    return RatedAnswer(prompt=asked, answer=answer, is_desired=bool(label))
+
+
 # Prompts
 
 
 def read_prompt(row: Mapping[str, Any]) -> Row:
-    """Return {"prompt": messages, "answer", "rivals"} of a row with `prompt` (text or messages) or `messages`.
+    """Return {"prompt": messages, "answer", "rivals"} of a row.
 
-    Answers at the end of the messages are left out. Raise Unusable if no message is a user's, and Damaged if a field
-    has the wrong form.
+    The row has `prompt` (text or messages), `messages`, or `question`, as GSM8K's rows do. Answers at the end of the
+    messages are left out. Raise Unusable if no message is a user's, and Damaged if a field has the wrong form.
     """
-    value = row.get("prompt", row.get("messages"))
+    value = row.get("prompt", row.get("messages", row.get("question")))
     messages = [said("user", value)] if isinstance(value, str) else messages_of(value)
     while messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
@@ -423,6 +486,8 @@ CONVERSATION_READERS: dict[str, Callable[[Row, TextSourceRecipe], list[Message]]
     "messages": read_messages,
     "prompt_answer": read_prompt_answer,
     "question_answer": read_question_answer,
+    "alpaca": read_alpaca,
+    "sharegpt": read_messages,
     "instances": read_instances,
     "dialogue_tree": read_tree,
 }
@@ -430,4 +495,8 @@ PAIR_READERS: dict[str, Callable[[Row, TextSourceRecipe], Pair]] = {
     "chosen_rejected": read_chosen_rejected,
     "hh": read_hh,
     "dialogue_tree": read_ranked_tree,
+}
+PREFERENCE_READERS: dict[str, Callable[[Row, TextSourceRecipe], Pair | RatedAnswer]] = {
+    **PAIR_READERS,
+    "unpaired": read_unpaired,
 }

@@ -10,11 +10,20 @@ from training.records import Uri, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSourceRecipe:
-    """A source of rows for post-training: its URI, and how its columns become messages or preference pairs."""
+    """A source of rows for post-training: its URI, and how its columns become messages, pairs or rated answers."""
 
     uri: Uri
     format: Literal[
-        "messages", "prompt_answer", "question_answer", "instances", "dialogue_tree", "chosen_rejected", "hh"
+        "messages",
+        "sharegpt",
+        "alpaca",
+        "prompt_answer",
+        "question_answer",
+        "instances",
+        "dialogue_tree",
+        "chosen_rejected",
+        "unpaired",
+        "hh",
     ] = "messages"
     prompt_field: str = "prompt"
     answer_field: str = "answer"

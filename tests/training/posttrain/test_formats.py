@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.training.posttrain import tiny
+from training.data.sources import read_rows
 from training.posttrain import formats
 from training.posttrain.formats import MalformedRow, Unusable
+from training.posttrain.sorting import read_jsonl
 from training.posttrain.source_settings import TextSourceRecipe
 
 
@@ -163,6 +165,75 @@ def test_pairs_in_the_forms_of_published_files():
 
 def tiny_message(role, content):
     return {"role": role, "content": content}
+
+
+def test_alpaca_rows_join_instruction_and_input_after_their_history():
+    row = {
+        "instruction": "Translate.",
+        "input": "Guten Tag",
+        "output": "Good day</s>",
+        "system": "Be brief.",
+        "history": [["Hi", "Hello"]],
+    }
+    messages = formats.read_alpaca(row, source())
+    assert roles(messages) == ["system", "user", "assistant", "user", "assistant"]
+    assert [one["content"] for one in messages[3:]] == ["Translate.\n\nGuten Tag", "Good day"]
+    assert len(formats.read_alpaca({"instruction": "Sing.", "input": "", "output": "La."}, source())) == 2
+    for damaged, reason in (({"history": [["Hi"]]}, "history_is_not_pairs"), ({"input": 3}, "input_is_not_text")):
+        with pytest.raises(MalformedRow, match=reason):
+            formats.read_alpaca({**row, **damaged}, source())
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "damaged"),
+    [
+        ({"prompt": "Q", "completion": "A"}, "missing_label", False),
+        ({"prompt": "Q", "completion": "A", "label": "good"}, "label_is_not_true_or_false", True),
+        ({"prompt": "Q", "label": True}, "missing_completion", False),
+        ({"prompt": [{"role": "assistant", "content": "A"}], "completion": "A", "label": 1}, "ends_with_an_ans", False),
+    ],
+)
+def test_an_unpaired_row_that_cannot_be_used_says_why(row, reason, damaged):
+    with pytest.raises(Unusable, match=reason) as caught:
+        formats.read_unpaired(row, source())
+    assert isinstance(caught.value, MalformedRow) == damaged
+
+
+@pytest.mark.data
+def test_alpaca_unpaired_and_prompt_only_rows_of_real_files(tmp_path):
+    """Published files, and the same rows in the columns of Alpaca and of single rated answers."""
+
+    def rows_of(name):
+        return list(read_rows(f"data://{name}.jsonl.gz", settings={}))
+
+    seeds = [
+        {"instruction": row["instruction"], **row["instances"][0]} for row in rows_of("sft/self_instruct_seed_tasks")
+    ]
+    pairs = rows_of("preference/dpo_en_demo")
+    unpaired = [
+        {"messages": row["conversations"], "completion": row[side], "label": side == "chosen"}
+        for row in pairs
+        for side in ("chosen", "rejected")
+    ]
+    alpaca, single = (tiny.write_rows(tmp_path / f"{n}.jsonl", rows) for n, rows in ((1, seeds), (2, unpaired)))
+    data = [
+        {"uri": alpaca, "format": "alpaca"},
+        {"uri": "data://sft/glaive_toolcall_en_demo.jsonl.gz", "format": "sharegpt"},
+    ]
+    record = tiny.run("instructions", tmp_path / "instruction_data", {"sft": {"data": data}})
+    assert record["counts"] == {"in": 175 + 300, "kept": 175 + 300, "dropped": {}, "quarantined": {}}
+    data = [
+        {"uri": "data://preference/dpo_en_demo.jsonl.gz", "format": "chosen_rejected"},
+        {"uri": single, "format": "unpaired"},
+    ]
+    record = tiny.run("preferences", tmp_path / "preference_data", {"preferences": {"data": data}})
+    assert record["counts"]["in"] == 3 * 150 and record["counts"]["kept"] >= 3 * 150 - 8
+    for name, number, answered in (("preference/tulu1_human_eval_instances", 498, 0), ("sft/gsm8k_train", 3737, 3737)):
+        uri, output = f"data://{name}.jsonl.gz", tmp_path / name.rpartition("/")[2]
+        record = tiny.run("prompts", output, {"align": {"prompts": uri}})
+        kept = read_jsonl(output / "prompts.jsonl")
+        assert record["counts"]["kept"] == len(kept) == number
+        assert sum(bool(row["answer"]) for row in kept) == answered
 
 
 @pytest.mark.data

@@ -20,13 +20,14 @@ PACKAGE = "training.posttrain.methods"
 class Method:
     """The declaration of one preference method.
 
-    The method learns from preference pairs, or from rewards of answers that it samples. `start_gate` is the name of the
-    gate on the loss before the first step; None if this loss is not known in advance.
+    The method learns from preference pairs, from single answers that are desired or not, or from rewards of answers
+    that it samples. `start_gates` are the names of the gates on its start, of which each training has one; empty if
+    nothing about the start is known in advance.
     """
 
     config: str  # name of TRL's class of settings, whose fields `align.trl` may set
-    learns_from: Literal["pairs", "samples"]
-    start_gate: str | None = None
+    learns_from: Literal["pairs", "answers", "samples"]
+    start_gates: tuple[str, ...] = ()
     decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` that define the method, with values
     because: str = ""  # why other values of these fields are refused, for the error message
 
@@ -59,5 +60,5 @@ def sampling_methods() -> list[str]:
 
 
 def start_gates() -> tuple[str, ...]:
-    """Return the names of all methods' gates on the loss before the first step."""
-    return tuple(gate for name in method_names() if (gate := method_of(name).start_gate))
+    """Return the names of all methods' gates on their start."""
+    return tuple(dict.fromkeys(gate for name in method_names() for gate in method_of(name).start_gates))

@@ -1,8 +1,7 @@
 """Train on preference pairs with TRL's DPOTrainer; shared by the methods that learn from pairs.
 
 The reference is the SFT model itself, and its log-probabilities are computed once before the first step. At that point
-policy and reference agree, so the loss is known in advance. A method's start gate compares the measured loss with it,
-which shows a wrong reference, mask, dropout or adapter.
+policy and reference agree, which a method's start gate checks (training.posttrain.align.start).
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from datasets import Dataset
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from training.job import Gate
+from training.job import Counts, Gate
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.align.start import Start, start_of
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -33,11 +33,7 @@ from training.posttrain.fit import (
 from training.posttrain.models import right_padded
 from training.posttrain.preferences.pairs import EncodedPair
 
-START_PAIRS = 32
-
-StartGate = Callable[[float, int, float], Gate]
-"""The gate on a method's start: from the loss before the first step, the number of pairs that it was measured on, and
-beta."""
+StartGate = Callable[[Start, AlignRecipe], Gate]
 
 
 class _TokenizedDPOTrainer(DPOTrainer):
@@ -49,30 +45,35 @@ class _TokenizedDPOTrainer(DPOTrainer):
 
 def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: StartGate) -> Trained:
     """Train the SFT model on the pairs. `loss` holds the fields of DPOConfig that define the method's loss."""
-    trainer, pairs = pairs_trainer(given, loss), given.pairs
-    reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
-    start_loss, measured = loss_at_start(trainer)
-    fit(trainer, reporter)
-    assert trainer.model is not None
-    device = next(trainer.model.parameters()).device
-    sample = right_padded([pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, device)
-    made = merged(trainer, sample, given.work.path)
-    first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
-    _, last_accuracy = window_means(
-        [numbers.get("rewards_accuracies", math.nan) for numbers in reporter.logged] or [math.nan]
+    return train_from_start(
+        given, pairs_trainer(given, loss), lambda start: start_gate(start, given.recipe), given.pairs.counts
     )
+
+
+def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate], counts: Counts) -> Trained:
+    """Train with one of TRL's trainers that has a reference, and judge its start."""
+    reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
+    start = start_of(trainer)
+    fit(trainer, reporter)
+    device = next(trainer.model.parameters()).device
+    rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:8]]
+    made = merged(trainer, right_padded(rows, given.chat.pad_id, device), given.work.path)
+    first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
+    accuracies = [numbers["rewards_accuracies"] for numbers in reporter.logged if "rewards_accuracies" in numbers]
+    margins = [numbers["rewards_margins"] for numbers in reporter.logged if "rewards_margins" in numbers]
     return Trained(
         model=made.model,
         files=made.files,
-        counts=pairs.counts,
+        counts=counts,
         metrics={
-            "start_loss": start_loss,
+            "start_loss": start.loss,
             "loss_first": first,
             "loss_last": last,
-            "implicit_reward_accuracy_last": last_accuracy,
+            **({"implicit_reward_accuracy_last": window_means(accuracies)[1]} if accuracies else {}),
+            **({"implicit_reward_margin_last": window_means(margins)[1]} if margins and not accuracies else {}),
             "steps": trainer.state.global_step,
         },
-        gates=(start_gate(start_loss, measured, given.recipe.beta), finite_gate(reporter.losses), *made.gates),
+        gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
         notes={},
     )
 
@@ -114,19 +115,3 @@ def table(pairs: list[EncodedPair]) -> Dataset:
             "rejected_ids": [pair.rejected_ids for pair in pairs],
         }
     )
-
-
-def loss_at_start(trainer: DPOTrainer) -> tuple[float, int]:
-    """Return the loss before the first step, and the number of pairs on which it was measured."""
-    dataset, model = trainer.train_dataset, trainer.model
-    assert isinstance(dataset, Dataset) and model is not None
-    rows = [dataset[i] for i in range(min(START_PAIRS, len(dataset)))]
-    batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows).items()}
-    was_training = model.training
-    model.eval()
-    # In the precision of the reference, so that the loss shows no difference between two precisions.
-    with torch.no_grad(), trainer.accelerator.autocast():
-        loss = float(trainer.compute_loss(model, batch))
-    model.train(was_training)
-    trainer._metrics["eval"].clear()  # else this measurement would be logged later as an evaluation
-    return loss, len(rows)

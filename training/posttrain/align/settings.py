@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, assert_never
 
 from training.posttrain.adapter_settings import peft_of_lora
+from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import method_of, sampling_methods
 from training.records import RecipeError, Uri, formerly
 
@@ -15,7 +16,8 @@ from training.records import RecipeError, Uri, formerly
 class AlignRecipe:
     """Settings of alignment. `method` is the name of a module in training/posttrain/methods.
 
-    Methods train on the preference pairs, or on sampled answers with the learned and the verifiable reward.
+    Methods train on the preference pairs, on their answers and on single answers, or on sampled answers with the
+    learned and the verifiable reward.
     """
 
     method: str = "dpo"
@@ -39,17 +41,19 @@ class AlignRecipe:
     def __post_init__(self) -> None:
         method = method_of(self.method)
         match method.learns_from:
-            case "pairs":
-                self._check_pairs()
+            case "pairs" | "answers":
+                self._check_unsampled()
             case "samples":
                 self._check_samples()
             case _:
                 assert_never(method.learns_from)
         method.check_trl(self.trl)
+        if method.config == "DPOConfig":
+            check_losses(self.trl)
         if not 0 <= self.verifiable_reward_weight <= 1:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
 
-    def _check_pairs(self) -> None:
+    def _check_unsampled(self) -> None:
         for name, unset in (("prompts", None), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
             if getattr(self, name) != unset:
                 raise RecipeError(

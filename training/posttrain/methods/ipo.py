@@ -13,15 +13,16 @@ from training.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
 from training.posttrain.align.paired import train_on_pairs
+from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.align.start import TOLERANCE, Start
 
 METHOD = Method(
     config="DPOConfig",
     learns_from="pairs",
-    start_gate="ipo_starts_at_1_over_4_beta_squared",
+    start_gates=("ipo_starts_at_1_over_4_beta_squared",),
     decides={"loss_type": ["ipo"], "use_weighting": False},
-    because="only the squared loss, unweighted, starts at 1/(4β²), and the gate asks for that",
+    because="only the squared loss, unweighted, starts at 1/(4β²), and the gate asks for that; dpo takes other losses",
 )
-TOLERANCE = 1e-3  # share of the expected loss
 
 
 def train(given: Alignment) -> Trained:
@@ -29,14 +30,16 @@ def train(given: Alignment) -> Trained:
     return train_on_pairs(given, loss=METHOD.decides, start_gate=start_gate)
 
 
-def start_gate(loss: float, pairs: int, beta: float) -> Gate:
-    """Return the gate on the loss before the first step, which must be 1/(4β²).
-
-    `pairs` is the number of pairs on which the loss was measured.
-    """
-    expected = 1 / (4 * beta**2)
+def start_gate(start: Start, recipe: AlignRecipe) -> Gate:
+    """Return the gate on the loss before the first step, which must be 1/(4β²)."""
+    expected = 1 / (4 * recipe.beta**2)
     return Gate(
         name="ipo_starts_at_1_over_4_beta_squared",
-        passed=abs(loss - expected) <= TOLERANCE * expected,
-        evidence={"loss": loss, "expected": expected, "tolerance": TOLERANCE * expected, "pairs": pairs},
+        passed=abs(start.loss - expected) <= TOLERANCE * expected,
+        evidence={
+            "loss": start.loss,
+            "expected": expected,
+            "tolerance": TOLERANCE * expected,
+            "pairs": start.rows,
+        },
     )

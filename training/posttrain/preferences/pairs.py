@@ -11,6 +11,12 @@ from training.posttrain.chat import Chat
 from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 Row = dict[str, Any]
+TOO_LONG, UNPAIRED = "longer_than_max_length", "unpaired"  # reasons to drop a row
+
+
+def is_pair(row: Row) -> bool:
+    """Whether a row of preference data has two answers; otherwise it has one, with a label."""
+    return "chosen" in row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,15 +48,17 @@ class Pairs:
 
 
 def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> Pairs:
-    """Return the pairs of a preference artifact that fit in `max_length` tokens.
+    """Return the pairs of a preference artifact that fit in `max_length` tokens. Rows with a single answer are dropped.
 
     Raise DataError if no training pair or no held-out pair fits. `where` is the recipe section in the message.
     """
     sides = {}
-    records_in, too_long = 0, 0
+    records_in, too_long, unpaired = 0, 0, 0
     for name in (TRAIN_FILE, HELD_OUT_FILE):
-        rows = read_jsonl(item.file(name))
-        records_in += len(rows)
+        read = read_jsonl(item.file(name))
+        rows = [row for row in read if is_pair(row)]
+        records_in += len(read)
+        unpaired += len(read) - len(rows)
         encoded = encode_pairs(rows, chat)
         too_long += sum(pair.length > max_length for pair in encoded)
         sides[name] = [(row, pair) for row, pair in zip(rows, encoded, strict=True) if pair.length <= max_length]
@@ -59,7 +67,7 @@ def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) 
                 f"{where}.max_length={max_length}: not one of {len(rows)} pairs in {name} fits; make it larger"
             )
     kept = sum(map(len, sides.values()))
-    dropped = {"longer_than_max_length": too_long} if too_long else {}
+    dropped = {reason: number for reason, number in ((TOO_LONG, too_long), (UNPAIRED, unpaired)) if number}
     return Pairs(
         train_rows=[row for row, _ in sides[TRAIN_FILE]],
         train=[pair for _, pair in sides[TRAIN_FILE]],

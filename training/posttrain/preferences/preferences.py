@@ -1,7 +1,8 @@
-"""The stage `preferences`: write preference pairs as `train.jsonl` and `held_out.jsonl`.
+"""The stage `preferences`: write preference pairs and single answers as `train.jsonl` and `held_out.jsonl`.
 
 Each row is {"id", "prompt": messages, "chosen": messages, "rejected": messages, "source", "generator"}, with "answer"
-if the source gives the right answer. The hash of a prompt's messages decides whether it is held out. So pairs with the
+if the source gives the right answer. A row without a partner has "completion" and "label" in place of "chosen" and
+"rejected". The hash of a prompt's messages decides whether it is held out. So pairs with the
 same prompt are in the same file, and neither the order of the rows nor further rows change that. Pairs that hold exam
 items are dropped or flagged (training.posttrain.decontamination).
 """
@@ -14,7 +15,7 @@ from training.accounts import Counted
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.decontamination import Decontamination
-from training.posttrain.formats import PAIR_READERS, Pair, generator_of, label, records
+from training.posttrain.formats import PREFERENCE_READERS, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
 
@@ -26,7 +27,7 @@ def run(job: Job, work: Work) -> Outcome:
     """
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
-    rows, exams = Counted(records(recipe.data, PAIR_READERS, job, "preferences")), Decontamination(job)
+    rows, exams = Counted(records(recipe.data, PREFERENCE_READERS, job, "preferences")), Decontamination(job)
     with Sorter(work.path, TRAIN_FILE, HELD_OUT_FILE) as sorter:
         for source, record in exams.judged(rows, lambda pair: pair.texts):
             if record.reason:
@@ -34,10 +35,9 @@ def run(job: Job, work: Work) -> Outcome:
                 continue
             apart = is_held_out(record.made.prompt, recipe.held_out_fraction)
             held_out += apart
-            row = _row(
-                record.id, record.made, label(source.uri), generator_of(record.row, source), record.row.get("answer")
-            )
-            sorter.keep({**row, **record.marks}, HELD_OUT_FILE if apart else TRAIN_FILE)
+            row = {"id": record.id, **record.made.fields, "source": label(source.uri)}
+            row |= {"generator": generator_of(record.row, source), **_right_answer(record.row), **record.marks}
+            sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
             f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {rows.number} rows;"
@@ -55,13 +55,6 @@ def is_held_out(prompt: list[dict[str, str]], fraction: float) -> bool:
     return int(digest_of(prompt)[:12], 16) / 16**12 < fraction
 
 
-def _row(id_: str, pair: Pair, source: str, generator: str, answer: Any) -> dict[str, Any]:
-    row = {
-        "id": id_,
-        "prompt": pair.prompt,
-        "chosen": pair.chosen,
-        "rejected": pair.rejected,
-        "source": source,
-        "generator": generator,
-    }
-    return row | ({"answer": answer} if isinstance(answer, str) and answer.strip() else {})
+def _right_answer(row: dict[str, Any]) -> dict[str, str]:
+    answer = row.get("answer")
+    return {"answer": answer} if isinstance(answer, str) and answer.strip() else {}

@@ -10,8 +10,9 @@ import torch
 
 from evaluation.held_out import before_and_after, unique_prompts
 from tests.training.posttrain import tiny
+from tests.training.posttrain.conftest import REWARD
 from training.job import Work
-from training.parts import load_part
+from training.posttrain.align.losses import OF_PAIRS
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
@@ -113,17 +114,66 @@ def test_ipo_starts_at_its_own_loss_and_draws_the_margin_to_its_target(chain, tm
     assert record["notes"]["method"] == "ipo"
 
 
-@pytest.mark.parametrize("method", ["dpo", "ipo"])
-def test_another_reference_fails_the_gate_on_the_start(chain, tmp_path, method):
-    from training.posttrain.align.paired import loss_at_start, pairs_trainer
+def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
+    """The gates expect what TRL's own trainer gives before the first step, and notice another reference."""
+    from training.posttrain.align.paired import pairs_trainer
+    from training.posttrain.align.start import start_of
+    from training.posttrain.methods import dpo, ipo
 
-    given = alignment(chain, tmp_path, {**DPO, "method": method, "beta": 0.1})
-    module = load_part("training.posttrain.methods.*", method)
-    trainer = pairs_trainer(given, module.METHOD.decides)
-    assert module.start_gate(*loss_at_start(trainer), 0.1).passed
+    trainer = pairs_trainer(alignment(chain, tmp_path, {**DPO, "beta": 0.4}), {"label_smoothing": 0.2})
+    trainer.loss_weights = [1.0]
+
+    def gate_of(name: str):
+        trainer.loss_types = [name]
+        if name == "ipo":
+            return ipo.start_gate(start_of(trainer), AlignRecipe(method="ipo", beta=0.4))
+        trl = {"loss_type": name, "label_smoothing": 0.2}
+        return dpo.start_gate(start_of(trainer), AlignRecipe(beta=0.4, trl=trl))
+
+    gates = {name: gate_of(name) for name in OF_PAIRS}
+    assert {name for name, gate in gates.items() if not gate.passed} == set(), gates
+    assert {gates[name].name for name in OF_PAIRS} == {
+        gate for name in ("dpo", "ipo") for gate in method_of(name).start_gates
+    }
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)
-    assert not module.start_gate(*loss_at_start(trainer), 0.1).passed
+    assert not any(gate_of(name).passed for name in OF_PAIRS)
+
+
+def test_another_loss_on_pairs_has_a_gate_of_its_own(chain, tmp_path):
+    trl = {"loss_type": ["hinge", "sft"], "loss_weights": [1.0, 0.1]}
+    record = align(chain, tmp_path / "aligned", {**DPO, "epochs": 2, "trl": trl})
+    assert tiny.gate(record, "starts_at_reference")["passed"]
+    assert record["metrics"]["loss_last"] < record["metrics"]["loss_first"]
+
+
+def test_kto_learns_from_single_answers_and_starts_at_a_half(chain, tmp_path):
+    rows = [{"prompt": row["prompt"], "completion": row[side], "label": side == "chosen"}
+            for row in tiny.preference_rows(24) for side in ("chosen", "rejected")]  # fmt: skip
+    pairs = tiny.write_rows(tmp_path / "pairs.jsonl", tiny.preference_rows())
+    single = tiny.write_rows(
+        tmp_path / "single.jsonl", [*rows[:30], {"prompt": "Who?", "completion": "I.", "label": "yes"}]
+    )
+    data = [{"uri": pairs, "format": "chosen_rejected"}, {"uri": single, "format": "unpaired"}]
+    made = tiny.run(
+        "preferences", tmp_path / "preference_data", {"preferences": {"data": data, "held_out_fraction": 0.2}}
+    )
+    assert made["counts"]["quarantined"] == {"label_is_not_true_or_false": 1}
+    assert made["counts"]["in"] == 48 + 31
+    settings = {**DPO, "method": "kto", "epochs": 3, "trl": {"undesirable_weight": 2.0}}
+    inputs = tiny.made(chain, "sft_model"), tiny.made(tmp_path, "preference_data")
+    record = tiny.run("align", tmp_path / "aligned", {"align": settings}, inputs)
+    gate = tiny.gate(record, "starts_at_known_loss")
+    assert gate["passed"] and 0.5 < gate["evidence"]["expected"] < 1.0
+    assert record["counts"] == {"in": 78, "kept": 78, "dropped": {}, "quarantined": {}}
+    assert record["metrics"]["loss_last"] < record["metrics"]["loss_first"]
+    rewards = judged(chain, tmp_path / "aligned", DPO)
+    assert rewards["aligned_held_out_learned_reward"] > rewards["sft_held_out_learned_reward"]
+    # The reward model learns from the pairs and counts the others.
+    reward = tiny.run("reward", tmp_path / "reward_model", {"reward": {**REWARD, "epochs": 0.1}}, inputs)
+    assert reward["counts"]["dropped"] == {"unpaired": 30} and reward["counts"]["in"] == 78
+    with pytest.raises(RecipeError, match=r"micro_batch_tokens holds 2 of the 8 answers .* apo_zero_unpaired"):
+        tiny.run("align", tmp_path / "cut", {"align": settings}, inputs, micro_batch_tokens=192)
 
 
 def test_dpo_with_adapters_starts_at_ln_2_and_merges(chain, tmp_path):
@@ -164,8 +214,8 @@ def test_settings_without_effect_are_refused(chain, tmp_path):
     for name, value in (("prompts", "kitchen://alignment"), ("max_steps", 3), ("verifiable_reward_weight", 0.5)):
         with pytest.raises(RecipeError, match=f"align.{name}=.* has no effect with method dpo"):
             align(chain, tmp_path / "out", {**DPO, name: value})
-    with pytest.raises(RecipeError, match=r"align\.trl: loss_type .* ln 2"):
-        align(chain, tmp_path / "out", {**DPO, "trl": {"loss_type": ["hinge"]}})
+    with pytest.raises(RecipeError, match=r"align\.trl: loss_type .* 1/\(4β²\)"):
+        align(chain, tmp_path / "out", {**DPO, "method": "ipo", "trl": {"loss_type": ["hinge"]}})
     with pytest.raises(RecipeError, match="not a multiple of num_generations=3"):
         align(chain, tmp_path / "out", {**RL, "num_generations": 3})
 

@@ -1,0 +1,70 @@
+"""Measure a trainer's loss before the first step, and judge whether the training starts as its method says.
+
+A wrong reference, mask, dropout or adapter shows there, before anything is spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from training.job import Gate
+
+ROWS = 32
+TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The loss before the first step, on so many rows, and the means of β·(policy − reference) of its answers."""
+
+    loss: float
+    rows: int
+    rewards: dict[str, float]
+
+
+def start_of(trainer: Any) -> Start:
+    """Return the start of a DPOTrainer or KTOTrainer, measured on its first rows."""
+    dataset, model = trainer.train_dataset, trainer.model
+    rows = [dataset[i] for i in range(min(ROWS, len(dataset)))]
+    batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows).items()}
+    was_training = model.training
+    model.eval()
+    # In the precision of the reference, so that the loss shows no difference between two precisions.
+    with torch.no_grad(), trainer.accelerator.autocast():
+        loss = float(trainer.compute_loss(model, batch))
+    model.train(was_training)
+    measured = trainer._metrics["eval"]
+    rewards = {side: float(values[-1]) for side in ("chosen", "rejected") if (values := measured[f"rewards/{side}"])}
+    measured.clear()  # else this measurement would be logged later as an evaluation
+    return Start(loss=loss, rows=len(rows), rewards=rewards)
+
+
+def loss_gate(start: Start, expected: float, *, losses: tuple[str, ...]) -> Gate:
+    """Return the gate `starts_at_known_loss`: the loss before the first step is the one that the method has there."""
+    tolerance = TOLERANCE * max(1.0, abs(expected))
+    return Gate(
+        name="starts_at_known_loss",
+        passed=abs(start.loss - expected) <= tolerance,
+        evidence={
+            "loss": start.loss,
+            "expected": expected,
+            "tolerance": tolerance,
+            "rows": start.rows,
+            "losses": ", ".join(losses),
+        },
+    )
+
+
+def reference_gate(start: Start) -> Gate:
+    """Return the gate `starts_at_reference`: before the first step, policy and reference give equal probabilities.
+
+    It takes the place of a gate on the loss where the loss depends on the model.
+    """
+    return Gate(
+        name="starts_at_reference",
+        passed=bool(start.rewards) and all(abs(reward) <= TOLERANCE for reward in start.rewards.values()),
+        evidence={**start.rewards, "tolerance": TOLERANCE, "rows": start.rows, "loss": start.loss},
+    )

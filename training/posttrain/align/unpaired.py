@@ -1,0 +1,91 @@
+"""Train on single answers, desired or not, with TRL's KTOTrainer.
+
+The divergence of policy and reference is estimated from answers that stand behind the wrong prompts: each answer of a
+batch with the next one's prompt, as in TRL. So a batch must fit into one pass, whatever the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from datasets import Dataset
+from trl.trainer.kto_config import KTOConfig
+from trl.trainer.kto_trainer import KTOTrainer
+
+from training.job import Gate
+from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.losses import answers_start
+from training.posttrain.align.paired import train_from_start
+from training.posttrain.align.start import ROWS, Start
+from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
+from training.posttrain.preferences.answers import EncodedAnswer, read_answers
+from training.records import RecipeError
+
+ESTIMATES_DIVERGENCE = "kto"  # the loss that needs answers behind other prompts
+
+
+class _TokenizedKTOTrainer(KTOTrainer):
+    """TRL's KTOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+        return dataset
+
+
+def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, str], Gate]) -> Trained:
+    """Train the SFT model on both answers of each pair, and on the answers without a partner."""
+    recipe = given.recipe
+    item = given.job.input_of("preference_data")
+    answers, counts = read_answers(item, given.chat, max_length=recipe.max_length, where="align")
+    order = row_order(
+        [answer.length for answer in answers], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
+    ordered = [answers[i] for i in order]
+    desired = sum(answer.is_desired for answer in ordered[:ROWS])
+    expected = answers_start(recipe.trl, desired, min(ROWS, len(ordered)) - desired)
+    loss = recipe.trl.get("loss_type", ESTIMATES_DIVERGENCE)
+    trainer = _trainer(given, ordered, loss)
+    return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts)
+
+
+def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> KTOTrainer:
+    recipe = given.recipe
+    rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
+    if loss == ESTIMATES_DIVERGENCE and passes > 1:
+        raise RecipeError(
+            f"align.method {recipe.method}: the profile's micro_batch_tokens holds {rows} of the"
+            f" {rows * passes} answers of a process's batch, from which the divergence is estimated; raise it, or set"
+            " align.trl.loss_type: apo_zero_unpaired, which estimates none"
+        )
+    extra = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": passes,
+        "train_sampling_strategy": "sequential",
+        "max_length": None,
+        "beta": recipe.beta,
+        "precompute_ref_log_probs": True,
+    }
+    return _TokenizedKTOTrainer(
+        model=load_for_training(given.sft_model, precision=recipe.precision),
+        args=trainer_config(KTOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
+        train_dataset=table(answers, rows if loss == ESTIMATES_DIVERGENCE else 0),
+        processing_class=given.tokenizer,
+        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
+    )
+
+
+def table(answers: Sequence[EncodedAnswer], batch: int) -> Dataset:
+    """Return the answers as a dataset with the columns that TRL's collator reads.
+
+    With `batch` rows in a pass, each row also has the answer before it in its pass, the first one the last answer.
+    """
+    columns: dict[str, list[Any]] = {
+        "prompt_ids": [answer.prompt_ids for answer in answers],
+        "completion_ids": [answer.answer_ids for answer in answers],
+        "label": [answer.is_desired for answer in answers],
+    }
+    if batch:
+        said = columns["completion_ids"]
+        passes = [said[start : start + batch] for start in range(0, len(said), batch)]
+        columns["KL_completion_ids"] = [ids for one in passes for ids in [one[-1], *one[:-1]]]
+    return Dataset.from_dict(columns)

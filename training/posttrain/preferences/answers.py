@@ -1,0 +1,58 @@
+"""Read preference data as single answers in tokens, each desired or not: both answers of a pair, and unpaired rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.job import Counts, DataError, InputArtifact
+from training.posttrain.chat import Chat
+from training.posttrain.preferences.pairs import TOO_LONG, Row, is_pair
+from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedAnswer:
+    """An answer in tokens with its prompt, and whether it is desired."""
+
+    prompt_ids: list[int]
+    answer_ids: list[int]
+    is_desired: bool
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of prompt and answer."""
+        return len(self.prompt_ids) + len(self.answer_ids)
+
+
+def read_answers(item: InputArtifact, chat: Chat, *, max_length: int, where: str) -> tuple[list[EncodedAnswer], Counts]:
+    """Return the answers to train on that fit in `max_length` tokens, and the counts of rows, held-out rows included.
+
+    A pair is dropped if one of its answers is too long. Raise DataError if no row fits.
+    """
+    kept: dict[str, list[list[EncodedAnswer]]] = {}
+    records_in = 0
+    for name in (TRAIN_FILE, HELD_OUT_FILE):
+        rows = read_jsonl(item.file(name))
+        records_in += len(rows)
+        encoded = _encoded(rows, chat)
+        kept[name] = [answers for answers in encoded if all(one.length <= max_length for one in answers)]
+    if not kept[TRAIN_FILE]:
+        raise DataError(f"{where}.max_length={max_length}: no answer in {TRAIN_FILE} fits; make it larger")
+    number = sum(map(len, kept.values()))
+    dropped = {TOO_LONG: records_in - number} if number < records_in else {}
+    counts = Counts(records_in=records_in, kept=number, dropped=dropped)
+    return [answer for answers in kept[TRAIN_FILE] for answer in answers], counts
+
+
+def _encoded(rows: list[Row], chat: Chat) -> list[list[EncodedAnswer]]:
+    """Return the answers of each row: two of a pair, one of an unpaired row."""
+    said = [
+        [(row["chosen"], True), (row["rejected"], False)] if is_pair(row) else [(row["completion"], row["label"])]
+        for row in rows
+    ]
+    prompts = chat.encode_prompts([row["prompt"] for row in rows])
+    texts = iter(chat.encode_answers([messages[0]["content"] for answers in said for messages, _ in answers]))
+    return [
+        [EncodedAnswer(prompt_ids=prompt, answer_ids=next(texts), is_desired=desired) for _, desired in answers]
+        for prompt, answers in zip(prompts, said, strict=True)
+    ]
