@@ -157,8 +157,9 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     pedigree = "pedigree" if shutil.which("pedigree") else ".venv/bin/pedigree"
     console.print(f"\nThis run took {report.seconds:.0f} s.")
     talk = {"Talk to the model:": f"{pedigree} chat {name} --root {root}"}
+    last = last_model(comparison.recipe)
     lines = {
-        **(talk if last_model(comparison.recipe) != "base_model" else {}),  # which has no chat template
+        **(talk if last in made and last != "base_model" else {}),  # which has no chat template
         "Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"{pedigree} dev --root {root}",
     }
     pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]

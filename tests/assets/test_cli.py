@@ -16,13 +16,14 @@ from assets import dev
 from assets.chain import CHAIN, GROUPS
 from assets.cli import COMMANDS, app, main
 from assets.recipe_folders import load_recipe
+from assets.run import Report
 from assets.running import make as making
 from assets.running.causes import StageFailed
 from assets.running.jobs import job_of
 from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.status import compare
-from assets.terminal import status_lines
+from assets.terminal import show_scoreboard, status_lines
 from resources.profile import Size
 from tests.assets.fabricate import make_all
 from training.artifact import checkpoint_step
@@ -53,6 +54,12 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
         profile, root = profile_file(tmp_path, f"stages: {{base_model: {size}}}\n"), tmp_path / "r"
         code, _, errors = said(monkeypatch, capsys, "run", str(recipe), "--profile", profile, "--root", str(root))
         assert code == 2 and said_of_it in errors and not root.exists()
+
+
+def test_nobody_is_asked_to_talk_to_a_model_that_was_not_made(capsys, tmp_path):
+    show_scoreboard(compare(load_recipe("kitchen"), tmp_path), Report(recipe="kitchen"))
+    said = capsys.readouterr().out
+    assert "pedigree dev" in said and "chat" not in said
 
 
 @pytest.mark.parametrize("columns", [50, 80])

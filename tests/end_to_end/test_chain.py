@@ -79,7 +79,7 @@ def test_a_run_without_json_ends_with_the_scoreboard(first, root):
     command = [*COMMAND, "run", "kitchen-small", "--root", str(root)]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     said = ran.stdout.splitlines()[0]
-    assert " % of the exam, clean, " in said
+    assert " % of the exam, clean, " in said and "\nTalk to the model:\n" in ran.stdout
     # Another test may have moved the champion since; then the run is refused, and says so in its first line.
     codes = {"promoted as kitchen-small v1": 0, "not promoted": 3}
     assert ran.returncode == codes[said.rpartition(", ")[2]], ran.stderr
