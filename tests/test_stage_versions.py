@@ -44,7 +44,7 @@ UNDECLARED = {
     "plotly": ("draws the scaling ladder's page, which this stage does not", {"card"}),
     "torch": (
         "loads models, which these stages do not",
-        {"instructions", "preferences", "prompts", "contamination", "scaling", "card", "promote"},
+        {"instructions", "preferences", "prompts", "contamination", "scaling", "card", "promote", "index_rows"},
     ),
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
     "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
@@ -235,6 +235,10 @@ BESIDE = {
     "contamination": (
         "the scan for items, and the text of a row",
         {"data.exams.decontaminate_settings", "posttrain.source_settings"},
+    ),
+    "index_rows": (
+        "the names of files of rows, and the key of a URL",
+        {"data.extract.settings", "posttrain.source_settings"},
     ),
     "adopt": (
         "no recipe here adopts a model, and the code of the decoder names the order of batches",
