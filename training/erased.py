@@ -23,7 +23,7 @@ ERASED_FILE = "erased.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class ErasedState:
     """The size and the checksum of a file after a takedown, and how many pages the takedown has overwritten in it.
 
     `is_input` says whether jobs may still read the artifact: an archive, because the extraction drops the same pages,
@@ -37,7 +37,7 @@ class State:
     pages: int
 
 
-def erased_in(folder: Path) -> Mapping[str, Sequence[State]]:
+def erased_in(folder: Path) -> Mapping[str, Sequence[ErasedState]]:
     """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
 
     Raise Unsealed if the list was changed.
@@ -49,10 +49,10 @@ def erased_in(folder: Path) -> Mapping[str, Sequence[State]]:
 
 
 @lru_cache(maxsize=256)
-def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[State]]:
+def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState]]:
     try:
         files = read_sealed(Path(folder, ERASED_FILE))["files"]
-        return {path: tuple(State(**one) for one in states) for path, states in files.items()}
+        return {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
 
@@ -83,7 +83,7 @@ def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> It
             stream.flush()
             os.fsync(stream.fileno())
         size, sha256 = temporary.stat().st_size, sha256_of(temporary)
-        state = State(takedown=takedown, bytes=size, sha256=sha256, is_input=is_input, pages=new.pages)
+        state = ErasedState(takedown=takedown, bytes=size, sha256=sha256, is_input=is_input, pages=new.pages)
         _note(folder, name, state)
         os.replace(temporary, folder / name)
     except Unchanged:
@@ -92,7 +92,7 @@ def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> It
         temporary.unlink(missing_ok=True)
 
 
-def _note(folder: Path, path: str, state: State) -> None:
+def _note(folder: Path, path: str, state: ErasedState) -> None:
     known = {name: list(states) for name, states in erased_in(folder).items()}
     if state not in known.setdefault(path, []):
         known[path].append(state)
