@@ -51,7 +51,7 @@ class NotRead(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPiece:
     """Some texts of a file: where they stand in it, and for a WARC record its offset."""
 
     place: str
@@ -59,7 +59,7 @@ class TextPart:
     offset: int | None = None
 
 
-def pieces_of(path: Path) -> Iterator[TextPart]:
+def pieces_of(path: Path) -> Iterator[TextPiece]:
     """Yield everything in a file that can be read as text. Raise NotRead if its kind is known and it is damaged."""
     try:
         yield from _pieces(path)
@@ -69,7 +69,7 @@ def pieces_of(path: Path) -> Iterator[TextPart]:
         raise NotRead(f"{type(error).__name__}: {error}") from None
 
 
-def _pieces(path: Path) -> Iterator[TextPart]:
+def _pieces(path: Path) -> Iterator[TextPiece]:
     name = path.name
     if name.endswith(".tmp"):
         name = name.rsplit(".", 2)[0]  # of a writer that was killed: what it was to become
@@ -97,10 +97,10 @@ def _pieces(path: Path) -> Iterator[TextPart]:
             yield from _bytes(stream)
 
 
-def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[TextPart]:
+def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[TextPiece]:
     at, before = 0, b""
     while block := stream.read(AT_ONCE):
-        yield TextPart(f"{inside}byte {at - len(before)}", _texts_in(before + block))
+        yield TextPiece(f"{inside}byte {at - len(before)}", _texts_in(before + block))
         at, before = at + len(block), block[-OVERLAP:]
 
 
@@ -113,17 +113,17 @@ def _texts_in(block: bytes) -> list[str]:
     return [run.decode("utf-8", "replace") for run in READABLE.findall(block)]
 
 
-def _parquet(path: Path) -> Iterator[TextPart]:
+def _parquet(path: Path) -> Iterator[TextPiece]:
     with pq.ParquetFile(path) as parquet:
         names = [one.name for one in parquet.schema_arrow if one.name not in ADDRESSES]
         for number in range(parquet.num_row_groups):
             rows = parquet.read_row_group(number, columns=names, use_threads=False)
             for name in rows.column_names:
                 if texts := list(_strings(rows[name])):
-                    yield TextPart(f"row group {number}, column {name}", texts)
+                    yield TextPiece(f"row group {number}, column {name}", texts)
     metadata = pq.read_metadata(path).metadata
     if metadata:
-        yield TextPart("metadata", [b" ".join([*metadata, *metadata.values()]).decode("utf-8", "replace")])
+        yield TextPiece("metadata", [b" ".join([*metadata, *metadata.values()]).decode("utf-8", "replace")])
 
 
 def _strings(column: pa.ChunkedArray) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _strings(column: pa.ChunkedArray) -> Iterator[str]:
             yield json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _sqlite(path: Path) -> Iterator[TextPart]:
+def _sqlite(path: Path) -> Iterator[TextPiece]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
         database.text_factory = _readable
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -148,7 +148,7 @@ def _sqlite(path: Path) -> Iterator[TextPart]:
                 texts = [one if isinstance(one, str) else None for one in row]
                 texts += [one.decode("utf-8", "replace") for one in row if isinstance(one, bytes)]
                 if found := [one for one in texts if one and len(one) > WORDS_AT_LEAST]:
-                    yield TextPart(f"table {table}", found)
+                    yield TextPiece(f"table {table}", found)
 
 
 def _readable(data: bytes) -> str:
@@ -158,10 +158,10 @@ def _readable(data: bytes) -> str:
 WORDS_AT_LEAST = 15  # characters of eight words
 
 
-def _warc(path: Path) -> Iterator[TextPart]:
+def _warc(path: Path) -> Iterator[TextPiece]:
     for record in read_warc(path, max_content_bytes=MOST_BLOCK):
         if not isinstance(record, Record):
-            yield TextPart(f"damage at {record.offset}", [record.detail], record.offset)
+            yield TextPiece(f"damage at {record.offset}", [record.detail], record.offset)
             continue
         head = "\n".join(f"{name}: {value}" for name, value in record.headers.items() if name != "warc-target-uri")
         texts = [head, *_texts_in(record.content)]
@@ -171,13 +171,13 @@ def _warc(path: Path) -> Iterator[TextPart]:
                 texts += _texts_in(payload(response, max_bytes=MOST_BLOCK))
             except PayloadError:
                 pass  # the block as it is was looked at
-        yield TextPart(f"record at {record.offset}", texts, record.offset)
+        yield TextPiece(f"record at {record.offset}", texts, record.offset)
 
 
 # Tokens
 
 
-def _tokens(path: Path) -> Iterator[TextPart]:
+def _tokens(path: Path) -> Iterator[TextPiece]:
     folder = path.parent.parent
     listing = json.loads((folder / SHARDS_FILE).read_text("utf-8"))
     tokens = np.memmap(path, listing["dtype"], "r") if path.stat().st_size else np.empty(0, listing["dtype"])
@@ -185,7 +185,7 @@ def _tokens(path: Path) -> Iterator[TextPart]:
     yield from _decoded(tokens, offsets, _tokenizer_of(folder))
 
 
-def _suffixes(path: Path) -> Iterator[TextPart]:
+def _suffixes(path: Path) -> Iterator[TextPiece]:
     """Yield the documents that a suffix array gives back.
 
     The token at a place is the one whose range of the array holds the place's suffix. The last one ends a document.
@@ -203,12 +203,12 @@ def _suffixes(path: Path) -> Iterator[TextPart]:
     yield from _decoded(tokens, np.concatenate([[0], ends + 1]), _tokenizer_of(shards / name))
 
 
-def _decoded(tokens: Any, offsets: np.ndarray, tokenizer: Tokenizer) -> Iterator[TextPart]:
+def _decoded(tokens: Any, offsets: np.ndarray, tokenizer: Tokenizer) -> Iterator[TextPiece]:
     size = max(1, AT_ONCE // 64)
     for start in range(0, len(offsets) - 1, size):
         ends = offsets[start : start + size + 1].tolist()
         documents = [np.asarray(tokens[one:two]).tolist() for one, two in pairwise(ends)]
-        yield TextPart(f"documents from {start}", tokenizer.decode_batch(documents, skip_special_tokens=False))
+        yield TextPiece(f"documents from {start}", tokenizer.decode_batch(documents, skip_special_tokens=False))
 
 
 def _record(folder: Path) -> dict[str, Any]:
