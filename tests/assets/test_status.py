@@ -146,7 +146,7 @@ def test_kitchen_rl_shares_every_artifact_up_to_the_reward_model(kitchen, made):
     comparison = compare(load_recipe("kitchen-rl"), made)
     differs = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     # The card describes the whole recipe, its name included.
-    own = {"prompt_data", "data_contamination", "aligned_model"}
+    own = {"prompt_data", "row_index", "data_contamination", "aligned_model"}
     assert differs == own | descendants("aligned_model") - OPTIONAL
     shared = comparison.cells["reward_model", "kitchen-rl"]
     assert shared.state == "made" and not shared.is_recorded
