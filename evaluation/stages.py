@@ -44,7 +44,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="8",
+    version="9",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),

@@ -26,6 +26,9 @@ searched for. Passages are not searched for either, because a page that an exam 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
 
+A text in a script without spaces has short, common words only, so an item may have no rare run of words. It is then
+found by all its runs.
+
 Not found: paraphrases, translations, an item whose numbers or names were exchanged, other words that are glued together
 or words cut into letters, and an item whose pieces are spread over a page.
 """
@@ -71,6 +74,7 @@ MIN_ASKED: Final = 0.3  # of a question next to its long answer
 MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part lacks better seeds
 MIN_SEEDS: Final = 3
 MIN_SEED_WEIGHT: Final = 6.0
+MIN_HELD: Final = 2 * MIN_SEEDED  # share of a part's weight that its seeds must hold
 
 QUESTION, ANSWER, WHOLE = 0, 1, 2
 INSIDE_WORDS: Final = re.compile(r"(?<=\w)[^\w\s]+(?=\w)")
@@ -192,9 +196,14 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
 
 
 def _spellings(text: str) -> list[list[str]]:
-    """Return the words of a text and, if signs occur inside words, also the words without these signs."""
-    words, joined = folded_words(text), folded_words(INSIDE_WORDS.sub("", text))
-    return [words] if joined == words else [words, joined]
+    """Return the words of a text, and then those of its other spellings, if they differ.
+
+    Where signs stand inside of words, the text is also spelled without these signs. Two small letters of Greek look
+    like other Latin letters than their capitals, so Greek is also spelled in capitals.
+    """
+    words = folded_words(text)
+    others = folded_words(INSIDE_WORDS.sub("", text)), folded_words(text.upper())
+    return [words, *(other for other in others if other != words)]
 
 
 def _hashed(words: Sequence[str]) -> Hashes:
@@ -274,6 +283,8 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
     """Return hash, part and offset of every seed, sorted by hash.
 
     A seed that many parts have, or that consists of common words, is left out unless its part has too few better seeds.
+    If all seeds that are left hold so little of a part that it could not be found after edits, those of common words
+    stay.
     """
     runs = [ngram_hashes(part.words, SEED_WORDS) for part in parts]
     hashes = _joined(runs, np.uint64)
@@ -287,9 +298,19 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
     rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])  # of a seed in its part
     kept = np.zeros(len(hashes), np.bool_)
     kept[order] = (cost[order] <= MAX_OWNERS) | (rank < MIN_SEEDS)
+    kept |= (times <= MAX_OWNERS) & (_held(parts, owners[kept], offsets[kept]) < MIN_HELD)[owners]
     hashes, owners, offsets = hashes[kept], owners[kept], offsets[kept]
     by_hash = np.lexsort((offsets, owners, hashes))
     return hashes[by_hash], owners[by_hash], offsets[by_hash]
+
+
+def _held(parts: Sequence[_Part], owners: Integers, offsets: Integers) -> Floats:
+    """Return the fraction of each part's weight that the seeds given by part and offset hold."""
+    begins, weights = _begins(part.words for part in parts), _joined([part.weights for part in parts], np.float64)
+    held = np.zeros(len(weights), np.bool_)
+    held[(begins[owners] + offsets)[:, None] + np.arange(SEED_WORDS)] = True
+    of = np.repeat(np.arange(len(parts)), np.diff(begins))
+    return np.bincount(of, weights * held, len(parts)) / np.bincount(of, weights, len(parts))
 
 
 def _run_weights(weights: Floats) -> Floats:

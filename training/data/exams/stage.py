@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="4",
+    version="5",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

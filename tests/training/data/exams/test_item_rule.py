@@ -201,6 +201,24 @@ def test_the_span_is_where_the_item_stands_in_the_text_as_it_is_written():
     assert (found.share, found.words) == (1.0, 17)
 
 
+def test_a_long_item_of_common_words_is_found_word_for_word_and_after_an_edit():
+    """Each Thai letter is a word, and all are common, so that no run of words is rare."""
+    first = "เรากำลังเดินทางไปที่บ้านของคุณยายที่อยู่ริมแม่น้ำและจะกลับมาในวันที่เราพร้อมที่จะทำงานร่วมกันกับคนในบ้านทุกคน"
+    question = f"{first}อีกครั้งหลังจากที่ได้พักผ่อนกับครอบครัวของเราเป็นเวลานาน"
+    items = [ItemText(benchmark="thai", id="river", question=question, answers=("น้ำท่วม",))]
+    middle = len(question) // 2
+    for text in (question, f"{question[:middle]}ก{question[middle + 1 :]}"):
+        assert held(f"นี่คือบทเรียน {text} น้ำท่วม", items) == [("river", "item")]
+    assert held("เราจะกลับมาที่บ้านของคุณยายในวันที่คนในครอบครัวได้พักผ่อนร่วมกัน", items) == []
+
+
+def test_greek_is_found_in_capitals():
+    question = "Σε ποιον μήνα του χρόνου ανοίγει η αγορά του νησιού για τους ξένους επισκέπτες;"
+    items = [ItemText(benchmark="greek", id="market", question=question, answers=("Ιούνιο",))]
+    for text in (question, question.upper()):
+        assert held(planted(text, "Ιούνιο"), items) == held(planted(text, "ΙΟΥΝΙΟ"), items) == [("market", "item")]
+
+
 def test_copies_and_neighbours_change_nothing():
     texts = [FILLER, planted(RIVERS.question)] * 50
     for size in (0, 1 << 40):
