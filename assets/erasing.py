@@ -154,6 +154,8 @@ class Eraser:
             if not gone:
                 continue
             count = sum(erase_file(folder.path, path, gone) for path in _files(folder.path))
+            if folder.asset == "deduplicated_documents":
+                remove_index(folder.path)
             if folder.asset == CRAWL:
                 made = erase_archives(folder.path, gone, self._raw_ids(folder, gone))
                 count += made.records

@@ -288,7 +288,7 @@ def write_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
         "files": [
             *(name for one in written for name in one["names"]),
             name_of("write", rank),
-            *([name_of("blocks", rank)] if recipe.enabled else []),
+            *([name_of(index.BLOCKS, rank)] if recipe.enabled else []),
         ],
         "documents": written,
         "tally": tally.as_json(),
@@ -303,7 +303,7 @@ def _keeping(job: Job, work: Work, group: Group, rank: int) -> Iterator[index.Bl
     if not _recipe(job).enabled:
         yield None
         return
-    with writing_slices(job, work, "blocks", rank, index.what_of(group.index_key, group.name, "texts")) as slices:
+    with writing_slices(job, work, index.BLOCKS, rank, index.what_of(group.index_key, group.name, "texts")) as slices:
         blocks = index.BlockWriter(slices, np.diff(group.file_starts))
         yield blocks
         blocks.close()
@@ -313,7 +313,7 @@ def _index_files(corpus: Corpus) -> dict[str, str]:
     """Return the files of the snapshot's index: by the names that ranks gave them, those in the artifact."""
     own = [(rank, number, corpus.groups[number]) for rank, number in enumerate(corpus.own)]
     keys = {name_of("keys", number): index.name_of(group.index_key, group.name, "keys") for _, number, group in own}
-    texts = {name_of("blocks", rank): index.name_of(group.index_key, group.name, "texts") for rank, _, group in own}
+    texts = {name_of(index.BLOCKS, rank): index.name_of(group.index_key, group.name, "texts") for rank, _, group in own}
     return keys | texts
 
 

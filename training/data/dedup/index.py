@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import zstandard
 
+from training.artifact import SCRATCH_FOLDER
 from training.checksums import digest_of
 from training.data.documents import bytes_of
 from training.job import InputArtifact, Job
@@ -30,6 +32,7 @@ from training.shuffle import SliceFile, SliceWriter
 Orders = npt.NDArray[np.int64]
 
 FOLDER = "index"
+BLOCKS = "blocks"  # name of the scratch files in which ranks write texts
 FORMAT = "1"  # raised when other bytes are kept for equal documents and signatures
 BLOCK_TEXTS = 8  # 4 take the same space and a quarter more time to write; alone each takes 8 % more (docs/dedup.md)
 ZSTD_LEVEL = 1
@@ -50,6 +53,15 @@ def folders(job: Job) -> dict[str, Path]:
                 with suppress(OSError):
                     found |= {key: Path(artifact, FOLDER, key) for key in os.listdir(artifact / FOLDER)}
     return found
+
+
+def remove(folder: Path) -> None:
+    """Remove the index in an artifact's folder, and what an unfinished job has written for it.
+
+    Whoever overwrites pages in the documents calls this, because their texts and keys are in the index too.
+    """
+    for name in (FOLDER, os.path.join(SCRATCH_FOLDER, BLOCKS), os.path.join(SCRATCH_FOLDER, "keys")):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def name_of(key: str, group: str, kind: str) -> str:
