@@ -33,6 +33,7 @@ from assets.tombstones import FOLDER, Tombstone
 from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import Record, read_warc
+from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
