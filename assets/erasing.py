@@ -33,6 +33,7 @@ from assets.tombstones import FOLDER, Tombstone
 from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import Record, read_warc
+from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
@@ -154,6 +155,8 @@ class Eraser:
             if not gone:
                 continue
             count = sum(erase_file(folder.path, path, gone) for path in _files(folder.path))
+            if folder.asset == "deduplicated_documents":
+                remove_index(folder.path)
             if folder.asset == CRAWL:
                 made = erase_archives(folder.path, gone, self._raw_ids(folder, gone))
                 count += made.records

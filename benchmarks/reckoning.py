@@ -25,7 +25,7 @@ import numpy as np
 
 from training import shuffle
 from training.data.dedup.blocks import packed, unpacked
-from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_RANGES, RANGE_BYTES
+from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_GROUPS, MOST_RANGES, RANGE_BYTES
 
 # `python -m benchmarks.pipeline --every 1 --pairs 5`, blocks, 2026-11-22: docs/benchmark-log.md.
 PIPELINE_SECONDS, PIPELINE_PAGES, PIPELINE_BYTES = 24.9, 2_749, 25_832_016
@@ -105,7 +105,7 @@ def reckoned(found: Measured, options: argparse.Namespace, times: float, pipelin
     node_hours = total / options.cores
     documents = found.signed * times
     filtered, signatures = (found.written[asset] * times for asset in ("filtered_documents", "document_signatures"))
-    groups = min(options.files, filtered / GROUP_BYTES)
+    groups = min(options.files, filtered / GROUP_BYTES, MOST_GROUPS)
     ranges = min(MOST_RANGES, 1 << int(signatures * KEY_BYTES // RANGE_BYTES).bit_length())
     written = sum(found.written.values()) * times
     keys = signatures * KEY_BYTES

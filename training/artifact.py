@@ -7,9 +7,11 @@ hash of what was asked for, the *digest* a hash of what was made. Standard libra
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +162,13 @@ _ENTRIES: dict[str, dict[str, type]] = {
     "inputs": {"asset": str, "partition": str, "fingerprint": str, "digest": str},
     "guards": {"asset": str, "partition": str, "fingerprint": str, "digest": str},
     "files": {"path": str, "bytes": int, "sha256": str},
+    "beside": {"path": str, "bytes": int, "sha256": str},
     "gates": {"name": str, "passed": bool, "evidence": dict},
 }
 
 
 # Fields that every edition wrote; those in _LATER are missing in records by earlier editions.
-_LATER = {"guards", "stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
+_LATER = {"guards", "beside", "stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
 FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES.keys() - _LATER)
 
 
@@ -221,6 +224,22 @@ def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str
     if size != known["bytes"]:
         raise DataError(f"{folder / name}: {size} bytes, its rank wrote {known['bytes']}; run again")
     return {"path": name, "bytes": size, "sha256": known["sha256"]}
+
+
+def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Give scratch files their names in the committed artifact; return their manifest entries, sorted by path.
+
+    `beside` maps the scratch files to these names, and `known` has their entries. They keep their first names too,
+    until the scratch folder is removed after the commit. So a job that is killed before it finds its ranks finished.
+    """
+    for scratch, name in beside.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).unlink(missing_ok=True)  # of a killed attempt
+        try:
+            os.link(folder / scratch, folder / name)
+        except OSError:  # a file system without links
+            shutil.copyfile(folder / scratch, folder / name)
+    return sorted((dict(known[scratch]) | {"path": name} for scratch, name in beside.items()), key=itemgetter("path"))
 
 
 def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:

@@ -230,10 +230,13 @@ class Gate:
 class Outcome:
     """The result of a stage: files, counts, metrics, gates and notes.
 
-    `files` are paths relative to the output folder; readers may open no other files.
+    `files` are paths relative to the output folder; inputs of other stages are read from these alone. `beside`
+    maps scratch files that ranks wrote to the names under which the artifact keeps them for later jobs of the stage.
+    They are in its record but not in its digest, and may be absent: no result depends on them.
     """
 
     files: tuple[str, ...]
+    beside: Mapping[str, str] = field(default_factory=dict)
     counts: Counts | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()

@@ -211,8 +211,10 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
         marks = list(_marks(folder))
         code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=[mark.get("code", "") for mark in marks])
-        files = artifact.manifest(folder, outcome.files, _files_of(marks))
-        ranks = reuse.in_record(marks, reuse.keep(folder, marks))
+        written = _files_of(marks)
+        files = artifact.manifest(folder, outcome.files, written)
+        beside = artifact.keep(folder, outcome.beside, written)
+        ranks = reuse.in_record(marks, reuse.keep(folder, marks)) | ({"beside": beside} if beside else {})
         commit(job, outcome, folder, lease, files=files, code=code, ranks=ranks, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
@@ -244,7 +246,8 @@ def commit(
 ) -> None:
     """Write `artifact.json` with the manifest `files` and the fields `ranks`; then the artifact counts as made.
 
-    Raise LeaseHeld if the lease was lost.
+    `ranks` are the fields about ranks, and about files that are kept for later jobs. Raise LeaseHeld if the lease was
+    lost.
     """
     record = {
         "asset": job.asset,
@@ -273,7 +276,7 @@ def commit(
         "cost": _cost(folder, seconds) | _charge(job, node_hours),
     }
     with lease.kept():
-        remove_leftovers(folder, outcome.files)
+        remove_leftovers(folder, (*outcome.files, *outcome.beside.values()))
         artifact.commit_record(folder, record)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,14 +62,15 @@ class SliceWriter:
 
 
 @contextmanager
-def writing_slices(job: Job, work: Work, phase: str, rank: int) -> Iterator[SliceWriter]:
+def writing_slices(job: Job, work: Work, phase: str, rank: int, what: str = "") -> Iterator[SliceWriter]:
     """Open the file that a rank of a phase writes for later phases.
 
-    The file appears only when it is complete.
+    The file appears only when it is complete. `what` names its content if other jobs may read it too (`SliceFile`);
+    otherwise its checksums cover the job, the phase and the rank.
     """
     # Not durable: readers compare checksums, so a power failure costs the rank and nothing else.
     with written(_path(work, phase, rank), durable=False) as stream:
-        writer = SliceWriter(stream, _what(job, phase, rank))
+        writer = SliceWriter(stream, what or _what(job, phase, rank))
         yield writer
         writer.close()
 
@@ -82,26 +83,61 @@ def name_of(phase: str, rank: int) -> str:
     return f"scratch/{phase}/{rank:05d}.slices"
 
 
-def read_slice(job: Job, work: Work, phase: str, rank: int, number: int) -> bytes:
+def read_slice(job: Job, work: Work, phase: str, rank: int, number: int, what: str = "") -> bytes:
     """Return slice `number` of the file of a rank of an earlier phase, after verifying its checksum.
 
     If the slice is damaged or missing, remove the mark of that rank, so that it is made again, and raise SliceDamaged.
     """
     path = _path(work, phase, rank)
-    try:
-        with open(path, "rb") as stream:
-            data = _slice(stream, number)
-    except (OSError, struct.error):
-        data = b""
-    found = _checksum(_what(job, phase, rank), number)
-    found.update(data[:-_CHECKSUM_BYTES])
-    if found.digest() != data[-_CHECKSUM_BYTES:]:
+    data = b""
+    with suppress(OSError, struct.error), open(path, "rb") as stream:
+        data = _slice(stream, number)
+    if not _is_sound(data, what or _what(job, phase, rank), number):
         Path(job.output, RANKS_FOLDER, phase, f"{rank:05d}.json").unlink(missing_ok=True)
         raise SliceDamaged(
             f"{path}: slice {number}, which rank {rank} of the phase {phase} wrote, is damaged or missing;"
             " run again, which makes that rank anew"
         )
     return data[:-_CHECKSUM_BYTES]
+
+
+class SliceFile:
+    """A file of slices that the stage of another artifact wrote and kept. It may be damaged or removed at any time."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path, self._what = path, what
+        self._stream: IO[bytes] | None = None
+
+    def __enter__(self) -> SliceFile:
+        with suppress(OSError):
+            self._stream = open(self.path, "rb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def __len__(self) -> int:
+        """Number of slices, as the file says; 0 if it cannot be read."""
+        with suppress(OSError, struct.error):
+            if self._stream is not None:
+                self._stream.seek(-_NUMBER.size, os.SEEK_END)
+                return _NUMBER.unpack(self._stream.read())[0]
+        return 0
+
+    def read(self, number: int) -> bytes | None:
+        """Return slice `number` after verifying its checksum, or None if it is damaged or missing."""
+        data = b""
+        with suppress(OSError, struct.error):
+            data = _slice(self._stream, number) if self._stream is not None else b""
+        return data[:-_CHECKSUM_BYTES] if _is_sound(data, self._what, number) else None
+
+
+def _is_sound(data: bytes, what: str, number: int) -> bool:
+    """Whether a slice with the checksum at its end is the one with this number of the file with this content."""
+    found = _checksum(what, number)
+    found.update(memoryview(data)[:-_CHECKSUM_BYTES])
+    return found.digest() == data[-_CHECKSUM_BYTES:]
 
 
 def _slice(stream: IO[bytes], number: int) -> bytes:

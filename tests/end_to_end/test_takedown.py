@@ -177,6 +177,8 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
     assert report["takedowns"] == [2] and report["proof"]["is_proved"] and report["proof"]["runs"] > 100
     erased = {one["asset"] for one in report["erased"]["files"] if one["pages"]}
     assert erased >= {"crawl_archives", "extracted_documents", "document_signatures", "token_shards"}
+    indexes = list(place.glob("deduplicated_documents/*/index"))  # texts and keys of pages, packed
+    assert indexes and not [path for path in indexes if path.with_name("erased.json").exists()]
     after = cells(place)
     models = [(model, recipe) for model in ("tokenizer", "quality_models")]
     assert {(one["asset"], one["policy"]) for one in ended.answer["learned"]} == {

@@ -6,6 +6,7 @@ compression are fixed, and the file contains no time and no path.
 
 from __future__ import annotations
 
+import bisect
 import gzip
 import io
 import json
@@ -176,6 +177,19 @@ def read_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa
     with open_documents(path) as parquet:
         for group in range(parquet.num_row_groups):
             yield parquet.read_row_group(group, columns=columns, use_threads=False)
+
+
+def texts_at(path: Path, rows: Sequence[int]) -> Iterator[str]:
+    """Yield the texts of some (ascending) rows of a document file. Row groups without such a row are not read."""
+    with open_documents(path) as parquet:
+        first, at = 0, 0
+        for group in range(parquet.num_row_groups):
+            last = first + parquet.metadata.row_group(group).num_rows
+            end = bisect.bisect_left(rows, last, at)
+            if end > at:
+                texts = parquet.read_row_group(group, columns=["text"], use_threads=False).column(0)
+                yield from texts.take(pa.array([row - first for row in rows[at:end]])).to_pylist()
+            first, at = last, end
 
 
 def utf8_of(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -22,6 +22,7 @@ from training.data.documents import (
     extra_columns,
     read_documents,
     read_lines,
+    texts_at,
     write_lines,
 )
 from training.job import DataError
@@ -38,6 +39,12 @@ def written(path: Path, number: int, extra: tuple[str | pa.Field, ...] = (), **f
         for i in range(number):
             writer.write(row(i, **fields))
     return path
+
+
+@pytest.mark.parametrize("rows", [[], [0], [999, 1000], [3, 2500], list(range(2501))])
+def test_chosen_rows_give_their_texts(tmp_path, rows):
+    path = written(tmp_path / "a.parquet", 2 * ROWS_PER_GROUP + 501)
+    assert list(texts_at(path, rows)) == [f"text {number}" for number in rows]
 
 
 def test_ids_of_a_file_sort_as_its_offsets():

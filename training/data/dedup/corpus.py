@@ -4,7 +4,9 @@ An *order number* packs three places: of a snapshot among the inputs, of a file 
 file. Order numbers ascend as ids do, and no process has to count the documents of others.
 
 Groups and ranges follow from the manifests alone. A group is a run of a snapshot's files with at least GROUP_BYTES, so
-that small files share a rank. The ranges are equal parts of the values that a key can have, because keys are hashes.
+that small files share a rank, and at least a MOST_GROUPS-th of the snapshot, because ranks that exchange data write a
+slice for each pair of groups. The groups of a snapshot depend on no other snapshot. The ranges are equal parts of the
+values that a key can have, because keys are hashes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.data.dedup import index as snapshot_index
 from training.data.dedup import sign as signatures
 from training.data.documents import Files, document_files, open_documents
 from training.job import DataError, InputArtifact, Job
@@ -27,6 +30,7 @@ Orders = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 GROUP_BYTES = 64_000_000  # of document files, compressed
+MOST_GROUPS = 1 << 12  # of a snapshot
 RANGE_BYTES = 256_000_000  # of keys with what goes with them
 KEY_BYTES = 4  # about so many bytes of them for each byte of the signatures
 MOST_RANGES = 1 << 12
@@ -45,6 +49,13 @@ class Group:  # no slots: cached_property keeps its value in the instance
     first_file: int
     documents: Files
     signatures: Files
+    index_key: str
+    index: Path | None  # the index that an earlier job made of an earlier snapshot; None: there is none
+
+    @property
+    def name(self) -> str:
+        """The name of the group in an index: which files it consists of."""
+        return f"{self.first_file:05d}-{self.first_file + len(self.documents):05d}"
 
     @property
     def start(self) -> int:
@@ -76,7 +87,11 @@ class Group:  # no slots: cached_property keeps its value in the instance
 
     def rows_of(self, orders: Orders) -> Orders:
         """Return row numbers, counted from the first document of the group, for documents given by order number."""
-        return self.file_starts[(orders - self.start) >> ROW_BITS] + (orders & ROWS)
+        return self.rows_in(self.file_starts, orders)
+
+    def rows_in(self, file_starts: Orders, orders: Orders) -> Orders:
+        """Return the rows like `rows_of`, given the number of documents before each file."""
+        return file_starts[(orders - self.start) >> ROW_BITS] + (orders & ROWS)
 
     def keys(self, name: str, bucket: int | None = None) -> npt.NDArray[Any]:
         """Return one signature array of the group, [documents of the group, …]."""
@@ -171,7 +186,12 @@ def corpus_of(job: Job) -> Corpus:
     counted = sum(map(len, documents)), sum(map(len, signed_files))
     if list(map(len, documents)) != list(map(len, signed_files)):
         raise DataError(f"dedup of {job.partition}: {counted[0]} document files, {counted[1]} signature files")
-    groups = [list(_groups(place, *files)) for place, files in enumerate(zip(documents, signed_files, strict=True))]
+    keys = list(map(snapshot_index.key_of, filtered, signed))
+    found = {key: folder for key, folder in snapshot_index.folders(job).items() if key != keys[-1]}
+    groups = [
+        list(_groups(place, *files, key, found.get(key)))
+        for place, (files, key) in enumerate(zip(zip(documents, signed_files, strict=True), keys, strict=True))
+    ]
     return Corpus(
         groups=tuple(group for of_snapshot in groups for group in of_snapshot),
         num_own=len(groups[-1]),
@@ -179,14 +199,22 @@ def corpus_of(job: Job) -> Corpus:
     )
 
 
-def _groups(snapshot: int, documents: Files, signed: Files) -> Iterator[Group]:
+def _groups(snapshot: int, documents: Files, signed: Files, key: str, index: Path | None) -> Iterator[Group]:
     listed = documents.item.files()
+    group_bytes = max(GROUP_BYTES, sum(listed[name]["bytes"] for name in documents.names) // MOST_GROUPS)
     first, size = 0, 0
     for file, name in enumerate(documents.names):
         size += listed[name]["bytes"]
-        if size >= GROUP_BYTES or file == len(documents) - 1:
+        if size >= group_bytes or file == len(documents) - 1:
             files = slice(first, file + 1)
-            yield Group(snapshot=snapshot, first_file=first, documents=documents[files], signatures=signed[files])
+            yield Group(
+                snapshot=snapshot,
+                first_file=first,
+                documents=documents[files],
+                signatures=signed[files],
+                index_key=key,
+                index=index,
+            )
             first, size = file + 1, 0
 
 

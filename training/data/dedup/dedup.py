@@ -31,6 +31,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from training.data.dedup import index
 from training.data.dedup.blocks import joined, packed, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
 from training.data.dedup.duplicates import (
@@ -277,12 +279,17 @@ def write_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
     first = int(_row_starts(work, corpus)[rank]) if _cuts(recipe) else 0
     edits = _edits(job, work, corpus, rank, first)
     tally = _Tally()
-    written = [_write(group, file, what, edits, first, tally, work) for file in range(len(group.documents))]
+    with _keeping(job, work, group, rank) as blocks:
+        written = [_write(group, file, what, edits, first, tally, work, blocks) for file in range(len(group.documents))]
     removed = np.flatnonzero(what.verdicts.reason)
     with writing_slices(job, work, "write", rank) as slices:
         slices.add(*packed([group.orders[removed], what.verdicts.of[removed]]))
     return {
-        "files": [*(name for one in written for name in one["names"]), name_of("write", rank)],
+        "files": [
+            *(name for one in written for name in one["names"]),
+            name_of("write", rank),
+            *([name_of(index.BLOCKS, rank)] if recipe.enabled else []),
+        ],
         "documents": written,
         "tally": tally.as_json(),
         "cuts": dict(edits.counts) if edits else None,
@@ -290,8 +297,35 @@ def write_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _keeping(job: Job, work: Work, group: Group, rank: int) -> Iterator[index.BlockWriter | None]:
+    """Context manager that gives the writer of the texts that are kept for later snapshots; None if none are."""
+    if not _recipe(job).enabled:
+        yield None
+        return
+    with writing_slices(job, work, index.BLOCKS, rank, index.what_of(group.index_key, group.name, "texts")) as slices:
+        blocks = index.BlockWriter(slices, np.diff(group.file_starts))
+        yield blocks
+        blocks.close()
+
+
+def _index_files(corpus: Corpus) -> dict[str, str]:
+    """Return the files of the snapshot's index: by the names that ranks gave them, those in the artifact."""
+    own = [(rank, number, corpus.groups[number]) for rank, number in enumerate(corpus.own)]
+    keys = {name_of("keys", number): index.name_of(group.index_key, group.name, "keys") for _, number, group in own}
+    texts = {name_of(index.BLOCKS, rank): index.name_of(group.index_key, group.name, "texts") for rank, _, group in own}
+    return keys | texts
+
+
 def _write(
-    group: Group, file: int, what: Decided, edits: Edits | None, first_row: int, tally: _Tally, work: Work
+    group: Group,
+    file: int,
+    what: Decided,
+    edits: Edits | None,
+    first_row: int,
+    tally: _Tally,
+    work: Work,
+    blocks: index.BlockWriter | None,
 ) -> dict[str, Any]:
     """Write the documents of one file; return the names of the written files, counts, and the first and last place.
 
@@ -311,6 +345,8 @@ def _write(
         for part in range(parquet.num_row_groups):
             table = parquet.read_row_group(part, use_threads=False)
             places = _checked_order(places, table, path)
+            if blocks is not None:
+                blocks.add(table)
             rows = np.arange(row, row + len(table))
             row += len(table)
             staying, going = _judged(table, rows, what, edits, first_row)
@@ -428,6 +464,7 @@ def finish(job: Job, work: Work, results: Mapping[str, list[dict[str, Any]]]) ->
         work.progress.log(step=len(results["write"]), verified_pairs=tried, longest_run=longest)
     return Outcome(
         files=tuple(name for one in files for name in one["names"]),
+        beside=_index_files(corpus) if recipe.enabled else {},
         counts=Counts.total([one["counts"] for one in files]),
         metrics=_metrics(job, work, corpus, tally) | (_cut_in(recipe, cuts) if _cuts(recipe) else {}),
         gates=_gates(recipe, tally),

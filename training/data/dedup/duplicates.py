@@ -13,8 +13,9 @@ The phases exchange data as slices (training/shuffle.py).
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.data.dedup import index
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import joined, packed, ranges, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
@@ -29,7 +31,9 @@ from training.data.dedup.settings import DedupRecipe
 from training.data.documents import open_documents, utf8_of
 from training.data.words.ngrams import Hashes, jaccard, ngram_set
 from training.job import Job, Work
-from training.shuffle import name_of, read_slice, writing_slices
+from training.shuffle import SliceFile, name_of, read_slice, writing_slices
+
+log = logging.getLogger(__name__)
 
 KEPT, URL, EXACT, NEAR = range(4)
 REASONS = ("", "duplicate_url", "exact_duplicate", "near_duplicate")
@@ -48,17 +52,27 @@ def whole_keys(recipe: DedupRecipe) -> dict[str, int]:
 
 
 def spread_keys(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Write the signatures of one group of files, one slice for each range of keys."""
+    """Write the signatures of one group of files, one slice for each range of keys.
+
+    There is nothing to write for a group that has an index.
+    """
     recipe, corpus = job.settings_as(DedupRecipe, "dedup"), corpus_of(job)
-    tables = [_split(table, corpus.num_ranges) for table in _tables(corpus.groups[rank], recipe)]
-    with writing_slices(job, work, "keys", rank) as slices:
+    group = corpus.groups[rank]
+    if group.index is not None:
+        return {"files": []}
+    tables = [_split(table, corpus.num_ranges) for table in _tables(group, recipe)]
+    with writing_slices(job, work, "keys", rank, index.what_of(group.index_key, group.name, "keys")) as slices:
         for number in range(corpus.num_ranges):
             slices.add(*packed([column for table in tables for column in table[number]]))
     return {"files": [name_of("keys", rank)]}
 
 
 def _tables(group: Group, recipe: DedupRecipe) -> Iterator[Columns]:
-    orders = group.orders
+    """Yield the tables of keys of a group.
+
+    Order numbers are counted from the group's first document, so that they do not depend on the other snapshots.
+    """
+    orders = group.orders - group.start
     for name in whole_keys(recipe):
         pairs = group.keys(name).reshape(-1, 2)
         yield _filled((np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]), orders), pairs.any(axis=1))
@@ -78,11 +92,15 @@ def _split(columns: Columns, num_ranges: int) -> list[Columns]:
     """Divide rows among ranges of keys by the highest bits of the first column."""
     if num_ranges == 1:
         return [columns]
-    of = (columns[0] >> np.uint64(65 - num_ranges.bit_length())).astype(np.uint16)
+    of = _ranges_of(columns[0], num_ranges)
     by = np.argsort(of, kind="stable")
     bounds = np.searchsorted(of[by], np.arange(num_ranges + 1))
     columns = tuple(column[by] for column in columns)
     return [tuple(column[begin:end] for column in columns) for begin, end in itertools.pairwise(bounds)]
+
+
+def _ranges_of(keys: Hashes, num_ranges: int) -> npt.NDArray[np.uint16]:
+    return (keys >> np.uint64(65 - num_ranges.bit_length())).astype(np.uint16)
 
 
 # Phase `candidates`
@@ -143,10 +161,22 @@ class _Tables:
 
     def __init__(self, job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int) -> None:
         self._types = [WHOLE] * len(whole_keys(recipe)) + [BAND] * recipe.buckets
-        types = [kind for table in self._types for kind in table]
-        slices = (read_slice(job, work, "keys", group, rank) for group in range(len(corpus.groups)))
-        self._arrays = [unpacked(data, types) for data in slices]
         self._corpus = corpus
+        self._arrays = [self._read(job, work, recipe, group, rank) for group in range(len(corpus.groups))]
+
+    def _read(self, job: Job, work: Work, recipe: DedupRecipe, number: int, rank: int) -> list[npt.NDArray[Any]]:
+        """Return the columns of all tables of a group."""
+        group, num_ranges = self._corpus.groups[number], self._corpus.num_ranges
+        types = [kind for table in self._types for kind in table]
+        if group.index is None:
+            what = index.what_of(group.index_key, group.name, "keys")
+            return unpacked(read_slice(job, work, "keys", number, rank, what), types)
+        with index.opened(group.index, group.name, "keys") as file:
+            tables = _indexed_tables(file, self._types, num_ranges, rank)
+        if tables is None:
+            log.warning("%s: missing or damaged; the signatures are read instead", file.path)
+            tables = [_split(table, num_ranges)[rank] for table in _tables(group, recipe)]
+        return [column for table in tables for column in table]
 
     def of(self, number: int) -> tuple[Columns, Iterator[Columns]]:
         kinds = self._types[number]
@@ -156,7 +186,40 @@ class _Tables:
 
     def _table(self, group: int, number: int) -> Columns:
         first = sum(map(len, self._types[:number]))
-        return tuple(self._arrays[group][first : first + len(self._types[number])])
+        columns = self._arrays[group][first : first + len(self._types[number])]
+        start = self._corpus.groups[group].start
+        return tuple(column + start if column.dtype == np.int64 else column for column in columns)
+
+
+def _indexed_tables(
+    file: SliceFile, types: Sequence[Sequence[type]], num_ranges: int, number: int
+) -> list[Columns] | None:
+    """Return the tables of keys in one of `num_ranges` ranges from an index, or None if it is damaged.
+
+    The job that wrote the file may have had more or fewer ranges. Both numbers are powers of two.
+    """
+    num_slices = len(file)
+    if not num_slices:
+        return None
+    each = max(num_slices // num_ranges, 1)
+    first = number * num_slices // num_ranges
+    slices = [file.read(place) for place in range(first, first + each)]
+    if not all(data is not None for data in slices):
+        return None
+    parts = [_in_tables(unpacked(data, list(itertools.chain(*types))), types) for data in slices if data is not None]
+    tables = [
+        tuple(joined(columns, kind) for *columns, kind in zip(*tables, kinds, strict=True))
+        for *tables, kinds in zip(*parts, types, strict=True)
+    ]
+    if num_slices >= num_ranges:
+        return tables
+    inside = [_ranges_of(table[0], num_ranges) == number for table in tables]
+    return [tuple(column[rows] for column in table) for table, rows in zip(tables, inside, strict=True)]
+
+
+def _in_tables(columns: list[npt.NDArray[Any]], types: Sequence[Sequence[type]]) -> list[Columns]:
+    ends = list(itertools.accumulate(map(len, types)))
+    return [tuple(columns[end - len(kinds) : end]) for kinds, end in zip(types, ends, strict=True)]
 
 
 def join(own: Columns, earlier: Iterator[Columns]) -> Columns:
@@ -324,9 +387,8 @@ def read_texts(job: Job, work: Work, rank: int) -> dict[str, Any]:
     wanted = {own: np.unique(joined(parts, np.int64)) for own, parts in sets.items()}
     named = {own: np.unique(joined([wanted[own], *parts], np.int64)) for own, parts in ids.items()}
     opened = np.unique(joined(list(wanted.values()), np.int64))
-    values, starts = ngram_sets_of(group, opened, recipe.ngram_words)
     all_named = np.unique(joined(list(named.values()), np.int64))
-    all_ids = pa.chunked_array(list(group.column(all_named, "id")), pa.string()).combine_chunks()
+    all_ids, values, starts = ids_and_sets(group, all_named, opened, recipe.ngram_words)
     with writing_slices(job, work, "texts", rank) as slices:
         for own in corpus.own:
             places = np.searchsorted(opened, wanted[own])
@@ -341,13 +403,50 @@ SETS_BYTES = 256_000_000  # of n-gram sets that a rank of `verify` has in memory
 TEXTS = (np.int64, np.int64, np.uint64, np.int64, np.int64, np.uint8)
 
 
-def ngram_sets_of(group: Group, orders: Orders, ngram_words: int) -> tuple[Hashes, Orders]:
-    """Return the n-gram sets of documents of a group, one after the other, and where each begins, [documents + 1]."""
-    if not len(orders):
-        return np.empty(0, np.uint64), np.zeros(1, np.int64)
-    make = _sets_compiled if _is_worth_compiling(_num_text_bytes(group, orders)) else _sets_plainly
+TEXTS_AT_ONCE = 1000  # that are taken from an index at once
+
+
+def ids_and_sets(group: Group, named: Orders, opened: Orders, ngram_words: int) -> tuple[pa.Array, Hashes, Orders]:
+    """Return the ids of the documents `named` of a group, and the n-gram sets of the documents `opened` among them.
+
+    The sets follow one another; the last array says where each begins, [documents + 1].
+    """
+    if group.index is not None:
+        with index.opened(group.index, group.name, "texts") as file:
+            found = _ids_and_sets_indexed(group, index.Blocks(file), named, opened, ngram_words)
+        if found is not None:
+            return found
+        log.warning("%s: missing or damaged; the documents are read instead", file.path)
+    ids = pa.chunked_array(list(group.column(named, "id")), pa.string()).combine_chunks()
+    num_bytes = _num_text_bytes(group, opened) if len(opened) else 0
+    return ids, *_sets_of(group.column(opened, "text"), num_bytes, ngram_words)
+
+
+def _ids_and_sets_indexed(
+    group: Group, blocks: index.Blocks, named: Orders, opened: Orders, ngram_words: int
+) -> tuple[pa.Array, Hashes, Orders] | None:
+    """Return what `ids_and_sets` does from the texts in an index, or None if one of these is missing or damaged."""
+    file_starts = blocks.file_starts()
+    if file_starts is None:
+        return None
+    ids, sets = [pa.array([], pa.string())], [_sets_of([], 0, ngram_words)]
+    for first in range(0, len(named), TEXTS_AT_ONCE):
+        orders = named[first : first + TEXTS_AT_ONCE]
+        documents = blocks.of(group.rows_in(file_starts, orders), int(file_starts[-1]))
+        if documents is None:
+            return None
+        ids.append(documents[0])
+        texts = documents[1].filter(pa.array(np.isin(orders, opened, assume_unique=True)))
+        sets.append(_sets_of([texts], texts.nbytes, ngram_words))
+    sizes = np.concatenate([np.diff(starts) for _, starts in sets])
+    values = joined([values for values, _ in sets], np.uint64)
+    return pa.chunked_array(ids).combine_chunks(), values, np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _sets_of(batches: Iterable[pa.StringArray], num_bytes: int, ngram_words: int) -> tuple[Hashes, Orders]:
+    make = _sets_compiled if _is_worth_compiling(num_bytes) else _sets_plainly
     values, sizes = [], [np.zeros(1, np.int64)]
-    for texts in group.column(orders, "text"):
+    for texts in batches:
         found, starts = make(texts, ngram_words)
         values.append(found)
         sizes.append(np.diff(starts))

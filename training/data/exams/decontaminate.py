@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 
 HITS_FILE: Final = "hits.parquet"
 SAMPLE_HITS: Final = 20
+HITS_AT_ONCE: Final = 1 << 20  # rows of a row group of hits
 MARKS: Final = ("benchmark", "item", "part", "span")
 
 _HIT_SCHEMA = pa.schema(
@@ -99,19 +101,25 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
-    """Write the hits of all ranks to `hits.parquet`, and return the stage's counts and metrics."""
+    """Write the hits of all ranks to `hits.parquet`, and return the stage's counts and metrics.
+
+    One row group of hits is in memory, and the numbers of hits by exam and item.
+    """
     recipe = job.settings_as(DecontaminateRecipe, "decontaminate")
     _, names = _finder(job.input_of("benchmark_index"))
-    parts = [pq.read_table(work.scratch / f"hits-{rank:05d}.parquet") for rank in range(len(ranks))]
-    listed = pa.concat_tables([_HIT_SCHEMA.empty_table(), *parts]).to_pylist()
-    _write_hits(listed, work.path / HITS_FILE)
+    seen = _Seen()
+    with _hits_writer(work.path / HITS_FILE) as hits:
+        for rank in range(len(ranks)):
+            table = pq.read_table(work.scratch / f"hits-{rank:05d}.parquet", schema=_HIT_SCHEMA)
+            hits.add(table)
+            seen.add(table)
     files = [name for result in ranks for name in result["files"] if not name.startswith(SCRATCH_FOLDER)]
-    metrics = _metrics(listed, sorted({name for name, _ in names}))
+    metrics = seen.metrics(sorted({name for name, _ in names}))
     return Outcome(
         files=(*files, HITS_FILE),
         counts=total_counts(ranks),
         metrics={"contaminated_found": sum(result["marked"] for result in ranks), **metrics},
-        notes=_notes(recipe, listed),
+        notes=seen.notes(recipe),
     )
 
 
@@ -146,9 +154,42 @@ def _hit(found: FoundItem, document: Mapping[str, Any], names: Sequence[tuple[st
     }
 
 
-def _write_hits(hits: Sequence[Mapping[str, Any]], path: Path) -> None:
+class _HitsWriter:
+    """Writes hits in row groups of HITS_AT_ONCE. However they come, the file is that of one table with all of them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._parquet = pq.ParquetWriter(stream, _HIT_SCHEMA, compression="zstd")
+        self._waiting = _HIT_SCHEMA.empty_table()
+        self._is_empty = True
+
+    def add(self, table: pa.Table) -> None:
+        table = pa.concat_tables([self._waiting, table])
+        while len(table) >= HITS_AT_ONCE:
+            self._write(table.slice(0, HITS_AT_ONCE))
+            table = table.slice(HITS_AT_ONCE)
+        self._waiting = table
+
+    def close(self) -> None:
+        if len(self._waiting) or self._is_empty:
+            self._write(self._waiting)
+        self._parquet.close()
+
+    def _write(self, table: pa.Table) -> None:
+        self._parquet.write_table(table.combine_chunks(), row_group_size=HITS_AT_ONCE)
+        self._is_empty = False
+
+
+@contextmanager
+def _hits_writer(path: Path) -> Iterator[_HitsWriter]:
     with written(path) as stream:
-        pq.write_table(pa.Table.from_pylist(list(hits), schema=_HIT_SCHEMA), stream, compression="zstd")
+        writer = _HitsWriter(stream)
+        yield writer
+        writer.close()
+
+
+def _write_hits(hits: Sequence[Mapping[str, Any]], path: Path) -> None:
+    with _hits_writer(path) as writer:
+        writer.add(pa.Table.from_pylist(list(hits), schema=_HIT_SCHEMA))
 
 
 def _place(
@@ -197,34 +238,55 @@ def _marks(hit: Mapping[str, Any]) -> dict[str, str]:
     return {**{name: hit[name] for name in MARKS[:3]}, "span": f"{hit['start']}:{hit['end']}"}
 
 
-def _metrics(listed: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
-    items = {(row["benchmark"], row["item"]) for row in listed}
-    per_benchmark = Counter(benchmark for benchmark, _ in items)
-    marked = Counter(benchmark for benchmark, _ in {(row["benchmark"], row["id"]) for row in listed})
-    return {
-        "items_found": len(items),
-        **{f"items_found_{name}": per_benchmark[name] for name in names},
-        **{f"documents_marked_{name}": marked[name] for name in names},
-    }
+class _Seen:
+    """Numbers of hits by exam and item, and the longest hits, collected from one rank after the other."""
+
+    def __init__(self) -> None:
+        self._marked = Counter[str]()  # documents with a hit, by exam
+        self._parts: dict[str, Counter[str]] = {}
+        self._copies = Counter[tuple[str, str]]()
+        self._longest = list[dict[str, Any]]()
+
+    def add(self, table: pa.Table) -> None:
+        """Count the hits of a rank. All hits of a document are in one rank."""
+        for batch in table.to_batches(max_chunksize=HITS_AT_ONCE):
+            rows = batch.to_pylist()
+            for row in rows:
+                self._parts.setdefault(row["benchmark"], Counter())[row["part"]] += 1
+                self._copies[row["benchmark"], row["item"]] += 1
+            self._longest = sorted([*self._longest, *rows], key=_longest_first)[:SAMPLE_HITS]
+        documents = table.group_by(["benchmark", "id"]).aggregate([])
+        self._marked.update(documents["benchmark"].to_pylist())
+
+    def metrics(self, names: Sequence[str]) -> dict[str, float]:
+        """Return the number of items found, of all exams and of each, and of documents with a hit."""
+        items = Counter(benchmark for benchmark, _ in self._copies)
+        return {
+            "items_found": len(self._copies),
+            **{f"items_found_{name}": items[name] for name in names},
+            **{f"documents_marked_{name}": self._marked[name] for name in names},
+        }
+
+    def notes(self, recipe: DecontaminateRecipe) -> dict[str, Any]:
+        """Return the notes for the record: parts of items found, the longest hits, and the most copied items."""
+        shown = ("id", "url", "benchmark", "item", "part", "share", "words", "text")
+        most_copied = sorted(self._copies.most_common(SAMPLE_HITS), key=_copied)
+        notes: dict[str, Any] = {
+            "hits_by_part": {name: dict(sorted(parts.items())) for name, parts in sorted(self._parts.items())},
+            "longest_hits": [{name: row[name] for name in shown} for row in self._longest],
+            "most_copied_items": [[*item, times] for item, times in most_copied],
+        }
+        if recipe.action == "off":
+            notes["decontamination"] = "off: decontaminate.action is off, every document passed; hits are counted"
+        if recipe.question_seen == "reported":
+            notes["questions"] = (
+                "decontaminate.question_seen is reported: a question without its answer marks no document"
+            )
+        return notes
 
 
-def _notes(recipe: DecontaminateRecipe, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    longest = sorted(listed, key=lambda row: (-row["words"], row["id"], row["benchmark"], row["item"]))[:SAMPLE_HITS]
-    shown = ("id", "url", "benchmark", "item", "part", "share", "words", "text")
-    by_part: dict[str, Counter[str]] = {}
-    for row in listed:
-        by_part.setdefault(row["benchmark"], Counter())[row["part"]] += 1
-    copies = Counter((row["benchmark"], row["item"]) for row in listed)
-    notes: dict[str, Any] = {
-        "hits_by_part": {name: dict(sorted(parts.items())) for name, parts in sorted(by_part.items())},
-        "longest_hits": [{name: row[name] for name in shown} for row in longest],
-        "most_copied_items": [[*item, times] for item, times in sorted(copies.most_common(SAMPLE_HITS), key=_copied)],
-    }
-    if recipe.action == "off":
-        notes["decontamination"] = "off: decontaminate.action is off, every document passed; hits are counted"
-    if recipe.question_seen == "reported":
-        notes["questions"] = "decontaminate.question_seen is reported: a question without its answer marks no document"
-    return notes
+def _longest_first(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return -row["words"], row["id"], row["benchmark"], row["item"]
 
 
 def _copied(entry: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:

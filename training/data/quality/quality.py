@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import json
 import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from training.accounts import Counted
 from training.artifact import write_json, written
-from training.data.documents import decompressed_text, document_files, read_documents
+from training.data.documents import decompressed_text, document_files, read_documents, texts_at
 from training.data.quality import classifier, perplexity
 from training.data.quality.arpa import read_arpa
 from training.data.quality.classifier import FastTextClassifier, LinearClassifier
@@ -406,17 +408,20 @@ def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
     """Return the number of crawled pages, and the texts from which negatives are sampled.
 
     They are the pages whose ids have the smallest hashes, sorted by hash, so the order of the files does not matter.
+    The ids of all pages are read, and the texts of these pages alone.
     """
-    pages = Counted(
-        row
-        for item in job.inputs_of("extracted_documents")
-        for path in document_files(item)
-        for row in read_documents(path, columns=["id", "text"])
+    files = [path for item in job.inputs_of("extracted_documents") for path in document_files(item)]
+    places = Counted(
+        (_hash(row["id"]), file, place)
+        for file, path in enumerate(files)
+        for place, row in enumerate(read_documents(path, columns=["id"]))
     )
-    found = heapq.nsmallest(
-        CANDIDATES_PER_NEGATIVE * recipe.negatives, ((_hash(row["id"]), row["text"]) for row in pages)
-    )
-    return pages.number, [text for _, text in found]
+    found = heapq.nsmallest(CANDIDATES_PER_NEGATIVE * recipe.negatives, places)
+    texts: dict[tuple[int, int], str] = {}
+    for file, chosen in itertools.groupby(sorted((file, place) for _, file, place in found), key=itemgetter(0)):
+        rows = [place for _, place in chosen]
+        texts |= {(file, place): text for place, text in zip(rows, texts_at(files[file], rows), strict=True)}
+    return places.number, [texts[file, place] for _, file, place in found]
 
 
 def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:

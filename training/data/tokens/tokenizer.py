@@ -26,12 +26,13 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 import xxhash
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from training.accounts import Counted
 from training.artifact import manifest, sha256_of, write_json, write_text
-from training.data.documents import document_files, read_documents
+from training.data.documents import document_files, read_documents, read_tables
 from training.data.sources import open_uri
 from training.data.tokens import unigram
 from training.data.tokens.adopted_folder import TOKENIZER_FILES, tokenizer_digest
@@ -55,6 +56,7 @@ NO_LIMIT: Final = int(1e30)  # transformers' value for a tokenizer without a lon
 NEVER: Final = -1e9  # a special token's score under Unigram, so that its single bytes are always more probable
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000
+SORTED_AT_ONCE: Final = 1 << 16  # hashes of documents
 HARD_STRINGS: Final = (
     "",
     " ",
@@ -239,24 +241,24 @@ class TokenizerSample:
         Held out are 2 % of all documents, at most 2 MB of text, and at least one document if there are two. Raise
         DataError if there is no document.
         """
-        hashes, sizes = _hashes_and_sizes(files)
-        if not len(hashes):
+        lowest, highest, documents = _Lowest(recipe.sample_bytes), _Lowest(HELD_OUT_BYTES), 0
+        for hashes, sizes in _hashes_and_sizes(files):
+            documents += len(hashes)
+            lowest.add(hashes, sizes)
+            highest.add(~hashes, sizes)
+        if not documents:
             raise DataError("tokenizer: the snapshots in tokenizer.snapshots have no document left to train on")
-        order = np.argsort(hashes, kind="stable")
-        hashes, sizes = hashes[order], sizes[order]
-        held_out = min(max(1, int(len(hashes) * HELD_OUT_FRACTION)), len(hashes) - 1)
-        fits = int(np.searchsorted(np.cumsum(sizes[::-1]), HELD_OUT_BYTES, "right"))
-        held_out = min(held_out, max(fits, 1))
-        rest = len(hashes) - held_out
-        trained = max(1, int(np.searchsorted(np.cumsum(sizes[:rest]), recipe.sample_bytes, "right")))
-        train_below, held_out_above = hashes[trained - 1], hashes[rest] if held_out else hashes[0]
+        held_out = min(max(1, int(documents * HELD_OUT_FRACTION)), documents - 1, max(highest.fitting(), 1))
+        trained = max(1, min(lowest.fitting(), documents - held_out))
+        (hashes, sizes), (inverted, _) = lowest.documents(), highest.documents()
+        train_below, held_out_above = hashes[trained - 1], ~inverted[max(held_out, 1) - 1]
         return TokenizerSample(
             files=tuple(files),
             train_below=int(train_below),
             held_out_above=int(held_out_above),
             train_bytes=int(sizes[:trained].sum()),
-            documents=len(hashes),
-            unused=int(np.count_nonzero((hashes > train_below) & (hashes < held_out_above))),
+            documents=documents,
+            unused=documents - trained - held_out,
         )
 
     def only_held_out(self) -> TokenizerSample:
@@ -279,13 +281,52 @@ class TokenizerSample:
             yield from read_documents(path, ["id", "text", *more])
 
 
-def _hashes_and_sizes(files: Sequence[Path]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    hashes, sizes = [], []
+class _Lowest:
+    """The documents with the lowest hashes that fit into a number of bytes, and one more.
+
+    No more than about twice as many documents are held, so memory does not grow with the corpus.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._hashes: npt.NDArray[np.uint64] = np.empty(0, np.uint64)  # ascending
+        self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._limit = np.uint64(np.iinfo(np.uint64).max)  # a document with a higher hash is not among them
+        self._waiting: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = []
+        self._num_waiting = 0
+
+    def add(self, hashes: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64]) -> None:
+        """Take documents into account, given by hash and size in bytes."""
+        low = hashes <= self._limit
+        self._waiting.append((hashes[low], sizes[low]))
+        self._num_waiting += int(np.count_nonzero(low))
+        if self._num_waiting > max(len(self._hashes), SORTED_AT_ONCE):
+            self.documents()
+
+    def documents(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return the hashes, ascending, and the sizes of the documents."""
+        hashes, sizes = map(np.concatenate, zip((self._hashes, self._sizes), *self._waiting, strict=True))
+        order = np.argsort(hashes, kind="stable")
+        order = order[: self._fitting(sizes[order]) + 1]
+        if len(order) < len(hashes):
+            self._limit = hashes[order[-1]]
+        self._hashes, self._sizes, self._waiting, self._num_waiting = hashes[order], sizes[order], [], 0
+        return self._hashes, self._sizes
+
+    def fitting(self) -> int:
+        """Number of documents, from the lowest hash on, whose sizes together are at most that number of bytes."""
+        return self._fitting(self.documents()[1])
+
+    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
+        return int(np.searchsorted(np.cumsum(sizes), self._most_bytes, "right"))
+
+
+def _hashes_and_sizes(files: Sequence[Path]) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
+    """Yield the hashes of the ids and the sizes in bytes of the texts of one row group after the other."""
     for path in files:
-        for row in read_documents(path, ["id", "text"]):
-            hashes.append(_hash(row["id"]))
-            sizes.append(len(row["text"].encode("utf-8")))
-    return np.array(hashes, np.uint64), np.array(sizes, np.int64)
+        for table in read_tables(path, ["id", "text"]):
+            hashes = np.array([_hash(one) for one in table["id"].to_pylist()], np.uint64)
+            yield hashes, pc.binary_length(table["text"]).to_numpy().astype(np.int64)
 
 
 def _hash(document_id: str) -> int:

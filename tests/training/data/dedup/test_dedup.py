@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from tests.training.data import chain
-from training import artifact
+from training import artifact, checked
 from training.checked import noting_opened
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
@@ -254,8 +255,64 @@ def test_only_files_with_candidates_are_opened(tmp_path, monkeypatch):
     snapshots = {"one": [["quite another text"], [text]], "two": [[f"x {text}"]]}
     opened = []
     monkeypatch.setattr(corpus, "_rows_of_file", spy(corpus._rows_of_file, opened))
-    deduplicated(tmp_path, snapshots, DedupRecipe())
+    *_, two = deduplicated(tmp_path, snapshots, DedupRecipe())
+    assert [path.name for path, _, column in opened if column == "text"] == ["00000.parquet"]  # its own
+    opened.clear()
+    assert made_again(two, tmp_path / "alone" / two.fingerprint) == two.digest
     assert [path.name for path, _, column in opened if column == "text"] == ["00001.parquet", "00000.parquet"]
+
+
+def made_again(item: InputArtifact, output: Path) -> str:
+    """Make an artifact again in another folder; return its digest. Only indexes beside that folder are found."""
+    job = replace(read_job(Path(item.path, "job.json")), output=str(output))
+    assert run_job(job, STAGES) == 0
+    return artifact.find(output).digest
+
+
+def flipped(path: Path, place: int) -> None:
+    """Change one bit of a file, as a disk may."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+BOTH = {"filtered_documents", "document_signatures"}
+INDEX_FAULTS = {
+    "sound": (lambda index: None, set()),
+    "removed": (shutil.rmtree, BOTH),
+    "keys damaged": (lambda index: flipped(next(index.glob("*.keys")), 200), {"document_signatures"}),
+    "texts damaged": (lambda index: flipped(next(index.glob("*.texts")), 60), BOTH),
+    "files cut off": (lambda index: [os.truncate(path, 30) for path in index.iterdir()], BOTH),
+}
+
+
+@pytest.mark.parametrize(("damage", "read"), INDEX_FAULTS.values(), ids=INDEX_FAULTS)
+def test_an_index_replaces_the_earlier_files_and_a_damaged_one_changes_nothing(tmp_path, monkeypatch, damage, read):
+    one, two = deduplicated(tmp_path, {"one": [[LEFT, "x"], ["y"]], "two": [[RIGHT, "x"]]}, DedupRecipe(buckets=64))
+    (index,) = Path(one.path, "index").iterdir()
+    kept = {entry["path"]: entry["sha256"] for entry in one.record()["beside"]}
+    assert kept == {f"index/{index.name}/{path.name}": artifact.sha256_of(path) for path in index.iterdir()}
+    damage(index)
+    earlier = {item.path: item.asset for item in read_job(Path(two.path, "job.json")).inputs if "one" in item.partition}
+    opened = []
+    monkeypatch.setattr(checked, "check", spy(checked.check, opened))
+    assert made_again(two, Path(two.path).with_name("again")) == two.digest
+    assert len(removed(two)) == 2
+    assert {earlier[str(folder)] for folder, _, _ in opened if str(folder) in earlier} == read
+
+
+def test_the_index_serves_jobs_with_more_and_with_fewer_ranges(tmp_path, monkeypatch):
+    snapshots = random_corpus(4)
+    expected = [item.digest for item in deduplicated(tmp_path / "one range", snapshots, DedupRecipe())]
+    for name, sizes in {"more": (10**9, 20_000, 5_000), "fewer": (5_000, 20_000, 10**9)}.items():
+        made, ranges = list[str](), list[int]()
+        for place, range_bytes in enumerate(sizes):
+            monkeypatch.setattr(corpus, "RANGE_BYTES", range_bytes)
+            some = dict(list(snapshots.items())[: place + 1])
+            item = deduplicated(tmp_path / name, some, DedupRecipe())[-1]  # the earlier ones are there already
+            ranges.append(corpus.corpus_of(read_job(Path(item.path, "job.json"))).num_ranges)
+            made.append(item.digest)
+        assert made == expected and len(set(ranges)) == 3
 
 
 def spy(function, calls):

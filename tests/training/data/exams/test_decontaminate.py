@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
 from training import artifact
+from training.data.exams import decontaminate as stage
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import Finder
 from training.data.exams.settings import BenchmarkRecipe
@@ -103,6 +105,21 @@ def test_an_item_is_removed_however_many_documents_hold_it(tmp_path, copies, per
     assert [row["text"] for row in chain.rows(made)] == [PAGE.format("Nothing.")]
     assert made.record()["counts"]["dropped"] == {"contaminated": copies}
     assert made.record()["notes"]["most_copied_items"] == [["exam", "rivers", copies]]
+
+
+def test_the_hits_of_all_ranks_are_written_and_counted_a_few_at_a_time(tmp_path, monkeypatch):
+    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),))
+    files = [[PAGE.format(f"Page {i}. {LONG} The Alder.") for i in range(n)] for n in (3, 0, 5, 2)]
+    whole = decontaminated(tmp_path / "whole", files, recipe)
+    listed = pq.read_table(whole.file("hits.parquet"))
+    pq.write_table(pa.Table.from_pylist(listed.to_pylist(), listed.schema), tmp_path / "one", compression="zstd")
+    assert whole.file("hits.parquet").read_bytes() == (tmp_path / "one").read_bytes()  # as if written at once
+    monkeypatch.setattr(stage, "HITS_AT_ONCE", 4)
+    divided = decontaminated(tmp_path / "divided", files, recipe)
+    assert pq.read_table(divided.file("hits.parquet")).equals(listed)
+    assert pq.ParquetFile(divided.file("hits.parquet")).num_row_groups == 3
+    for field in ("metrics", "notes", "counts"):
+        assert divided.record()[field] == whole.record()[field]
 
 
 def test_a_phrase_that_many_documents_share_with_an_item_is_no_leak(tmp_path):

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
@@ -83,6 +84,23 @@ def test_the_sample_is_as_large_as_asked_and_leaves_the_held_out_documents_alone
         assert sum(len(text) for text in training) == sample.train_bytes <= asked
         assert sample.train_bytes > min(asked, 20_000) * 0.85
         assert len(held_out) == 4 and not set(held_out) & set(training)
+
+
+@pytest.mark.parametrize("number", [1, 2, 30, 400])
+@pytest.mark.parametrize("most_bytes", [0, 300, 10**9])
+def test_the_lowest_hashes_are_those_of_all_documents_sorted(monkeypatch, number, most_bytes):
+    monkeypatch.setattr(stage, "SORTED_AT_ONCE", 7)
+    generator = np.random.default_rng(number)
+    hashes, sizes = generator.integers(2**64, size=number, dtype=np.uint64), generator.integers(50, size=number)
+    lowest, held = stage._Lowest(most_bytes), []
+    for start in range(0, number, 10):
+        lowest.add(hashes[start : start + 10], sizes[start : start + 10])
+        held.append(len(lowest._hashes) + lowest._num_waiting)
+    order = np.argsort(hashes)
+    fitting = int(np.searchsorted(np.cumsum(sizes[order]), most_bytes, "right"))
+    assert lowest.fitting() == fitting
+    assert [list(column) for column in lowest.documents()] == [list(c[order][: fitting + 1]) for c in (hashes, sizes)]
+    assert most_bytes > 300 or max(held) <= 2 * (fitting + 1) + 60
 
 
 def test_unigram_spells_a_word_by_its_most_probable_pieces_and_gives_every_text_back(tmp_path):
