@@ -20,6 +20,9 @@ from training.checksums import Identity, identity_of, sha256_of
 from training.files import Unsealed, read_sealed, temporary_for, write_sealed
 
 ERASED_FILE = "erased.json"
+# What a model is and how it was judged: no takedown overwrites it, whatever the list says.
+NEVER = ("model/", "scores.json", "decision.json")
+WEIGHTS, SIGNATURES = ".safetensors", "signatures/"  # signatures of documents are kept as safetensors too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,9 +103,14 @@ def _note(folder: Path, path: str, state: ErasedState) -> None:
         write_sealed(folder / ERASED_FILE, {"files": files})
 
 
+def may_be_erased(name: str) -> bool:
+    """Whether a takedown may overwrite a file of an artifact: not the model itself, its scores, or a decision."""
+    return not name.startswith(NEVER) and (not name.endswith(WEIGHTS) or name.startswith(SIGNATURES))
+
+
 def states_of(folder: Path, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries that a file may answer to: that of the manifest, and those after each takedown."""
-    later = erased_in(folder).get(entry["path"], ())
+    later = erased_in(folder).get(entry["path"], ()) if may_be_erased(entry["path"]) else ()
     return [dict(entry), *({**entry, "bytes": one.bytes, "sha256": one.sha256} for one in later)]
 
 
