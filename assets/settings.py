@@ -85,7 +85,7 @@ def _told_code(instance: dg.DagsterInstance, cell: Cell) -> object:
 
 
 def _observation(cell: Cell) -> dg.AssetObservation:
-    """The observation of one cell; its metadata `differs` lists the fields that make the partition outdated."""
+    """Return Dagster's observation of one cell; its metadata `differs` lists the fields that outdate the partition."""
     lines = "\n".join(f"- `{line}`" for line in cell.reasons)
     return dg.AssetObservation(
         RECIPES_KEY,

@@ -141,7 +141,7 @@ def replaced_references(folder: Path, export: Path) -> list[str]:
 
 
 def _foreign(folder: Path, export: Path) -> list[Path]:
-    """Return the files in the folders of model and tokenizer that are no file of `export`."""
+    """Return the files in the folders of model and tokenizer that `export` does not have."""
     known = {target for target, _ in _references(folder, export)}
     there = (path for place in (MODEL, TOKENIZER) for path in sorted((folder / place).rglob("*")))
     return [path for path in there if not path.is_dir() and path not in known]

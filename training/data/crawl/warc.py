@@ -578,7 +578,7 @@ class _WarcReader:
 
     @staticmethod
     def _skip_blank_lines(stream: _Stream, *, by_member: bool | None = True) -> tuple[int, bool]:
-        """Skip line ends. Return their number, and whether the member or file ended before any other byte.
+        """Skip line ends after a record. Return their number, and whether member or file ended before another byte.
 
         If the file is one member, no record is verified before the end of the file. Damage after the blank line then
         counts as damage of the next record.
