@@ -8,6 +8,7 @@ returns the number of pages that it overwrote.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 
-from training.data.crawl.crawl import LIST_FILE, read_listing
+from training.data.crawl.crawl import LIST_FILE, SHARDS, read_listing
 from training.data.crawl.erase import overwrite_records
+from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
 from training.data.extract.terms import AddressList
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
@@ -279,7 +281,7 @@ def erase_archives(folder: Path, gone: Withdrawn, ids: Collection[str]) -> Erase
         if "uri" in entry:
             unreachable.append(f"{entry['uri']}: {len(offsets)} records in an archive that is only referenced")
             continue
-        done, failed = _erase_archive(folder, entry["path"], listing, offsets, gone.takedown)
+        done, failed = _erase_archive(folder, entry, listing, offsets, gone.takedown)
         records += done
         if failed:
             places = ", ".join(map(str, failed[:3]))
@@ -288,9 +290,11 @@ def erase_archives(folder: Path, gone: Withdrawn, ids: Collection[str]) -> Erase
 
 
 def _erase_archive(
-    folder: Path, name: str, listing: Mapping[str, Any], offsets: list[int], takedown: int
+    folder: Path, entry: Mapping[str, Any], listing: Mapping[str, Any], offsets: list[int], takedown: int
 ) -> tuple[int, list[int]]:
-    done, failed = 0, []
+    name, done, failed = entry["path"], 0, []
+    if listing["form"] == SHARDS:
+        return _erase_token_file(folder, entry, offsets, takedown), []
     if listing["form"] != "warc":
         return _erase_source_rows(folder, name, listing, offsets, takedown), []
     with overwriting(folder, name, takedown=takedown, is_input=True) as out:
@@ -299,6 +303,33 @@ def _erase_archive(
             raise Unchanged
         out.pages = done
     return done, failed
+
+
+def _erase_token_file(folder: Path, entry: Mapping[str, Any], documents: list[int], takedown: int) -> int:
+    """Overwrite documents in a file of tokens, each with a special token, which the extraction leaves out.
+
+    The checksums of their texts, in the table beside it, go too.
+    """
+    name, *others, tokenizer = entry["path"], *entry["beside"]
+    special = min(read_spelling(folder / tokenizer).special, default=0)
+    with overwriting(folder, name, takedown=takedown, is_input=True) as out:
+        file, done = open_token_file(folder / name), 0
+        with open(folder / name, "rb") as original:
+            shutil.copyfileobj(original, out.stream, 1 << 20)
+        for number in documents:
+            start, end = int(file.starts[number]), int(file.ends[number])
+            done += bool((file.tokens[start:end] != special).any())
+            out.stream.seek(start * file.tokens.itemsize)
+            out.stream.write(np.full(end - start, special, file.tokens.dtype).tobytes())
+        if not done:
+            raise Unchanged
+        out.pages = done
+    for sidecar in (one for one in others if done and one.endswith(SIDECAR)):
+        with overwriting(folder, sidecar, takedown=takedown, is_input=True) as out:
+            rows = pq.read_table(folder / sidecar)
+            kept = ["" if number in documents else value for number, value in enumerate(rows["sha256"].to_pylist())]
+            pq.write_table(rows.set_column(rows.column_names.index("sha256"), "sha256", pa.array(kept)), out.stream)
+    return done
 
 
 def _erase_source_rows(folder: Path, name: str, listing: Mapping[str, Any], rows: list[int], takedown: int) -> int:

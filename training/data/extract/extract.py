@@ -751,7 +751,7 @@ def shard_fates(
             yield Quarantined(offset=number, reason=problem, detail=f"{len(ids)} tokens", url=document.url)
             continue
         fate = _row_fate({file.text_field: text, file.url_field: document.url}, number, file, settings)
-        if isinstance(fate, Kept) and (number < TRIED_FIRST or number % TRIED_EVERY == 0):
+        if isinstance(fate, Kept) and not fate.reason and (number < TRIED_FIRST or number % TRIED_EVERY == 0):
             again = library.encode(text, add_special_tokens=False).ids
             fate = replace(fate, gives_tokens_back=again == ids)
         yield fate

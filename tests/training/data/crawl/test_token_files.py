@@ -17,9 +17,11 @@ from tests.training.data import chain
 from training.data.crawl.crawl import PROVENANCE_FILE, source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.token_files import open_token_file, read_spelling
-from training.data.documents import document_files, read_documents
+from training.data.documents import document_files, document_id, read_documents
+from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.job import DataError
+from training.provenance.erase import Withdrawn, erase_archives
 from training.records import RecipeError
 
 TEXTS = [*(sentences(f"shard {number}", 4) for number in range(60)), "naïve 日本 \N{THUMBS UP SIGN}", "a"]
@@ -223,3 +225,34 @@ def test_a_snapshot_of_shards_needs_its_tokenizer_and_no_other_has_one(tmp_path,
 def test_moving_the_shards_changes_no_identity(tmp_path, shards, tokenizer):
     shutil.copytree(shards, tmp_path / "moved")
     assert source_files(snapshot_of(shards, tokenizer)) == source_files(snapshot_of(tmp_path / "moved", tokenizer))
+
+
+@pytest.mark.parametrize("kind", ["datatrove", "megatron", "pedigree"])
+def test_an_erased_document_is_gone_from_the_shard_and_the_extraction_stays_the_same(tmp_path, tokenizer, kind):
+    place, spelled = tmp_path / "given", tokenizer
+    if kind == "pedigree":
+        made, vocabulary, _ = own_shards(tmp_path, tokenizer)
+        place, spelled = made.file("shards"), vocabulary.file("tokenizer.json")
+    else:
+        WRITERS[kind](place, tokenizer)
+    snapshot = snapshot_of(place, spelled)
+    crawl = chain.run(
+        tmp_path, "crawl", "crawl_archives", "tiny@s", {"snapshot": snapshot, "files": source_files(snapshot)}
+    )
+    archive = next(path for path in Path(crawl.path, "archives").iterdir() if path.suffix in (".bin", ".ds"))
+    withdrawn = document_id("s", archive.name, 7)
+    (tmp_path / "list.txt").write_text(f"{withdrawn}\tasked\n")
+    lists = {"extract": ExtractRecipe(takedown=(str(tmp_path / "list.txt"),))}
+
+    def extracted_again():
+        shutil.rmtree(tmp_path / "extracted_documents", ignore_errors=True)  # so that no rank is taken over
+        return chain.run(tmp_path, "extract", "extracted_documents", "tiny@s", lists, [crawl])
+
+    original, before = extracted_again().digest, list(open_token_file(archive).documents())
+    gone = Withdrawn(takedown=1, ids=frozenset({withdrawn}))
+    assert erase_archives(Path(crawl.path), gone, gone.ids).records == 1
+    after = list(open_token_file(archive).documents())
+    assert [one for number, one in enumerate(after) if number != 7] == before[:7] + before[8:]
+    assert len(set(after[7].ids)) == 1 and len(after[7].ids) == len(before[7].ids) and not after[7].sha256
+    assert extracted_again().digest == original
+    assert erase_archives(Path(crawl.path), gone, gone.ids).records == 0  # a second time nothing is left to do
