@@ -124,7 +124,16 @@ def generate(options: argparse.Namespace) -> dict[str, Any]:
     outcome = plan_stage.run(job, work)
     tiny.commit(Path(job.output), "training_plan", list(outcome.files))
     kept = int(outcome.counts.kept) if outcome.counts else 0
+    _note_crawl(options.place)
     return {"pages": len(pages.truth), "kept": kept, "archives": archives}
+
+
+def _note_crawl(place: Path) -> None:
+    """Write into the record of the extraction that it read a crawl, by which a takedown names snapshots."""
+    (folder,) = (place / "extracted_documents").iterdir()
+    record = json.loads((folder / "artifact.json").read_text("utf-8"))
+    crawl = {"asset": "crawl_archives", "partition": record["partition"], "fingerprint": "0" * 32, "digest": "0" * 64}
+    (folder / "artifact.json").write_text(json.dumps({**record, "inputs": [crawl]}), "utf-8")
 
 
 def build(options: argparse.Namespace) -> dict[str, Any]:

@@ -174,3 +174,16 @@ def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_pa
     assert HARMLESS in text and "spoons under" not in text
     (folder / "samples.json").write_text(text.replace("Nine", "Zero"))
     assert damaged_files(made)
+
+
+def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
+    folder = tmp_path / "model_scores" / ("a" * 32)
+    folder.mkdir(parents=True)
+    for name in ("scores.json", "samples.json"):
+        write_json(folder / name, [SECRET])
+    files = manifest(folder, ["scores.json", "samples.json"])
+    commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": []})
+    mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 3)
+    assert [one["path"] for one in scan(tmp_path, WANTED).hits] == [f"model_scores/{folder.name}/scores.json"]
+    made = find(folder)
+    assert made is not None and not damaged_files(made)

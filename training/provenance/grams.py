@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from training.data.words.hashes import hash_words
 from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 
 WORDS = 8
-COMPILED_FROM = 2_000_000  # characters; loading the compiled loop takes 2 s, and plain Python reads 3 MB a second
+COMPILED_FROM = 500_000  # characters; loading the compiled loop takes 2 s, and plain Python reads 3 MB a second
 MASK = "█"
 MOST_DEEP = 4  # JSON in a string of JSON in a string ...
 ESCAPE = re.compile(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
@@ -28,20 +29,33 @@ MARKUP = re.compile(r"<[^<>]{0,2000}>|&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A text in which some pieces were replaced; `starts` and `ends` say where each character stands in the original.
+    """A text in which some pieces of another view were replaced.
 
-    Both are None if nothing was replaced.
+    `spans` has, for each of them, the length of the new piece and where the old one begins and ends.
     """
 
     text: str
-    starts: np.ndarray | None = None
-    ends: np.ndarray | None = None
+    of: View | None = None
+    spans: Sequence[tuple[int, int, int]] = ()
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return where the characters `start` to `end` - 1 stand in the original."""
-        if self.starts is None or self.ends is None:
-            return start, end
-        return int(self.starts[start]), int(self.ends[end - 1])
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where each character begins and ends in the text that the first view shows."""
+        if self.of is None:
+            own = np.arange(len(self.text), dtype=np.int64)
+            return own, own + 1
+        starts, ends = np.empty(len(self.text), np.int64), np.empty(len(self.text), np.int64)
+        at = to = 0
+        for length, start, end in (*self.spans, (0, len(self.of.text), len(self.of.text))):
+            same = slice(to, to + start - at)
+            starts[same] = np.arange(at, start)
+            ends[same] = starts[same] + 1
+            new = slice(same.stop, same.stop + length)
+            starts[new], ends[new] = start, end
+            at, to = end, new.stop
+        if not len(self.text):
+            return starts, ends
+        before = self.of.places()
+        return before[0][starts], before[1][ends - 1]
 
 
 def views_of(text: str) -> Iterator[View]:
@@ -55,30 +69,21 @@ def views_of(text: str) -> Iterator[View]:
         yield _replaced(escaped, MARKUP, lambda piece: " " if piece[0] == "<" else html.unescape(piece))
 
 
+@lru_cache(maxsize=4096)
 def _unescaped(piece: str) -> str:
     return json.loads(f'"{piece}"').encode("utf-8", "replace").decode("utf-8")
 
 
 def _replaced(view: View, pattern: re.Pattern[str], put: Callable[[str], str]) -> View:
-    pieces: list[str] = []
-    lengths: list[tuple[int, int, int]] = []  # of the new piece, and where it stands in the view's text
-    at = 0
-    for found in pattern.finditer(view.text):
-        pieces += [view.text[at : found.start()], put(found.group())]
-        lengths += [(found.start() - at, at, -1), (len(pieces[-1]), found.start(), found.end())]
-        at = found.end()
-    pieces.append(view.text[at:])
-    lengths.append((len(view.text) - at, at, -1))
-    starts, ends = np.empty(sum(map(len, pieces)), np.int64), np.empty(sum(map(len, pieces)), np.int64)
-    to = 0
-    for length, start, end in lengths:
-        own = slice(to, to + length)
-        starts[own] = np.arange(start, start + length) if end < 0 else start
-        ends[own] = np.arange(start + 1, start + length + 1) if end < 0 else end
-        to += length
-    if view.starts is not None and view.ends is not None:
-        starts, ends = view.starts[starts], view.ends[ends - 1]
-    return View("".join(pieces), starts, ends)
+    """Return a view of a view in which `put` has replaced what the pattern finds."""
+    spans: list[tuple[int, int, int]] = []  # length of the new piece, and where the old one begins and ends
+
+    def note(found: re.Match[str]) -> str:
+        new = put(found.group())
+        spans.append((len(new), found.start(), found.end()))
+        return new
+
+    return View(pattern.sub(note, view.text), view, spans)
 
 
 def grams_of(texts: Sequence[str]) -> tuple[Hashes, np.ndarray]:
@@ -124,8 +129,10 @@ def masked(text: str, wanted: Hashes) -> str:
     spans: set[tuple[int, int]] = set()
     for view in views_of(text):
         hashes, places = words_with_spans(view.text)
+        known: tuple[np.ndarray, np.ndarray] | None = None
         for first in np.flatnonzero(is_in(ngram_hashes(hashes, WORDS), wanted)).tolist():
-            spans |= {view.span(*place) for place in places[first : first + WORDS].tolist()}
+            begins, ends = known if known else (known := view.places())
+            spans |= {(int(begins[start]), int(ends[end - 1])) for start, end in places[first : first + WORDS].tolist()}
     pieces, at = [], 0
     for start, end in sorted(spans):
         if start >= at:
