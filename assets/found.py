@@ -120,7 +120,8 @@ def whole_model(folder: Path) -> Path:
         try:
             check(folder.parent, made.digest, folder.name)
         except Refused as error:
-            raise DataError(f"{error}; `pedigree verify {made.record['recipe']} --mend` sets it aside") from None
+            recipe = made.record["partition"].partition("@")[0]
+            raise DataError(f"{error}; `pedigree verify {recipe} --mend` sets it aside") from None
     return folder
 
 

@@ -65,6 +65,7 @@ class Cell:
     reasons: tuple[str, ...] = ()
     reference: Reference | None = None
     other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
+    was_there: bool = False  # the folder of this fingerprint held an artifact, whole or not, when it was compared
     note: str = ""  # a remark from outside this comparison, such as that a promotion decision is stale
     is_of_earlier_edition: bool = False  # outdated, and its record holds no digest of itself
     kept_from: int | None = None  # takedowns that its artifact honours; None unless it is kept although there are more
@@ -398,6 +399,7 @@ def _cell(
         reasons=reasons,
         is_of_earlier_edition=is_of_earlier_edition,
         reference=reference,
+        was_there=found.artifact is not None or found.damage != "",
         other_code=made_by.other_parts(made.record, code.digests(*modules_of(stage, plain))) if made else (),
     )
 

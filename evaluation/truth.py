@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import truth_scores as scores
+from training.checked import unsound
 from training.data.documents import read_documents, read_lines
-from training.job import InputArtifact
+from training.job import RefusedInput
 
 Record = tuple[Path, dict[str, Any]]
 PLACE = ("warc_file", "warc_offset")
@@ -49,8 +50,13 @@ def sound(folder: Path, record: Mapping[str, Any], name: str = os.curdir) -> Pat
 
     A process reads each file only once for this check. Raise RefusedInput if the file is damaged.
     """
-    fields = {field: record[field] for field in ("asset", "partition", "fingerprint", "digest")}
-    return InputArtifact(path=str(folder), **fields).file(name)
+    for entry in record["files"]:
+        if name in (os.curdir, entry["path"]) and (damage := unsound(folder, entry, trusts=True)):
+            raise RefusedInput(
+                f"{record['asset']} [{record['partition']}]: {damage}; `pedigree verify"
+                f" {record['partition'].partition('@')[0]} --mend` sets it aside"
+            )
+    return folder / name
 
 
 def rows_in(made: Iterable[Record], folder_name: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -122,11 +122,12 @@ def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> No
 
 
 def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:
-    """Rename the folder of this fingerprint if it already holds an artifact.
+    """Rename the folder of this fingerprint if it already held an artifact when recipe and artifacts were compared.
 
-    That artifact is damaged, or its inputs were made again with another result, or it is to be made again.
+    That artifact is damaged, or its inputs were made again with another result, or it is to be made again. An artifact
+    that another run made since then stays, and the job finds it.
     """
-    if (folder / artifact.ARTIFACT_FILE).exists():
+    if cell.was_there and (folder / artifact.ARTIFACT_FILE).exists():
         kept = aside(folder, "damaged" if cell.state == "damaged" else "replaced")
         if cell.state == "damaged":
             tell(f"is damaged ({cell.reasons[0]}); set aside as {kept.name} and made again", cell, watch)
