@@ -22,27 +22,22 @@ import pyarrow.parquet as pq
 
 from training.artifact import written
 from training.data.documents import read_lines
-from training.data.extract.terms import page_entry
-from training.data.urls import key_of
+from training.data.urls import Key, key_of
 from training.data.words.ngrams import ngram_set
 from training.job import Gate, InputArtifact, Job, Outcome, Work
-from training.posttrain.sorting import (
-    DROPPED_FILE,
-    HELD_OUT_FILE,
-    INSTRUCTIONS_FILE,
-    PROMPTS_FILE,
-    QUARANTINE_FILE,
-    TRAIN_FILE,
-)
 
 ROWS_FOLDER, GRAMS_FOLDER = "rows", "grams"
 ROWS_IN_PART: Final = 100_000
 GRAM_WORDS: Final = 8
 KEPT, DROPPED, QUARANTINED = "kept", "dropped", "quarantined"
-OUTCOMES = {
-    **dict.fromkeys((INSTRUCTIONS_FILE, TRAIN_FILE, HELD_OUT_FILE, PROMPTS_FILE), KEPT),
-    DROPPED_FILE: DROPPED,
-    QUARANTINE_FILE: QUARANTINED,
+# The files of rows that post-training writes (training/posttrain/sorting.py, which a test compares with these).
+OUTCOMES: Final = {
+    "instructions.jsonl": KEPT,
+    "train.jsonl": KEPT,
+    "held_out.jsonl": KEPT,
+    "prompts.jsonl": KEPT,
+    "dropped.jsonl": DROPPED,
+    "quarantine.jsonl": QUARANTINED,
 }
 SYNTHETIC_FOLDER = "synthetic/"
 NO_TEXT = frozenset(("id", "source", "generator", "reason", "role", "seed"))  # fields of a row that nobody learns
@@ -97,7 +92,7 @@ def _described(asset: str, file: str, line: int, row: Row, texts: Sequence[str])
     given = row.get("row") if isinstance(row.get("row"), dict) else {}
     address = row.get("url") or given.get("url") or ""
     found = [address, *(one.rstrip(".,;:!?") for text in texts for one in ADDRESS.findall(text))]
-    keys = {page_entry(key) for one in found if isinstance(one, str) and (key := key_of(one)).host}
+    keys = {entry_of(key) for one in found if isinstance(one, str) and (key := key_of(one)).host}
     source = row.get("source") or row["id"].partition("#")[0]
     return {
         "asset": asset,
@@ -110,6 +105,11 @@ def _described(asset: str, file: str, line: int, row: Row, texts: Sequence[str])
         "reason": row.get("reason", ""),
         "addresses": sorted(keys),
     }
+
+
+def entry_of(key: Key) -> str:
+    """Return an address as the index holds it, in which those of a host, and of the hosts below it, lie together."""
+    return f"={key.host}){key.rest}"
 
 
 def _text(value: Any) -> str:

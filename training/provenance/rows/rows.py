@@ -17,7 +17,7 @@ from training.data.documents import read_lines
 from training.data.urls import Key
 from training.job import DataError, InputArtifact
 from training.provenance.lineage import Lineage, artifacts_under, item_of, named, sound
-from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, runs_of, short, texts_in
+from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, entry_of, runs_of, short, texts_in
 
 INDEXES = {  # what each is about
     "row_index": ("instruction_data", "preference_data", "prompt_data"),
@@ -88,9 +88,7 @@ class RowIndex:
 
     def with_address(self, pages: Iterable[Key] = (), hosts: Iterable[str] = ()) -> list[Row]:
         """Return the rows in which an address of these pages stands, or one of these reversed hosts or below them."""
-        from training.data.extract.terms import page_entry
-
-        entries = {page_entry(key) for key in pages}
+        entries = {entry_of(key) for key in pages}
         starts = tuple(f"={host}{end}" for host in hosts for end in (")", ","))
         found = []
         for table, _ in self._parts():

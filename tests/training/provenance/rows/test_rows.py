@@ -14,6 +14,7 @@ from training.data.documents import write_lines
 from training.data.urls import key_of, reversed_host
 from training.data.words.ngrams import ngram_set
 from training.job import InputArtifact, RefusedInput
+from training.posttrain import sorting
 from training.provenance.rows import build, rows
 from training.provenance.rows.rows import RowIndex, rows_holding
 
@@ -161,6 +162,12 @@ def test_the_rows_that_name_an_address_or_a_host_are_found(tmp_path, inputs):
     assert named(both) == HOLDING and len(both) == len(HOLDING)  # each once
     assert {row["id"] for row in both if row["names_it"]} == {"mine#0000003"}
     assert all(row["fingerprint"] for row in both)
+
+
+def test_the_files_of_rows_are_those_that_post_training_writes():
+    kept = {sorting.INSTRUCTIONS_FILE, sorting.TRAIN_FILE, sorting.HELD_OUT_FILE, sorting.PROMPTS_FILE}
+    assert set(build.OUTCOMES) == kept | {sorting.DROPPED_FILE, sorting.QUARANTINE_FILE}
+    assert {name for name, outcome in build.OUTCOMES.items() if outcome == build.KEPT} == kept
 
 
 def test_a_row_that_is_not_in_the_index_fails_its_gate(tmp_path, inputs, monkeypatch):
