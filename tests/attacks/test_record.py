@@ -398,8 +398,8 @@ def test_a_changed_file_is_not_excused_by_a_list_of_what_takedowns_erased(recipe
     cell = before.cells[asset, recipe.name]
     names = [entry["path"] for entry in cell.artifact.record["files"] if name in (None, entry["path"])]
     name = next(one for one in names if name or one.startswith("samples/"))
-    with erased.overwriting(cell.artifact.path, name, takedown=1, is_input=True) as stream:
-        stream.write((cell.artifact.path / name).read_bytes() + b" ")
+    with erased.overwriting(cell.artifact.path, name, takedown=1, is_input=True) as one:
+        one.stream.write((cell.artifact.path / name).read_bytes() + b" ")
     assert {one.key for one, _ in checked(before).problems} == {cell.key}
     assert any(name in line for line in unfit(before))
     if asset == "aligned_model":
