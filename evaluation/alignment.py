@@ -50,7 +50,7 @@ class SampledAnswers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """The rewards of all answers.
+    """The mean rewards of each model on each suite, and a summary of its answers to the alignment prompts.
 
     `by_suite` is {model: {suite: {"mean", "interval", "n"}}} of learned rewards. `alignment` is the `summary` of the
     sampled answers, and `alignment_samples` is {model: rows}; both are empty without alignment prompts.

@@ -123,9 +123,9 @@ def write_loadable(folder: Path, export: Path, *, run_id: str, model_id: str) ->
 
 
 def own_digest(folder: Path) -> str:
-    """Return the sha256 over the files of the folder that are not links to the model's artifact.
+    """Return the sha256 over the files that MLflow's folder has of its own, in addition to links to the artifact.
 
-    The digest covers names and bytes, `MLmodel` included. A missing file counts as empty.
+    The digest covers the names and bytes of `OWN_FILES`; one of them that is missing counts as empty.
     """
     whole = hashlib.sha256()
     for name in OWN_FILES:

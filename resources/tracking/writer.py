@@ -24,7 +24,7 @@ _WORST_FIRST = ("FAILED", "KILLED", "FINISHED")
 
 
 class Writer:
-    """Replays the spool to MLflow. Only the process that holds the writer's lock may create one."""
+    """Replays the spool to MLflow. Only the process that holds the writer's lock may create an instance."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self._folder = root / "tracking"

@@ -80,7 +80,7 @@ def known_under(root: Path) -> Iterator[None]:
 
 
 def table_in_use() -> Table | None:
-    """Return the table that `known_under` has opened in this process; None outside of it, as in a job."""
+    """Return the table that `known_under` has opened in this process, or None if none is open. Jobs open none."""
     return _table.get()
 
 

@@ -296,9 +296,9 @@ def _write_urls(work: Work, bases: Ints, pieces: int, number: np.dtype) -> int:
 
 
 def _cuts(work: Work, ranks: int, pieces: int) -> Iterator[tuple[str, str | None]]:
-    """Yield the first host of each piece, and of the piece after it.
+    """Yield (first, end) for ranges of hosts with about equally many pages; `end` is the next range's first host.
 
-    The pieces have about equally many pages.
+    The first range begins with "", and `end` of the last one is None.
     """
     sampled: list[str] = []
     for rank in range(ranks if pieces > 1 else 0):

@@ -120,7 +120,7 @@ class Steps:
     def _in_rows(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:
         """Yield (document, epoch, piece) for the documents of a source in a packed plan.
 
-        The piece's first token is counted over all epochs, in positions of the packed rows.
+        A piece begins with the position of its first token if the packed rows of all epochs stood one after the other.
         """
         source, packing = self.plan.record.sources[number], self.plan.packing
         assert packing is not None

@@ -97,8 +97,8 @@ def is_right(
 ) -> bool:
     """Whether the answer gives an accepted value and no rival, by the rules in the module's docstring.
 
-    `asked` are the texts that were shown. `values` are the right answers of the data; they are used if `rivals` is
-    empty.
+    `asked` are the texts that were shown. If the row names no `rivals`, the right answers of the other rows (`values`)
+    are the rivals.
     """
     said = _without(_phrase(answer), asked)
     rest = _without(said, accepted)
