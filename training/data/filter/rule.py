@@ -108,7 +108,7 @@ class Tools:
     words: Callable[[Page], Words]
 
     def reference_models(self, rule: str) -> QualityModels:
-        """Return the models that were trained on the reference texts. Raise RecipeError if the recipe names no such texts."""
+        """Return the models trained on the reference texts. Raise RecipeError if the recipe names no such texts."""
         if self.models is None or self.models.classifier is None:
             raise RecipeError(
                 f"filter.rules: {rule!r} needs the quality models, but quality.reference is empty; name reference texts"
