@@ -23,6 +23,11 @@ GROUP = "pedigree."  # of entry points, before the kind of part
 FROM = "from"  # among the settings of a part that is not Pedigree's: its place
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoSettings:
+    """The settings of a part that has none of its own."""
+
+
 class PartFailed(DataError):
     """The code of a part from outside raised an error or returned an invalid value."""
 

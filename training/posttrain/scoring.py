@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from training.outside import PartFailed, PartsOf, guarded
+from training.outside import NoSettings, PartFailed, PartsOf, guarded
 from training.records import RecipeError
 
 KIND = "rewards"
@@ -23,11 +23,6 @@ class Sampled:
     question: str = ""
     right: str = ""
     rivals: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSettings:
-    """The settings of a reward that has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

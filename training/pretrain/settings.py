@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.outside import OutsidePart, PartsOf
+from training.outside import NoSettings, OutsidePart, PartsOf
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
-from training.pretrain.optim.settings import NoSettings, UpdateRecipe
+from training.pretrain.optim.settings import UpdateRecipe
 from training.pretrain.spike_settings import SpikeRecipe
 from training.records import RecipeError, differing_from_defaults, formerly, read_record
 

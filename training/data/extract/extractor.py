@@ -6,15 +6,10 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from training.outside import PartFailed, PartsOf, guarded
+from training.outside import NoSettings, PartFailed, PartsOf, guarded
 from training.records import RecipeError
 
 KIND = "extractors"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSettings:
-    """The settings of an extractor that has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,17 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-from training.outside import PartsOf
+from training.outside import NoSettings, PartsOf
 from training.parts import declaration, part_names
 from training.records import RecipeError
 
 PACKAGE = "training.posttrain.methods"
 KIND = "methods"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSettings:
-    """The settings of a part that has none of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

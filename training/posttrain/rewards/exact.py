@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from training.posttrain.scoring import NoSettings, Reward, Sampled
+from training.outside import NoSettings
+from training.posttrain.scoring import Reward, Sampled
 
 
 def score(answer: Sampled, settings: NoSettings) -> float | None:

@@ -31,7 +31,11 @@ def folders(tmp_path, monkeypatch):
 
 
 ODD = b"<html><body><h1>Odd page</h1>" + b"<p>It stops the extractor, and no other page.</p>" * 3 + b"</body></html>"
-FILES = {"a.warc.gz": response("plain", PAGE) + response("odd", ODD) + response("other", PAGE + b"<p>Last words.</p>")}
+FILES = {
+    "a.warc.gz": response("plain", PAGE)
+    + response("odd", ODD)
+    + response("other", PAGE.replace(b"</p>", b"</p><p>Last words.</p>"))
+}
 
 
 def test_it_reads_pages_with_its_own_settings(tmp_path):
