@@ -15,7 +15,6 @@ from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
-from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
@@ -79,7 +78,7 @@ def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | Alig
     head = 0 if whole.tied_embeddings else whole.vocab_size * whole.width
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
-    samples = method_of(align.method).learns_from == "samples"
+    samples = align.declared.learns_from == "samples"
     beside = judge + (policy if align.beta and not align.peft else 0) if samples else 0
     if has_assets(recipe, "sft"):
         yield "sft_model", recipe.sft, policy, 0
@@ -121,6 +120,7 @@ def _check_pretraining(recipe: Recipe, size: Size) -> None:
         shape,
         phases=phases,
         optimizer=recipe.pretrain.optimizer,
+        part=recipe.pretrain.optimizer_part,
         processes=processes,
         is_audited=size.audit,
         micro_batch_tokens=size.micro_batch_tokens,

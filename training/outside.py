@@ -6,16 +6,26 @@ installed in the environment of Pedigree, or lie in a folder of `PYTHONPATH`. St
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeVar
 
-from training.job import DataError
-from training.records import RecipeError, did_you_mean
+from training.job import DataError, RefusedInput, StopRequested
+from training.records import RecipeError, did_you_mean, read_record
+
+T = TypeVar("T")
 
 GROUP = "pedigree."  # of entry points, before the kind of part
+FROM = "from"  # among the settings of a part that is not Pedigree's: its place
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoSettings:
+    """The settings of a part that has none of its own."""
 
 
 class PartFailed(DataError):
@@ -36,6 +46,82 @@ class OutsidePart:
     def load(self) -> Any:
         """Import the part and return it. Raise RecipeError, with the cause, if that cannot be done."""
         return _loaded(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOf:
+    """The field `parts` of one section of the recipe: settings of its parts by name, with `from` for a part's place."""
+
+    section: str
+    parts: Mapping[str, Mapping[str, Any]]
+
+    def find(self, kind: str, name: str, known: Iterable[str], field: str) -> OutsidePart:
+        """Return the part from outside that `field` of the section names.
+
+        `known` are the names of Pedigree's own parts. Raise RecipeError if there is no such part.
+        """
+        where = f"{self.section}.{field}"
+        if ":" in name:
+            raise RecipeError(
+                f"{where}: {name!r}; give it a short name here, and {self.section}.parts.NAME: {{from: …}}"
+            )
+        try:
+            return find_part(kind, self.parts.get(name, {}).get(FROM, name), tuple(known))
+        except RecipeError as error:
+            raise RecipeError(*(f"{where}: {one}" for one in error.problems)) from None
+
+    def load(self, kind: str, name: str, known: Iterable[str], *, field: str, cls: type[T]) -> T:
+        """Return the part from outside that `field` names, which must be of class `cls`."""
+        part = self.find(kind, name, known, field)
+        found = part.load()
+        if not isinstance(found, cls):
+            raise RecipeError(
+                f"{self.section}.{field}: {part.place!r} is a {type(found).__name__}; it must be a"
+                f" {cls.__module__}.{cls.__qualname__}"
+            )
+        return found
+
+    def settings(self, name: str, cls: type[T]) -> T:
+        """Return the settings of a part as its own record. Raise RecipeError for a setting that it does not have."""
+        given = {key: value for key, value in self.parts.get(name, {}).items() if key != FROM}
+        return read_record(cls, given, where=f"{self.section}.parts.{name}")
+
+    def check_used(self, used: Iterable[str], own: Iterable[str] = ()) -> None:
+        """Raise RecipeError for settings of a part that the section does not use, or that would replace Pedigree's.
+
+        `own` are the names of Pedigree's parts that have no settings here.
+        """
+        used, own = set(used), set(own)
+        for name, given in self.parts.items():
+            if name not in used:
+                raise RecipeError(f"{self.section}.parts.{name}: without effect; the section uses no part of this name")
+            if name in own:
+                raise RecipeError(
+                    f"{self.section}.parts.{name}: {name!r} is a part of Pedigree's; name yours otherwise"
+                )
+            if not isinstance(given, Mapping):
+                raise RecipeError(f"{self.section}.parts.{name}: expected a mapping, got {given!r}")
+
+
+@contextmanager
+def named(who: str, doing: str) -> Iterator[None]:
+    """Context manager in which any error of a part's code is raised as PartFailed, under the part's name."""
+    try:
+        yield
+    except (RecipeError, DataError, RefusedInput, StopRequested):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise PartFailed(f"{who} {doing}: {type(error).__name__}: {error}") from error
+
+
+def guarded(who: str, doing: str, call: Callable[..., T]) -> Callable[..., T]:
+    """Return a function like `call` whose errors are raised as PartFailed, under the part's name."""
+
+    def called(*arguments: Any, **more: Any) -> T:
+        with named(who, doing):
+            return call(*arguments, **more)
+
+    return called
 
 
 def find_part(kind: str, name: str, known: tuple[str, ...] = ()) -> OutsidePart:

@@ -21,7 +21,6 @@ from training.data.exams.task_files import check_own_task
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generated_sources import SOURCES
 from training.names import check_name
-from training.posttrain.align.method import method_of
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelRecipe
@@ -161,7 +160,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     all_of(
         lambda: check_passed_through(recipe.sft, "SFTConfig", where="sft"),
         lambda: check_passed_through(recipe.reward, "RewardConfig", where="reward"),
-        lambda: check_passed_through(recipe.align, method_of(recipe.align.method).config, where="align"),
+        lambda: check_passed_through(recipe.align, recipe.align.declared.config, where="align"),
         *(partial(check_own_task, suite) for suite in (*recipe.decontaminate.benchmarks, *recipe.evaluation.suites)),
     )
     return recipe

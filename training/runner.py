@@ -36,7 +36,7 @@ from training.checksums import canonical_json, digest_of
 from training.engines.engine import Here, Maker, engine_of
 from training.files import Unsealed, read_sealed, write_sealed
 from training.identity import check_parts
-from training.job import Counts, DataError, Job, Outcome, RefusedInput, Work, read_job, write_job
+from training.job import Counts, DataError, Job, Outcome, RefusedInput, StopRequested, Work, read_job, write_job
 from training.lean import leave_pandas_out, uncollected
 from training.lease import Lease, LeaseHeld
 from training.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
@@ -54,10 +54,6 @@ BUSY_EXIT_CODE = 76
 MISSING_RANKS_EXIT_CODE = 4
 TOTAL_FILE = "total.json"  # beside the marks of a fan-out's ranks: how many ranks there are
 NAMED_RANKS = 10  # missing ranks that an error message lists
-
-
-class StopRequested(Exception):
-    """A signal asked the job to stop; its state is saved, and the same command resumes from there."""
 
 
 class RanksMissing(RuntimeError):

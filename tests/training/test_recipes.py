@@ -110,7 +110,7 @@ def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path
 def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
     data = recipe_as_data(load_recipe("kitchen"))
     data["filter"] |= {"rules": ["langage", "url", "c5"], "personal_data": ["phne"], "languages": ["english", "dee"]}
-    data["pretrain"] |= {"optimizer": "muonn", "schedule": "wds"}
+    data["pretrain"] |= {"schedule": "wds"}
     data["evaluation"] |= {"tolerate_unknown": ["teachr", "exms"]}
     data["evaluation"]["suites"] = [
         {"name": "a", "uri": "x", "kind": "generat"},
@@ -126,7 +126,6 @@ def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
         ("filter.rules[2]", ""),
         ("filter.languages", ""),
         ("filter.languages", ""),
-        ("pretrain.optimizer", "`muon`?"),
         ("pretrain.schedule", "`wsd`?"),
         ("evaluation.suites[0].kind", "`generate`?"),
         *[(suite, "")] * 3,  # the task, which has near names of its own, and two fields

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from training.data.generated import is_generated, source_of, versions
 from training.identity import PARTS, identified
 from training.outside import OutsidePart
-from training.records import uris_in
+from training.records import RecipeError, uris_in
 from training.stage import Settings
 
 if TYPE_CHECKING:
@@ -43,10 +43,20 @@ def with_data(recipe: Recipe, asked: dict[str, Any]) -> dict[str, Any]:
     result = asked | generated(recipe, {source.name for uri in uris if (source := source_of(uri))})
     if files:
         result["data"] = files
-    parts = {name: part for section in asked.values() for name, part in outside_parts(section).items()}
-    if parts:
-        result[PARTS] = identified(parts)
-    return result
+    return with_parts(result)
+
+
+def with_parts(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings `asked` with what identifies each part from outside that their sections name.
+
+    Raise RecipeError if two sections give one name to different parts.
+    """
+    parts: dict[str, OutsidePart] = {}
+    for section in asked.values():
+        for name, part in outside_parts(section).items():
+            if parts.setdefault(name, part) != part:
+                raise RecipeError(f"parts: {name!r} is {parts[name].place} and {part.place}; give them two names")
+    return {**asked, PARTS: identified(parts)} if parts else asked
 
 
 def outside_parts(section: Any) -> dict[str, OutsidePart]:

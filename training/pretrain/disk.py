@@ -24,7 +24,7 @@ def needed_on_disk(config: ModelConfig, recipe: PretrainRecipe, *, kept: int) ->
     One of the checkpoints is counted as half written.
     """
     held = least_bytes(
-        config, optimizer=recipe.optimizer, rows=1, length=1, passes=1, averaged=recipe.average.kind != "none"
+        config, optimizer=recipe.optimizer_part, rows=1, length=1, passes=1, averaged=recipe.average.kind != "none"
     )
     checkpoints = kept + 1 + (OF_A_ROLLBACK if recipe.spikes.deviations else 0)
     return {

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from training.pretrain.degrees import CHOSEN, Degrees
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import RecipeError
 
@@ -24,6 +25,7 @@ def check_degrees(
     *,
     phases: Iterable[_HasRowLength],
     optimizer: str,
+    part: Optimizer | None = None,
     processes: int,
     is_audited: bool = False,
     micro_batch_tokens: int | None = None,
@@ -50,7 +52,7 @@ def check_degrees(
     for length in sorted({phase.sequence_length for phase in phases}):
         _divides("context * tensor", degrees.context * degrees.tensor, "pretrain.sequence_length", length)
     split = [f"{axis}={getattr(degrees, axis)}" for axis in ("shard", "expert", "tensor") if getattr(degrees, axis) > 1]
-    why_whole = OPTIMIZERS[optimizer].why_whole
+    why_whole = (part or OPTIMIZERS[optimizer]).why_whole
     if why_whole is not None and split:
         raise RecipeError(
             f"{', '.join(split)}: pretrain.optimizer={optimizer} {why_whole}; 1 is right, or another optimizer"

@@ -119,7 +119,7 @@ def _in_phase(
     )
     needed = least_bytes(
         config,
-        optimizer=recipe.optimizer,
+        optimizer=recipe.optimizer_part,
         rows=phase.rows // count,
         length=phase.sequence_length,
         passes=-(-count // sets),
@@ -145,7 +145,7 @@ def needed_beside_reference(
     rows = min(phase.rows, (size.micro_batch_tokens or 0) // phase.sequence_length or phase.rows)
     needed = least_bytes(
         config,
-        optimizer=recipe.optimizer,
+        optimizer=recipe.optimizer_part,
         rows=rows,
         length=phase.sequence_length,
         passes=-(-phase.rows // rows),

@@ -89,6 +89,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             shape,
             phases=plan.phases,
             optimizer=recipe.optimizer,
+            part=recipe.optimizer_part,
             processes=world.size,
             is_audited=job.run.audit,
             micro_batch_tokens=job.run.micro_batch_tokens,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
+from training.outside import NoSettings, OutsidePart, PartsOf
+from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.pretrain.optim.settings import NoSettings, UpdateRecipe
+from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
+from training.pretrain.optim.settings import UpdateRecipe
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError, check_names, differing_from_defaults, formerly, read_record
+from training.records import RecipeError, differing_from_defaults, formerly, read_record
 
 FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
@@ -122,7 +124,7 @@ class PretrainRecipe:
     packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit never cuts a document that fits into a row
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
-    optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers
+    optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers, or a part from outside
     optimizer_settings: dict[str, Any] = field(default_factory=dict)  # settings that only this optimizer has
     learning_rate: float = 3e-3  # with Muon: AdamW's rate, for embeddings, norms, routers and head
     muon_learning_rate: float = 0.02
@@ -144,9 +146,8 @@ class PretrainRecipe:
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of an optimizer from outside: `from`, settings
     seed: int = 0
-
-    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"optimizer": OPTIMIZERS}
 
     def __post_init__(self) -> None:
         if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
@@ -159,8 +160,10 @@ class PretrainRecipe:
                 f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
                 " the next token, and its probabilities keep the logits where they are"
             )
-        check_names(self, "pretrain")
-        object.__setattr__(self, "optimizer_settings", differing_from_defaults(self.own_settings))
+        self._parts.check_used([self.optimizer], OPTIMIZERS)
+        own = self.own_settings  # checks itself
+        if self.optimizer in OPTIMIZERS:
+            object.__setattr__(self, "optimizer_settings", differing_from_defaults(own))
         _ = self.batches  # checks itself
 
     @property
@@ -174,9 +177,28 @@ class PretrainRecipe:
         return UpdateRecipe(**{one.name: getattr(self, one.name) for one in fields(UpdateRecipe)})
 
     @property
+    def _parts(self) -> PartsOf:
+        return PartsOf("pretrain", self.parts)
+
+    @property
+    def optimizer_part(self) -> Optimizer:
+        """The optimizer's declaration. Raise RecipeError if it is neither Pedigree's nor one from outside."""
+        return OPTIMIZERS.get(self.optimizer) or outside_optimizer(self.optimizer, self._parts, tuple(OPTIMIZERS))
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the optimizer by name if it is not Pedigree's."""
+        if self.optimizer in OPTIMIZERS:
+            return {}
+        return {self.optimizer: self._parts.find(KIND, self.optimizer, OPTIMIZERS, "optimizer")}
+
+    @property
     def own_settings(self) -> Any:
-        """The optimizer's own settings, `optimizer_settings`, as its record."""
-        known = OPTIMIZERS[self.optimizer].settings
+        """The optimizer's own settings as its record: `optimizer_settings`, or `parts` for one from outside."""
+        known = self.optimizer_part.settings
+        if self.optimizer not in OPTIMIZERS:
+            if self.optimizer_settings:
+                raise RecipeError(f"pretrain.optimizer_settings: {self.optimizer}'s are in pretrain.parts")
+            return self._parts.settings(self.optimizer, known)
         if known is NoSettings and self.optimizer_settings:
             raise RecipeError(
                 f"pretrain.optimizer_settings={self.optimizer_settings}: {self.optimizer} has no settings of its own;"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.artifact import model_digest
-from training.data.sections import sections
+from training.data.sections import sections, with_parts
 from training.guards import CLEAN_DATA
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.stage import Asset, Input, Stage
@@ -56,13 +56,15 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
     distill = recipe.pretrain.distill
     if not distill.teacher:
-        return {"model": recipe.model, "pretrain": recipe.pretrain}
+        return with_parts({"model": recipe.model, "pretrain": recipe.pretrain})
     folder = Path(resolve(distill.teacher)).resolve()
-    return {
-        "model": recipe.model,
-        "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher=None)),
-        "teacher": {"digest": model_digest(folder), "path": str(folder)},
-    }
+    return with_parts(
+        {
+            "model": recipe.model,
+            "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher=None)),
+            "teacher": {"digest": model_digest(folder), "path": str(folder)},
+        }
+    )
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
@@ -85,12 +87,14 @@ def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
     longer = recipe.in_long_context()
     judged = replace(recipe.long_context, **{name: getattr(LongContextRecipe(), name) for name in _IN_PRETRAIN})
-    return {
-        "model": longer.model,
-        "pretrain": longer.pretrain,
-        "long_context": judged,
-        "short": {"sequence_length": recipe.pretrain.sequence_length},
-    }
+    return with_parts(
+        {
+            "model": longer.model,
+            "pretrain": longer.pretrain,
+            "long_context": judged,
+            "short": {"sequence_length": recipe.pretrain.sequence_length},
+        }
+    )
 
 
 # Fields of `long_context` that `in_long_context` copies into `model` and `pretrain`.

@@ -60,10 +60,11 @@ from training.data.extract.isolation import (
     isolation_for,
 )
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import read_lists
 from training.data.sources import checksum_of, decoded
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
+from training.outside import PartFailed
 from training.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
@@ -71,6 +72,7 @@ OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continua
 CODE = pa.field("code", pa.list_(pa.int32()))  # where code begins and ends in the text, in turn; null if not known
 TERMS = ("robots", "tdm_reservation", "licence")
 ADDED = (*TERMS, pa.field("kind", pa.string()), CODE)  # columns of documents beyond those of every document
+EXTRACTOR_FAILED = "extractor_failed"  # the reason for a page on which the extractor crashed, or raised
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
 TRIED_FIRST, TRIED_EVERY = 50, 50  # documents of a token shard whose texts are encoded again
@@ -480,17 +482,31 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
     isolation = isolation_for(settings)
     waiting: list[Fate | _Page] = []  # the batch whose pages the isolation is extracting
     batch: list[Fate | _Page] = []
+    failed: list[str] = []
+    num_pages = 0
     for item in items:
         batch.append(_judged(item, file, settings))
         pages = [one.page for one in batch if isinstance(one, _Page)]
         is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
         if is_full or len(batch) >= MAX_WAITING_RECORDS:
-            yield from _finished(waiting, isolation)
+            yield from _finished(waiting, isolation, failed)
             isolation.submit(pages)
+            num_pages += len(pages)
             waiting, batch = batch, []
-    yield from _finished(waiting, isolation)
-    isolation.submit([one.page for one in batch if isinstance(one, _Page)])
-    yield from _finished(batch, isolation)
+    yield from _finished(waiting, isolation, failed)
+    pages = [one.page for one in batch if isinstance(one, _Page)]
+    isolation.submit(pages)
+    yield from _finished(batch, isolation, failed)
+    _check_extractor(failed, num_pages + len(pages), settings)
+
+
+def _check_extractor(failed: Sequence[str], number: int, settings: ExtractRecipe) -> None:
+    """Raise PartFailed if an extractor from outside failed on every page of an archive.
+
+    A page on which it fails is quarantined, as with Pedigree's extractors; but a mistake in it would quarantine all.
+    """
+    if failed and len(failed) == number and settings.extractor not in EXTRACTORS:
+        raise PartFailed(f"extractor {settings.extractor} failed on each of {number} pages; the first: {failed[0]}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -515,8 +531,11 @@ def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -
         return Quarantined(offset=item.offset, reason=error.reason, detail=str(error), url=_url(item))
 
 
-def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate]:
-    """Yield the fates of records in order; pages are replaced by the fates that follow from their extraction."""
+def _finished(judged: list[Fate | _Page], isolation: Isolation, failed: list[str]) -> Iterator[Fate]:
+    """Yield the fates of records in order; pages are replaced by the fates that follow from their extraction.
+
+    The causes of failures are added to `failed`.
+    """
     answers = iter(isolation.collect())
     for one in judged:
         if not isinstance(one, _Page):
@@ -524,8 +543,9 @@ def _finished(judged: list[Fate | _Page], isolation: Isolation) -> Iterator[Fate
             continue
         found = next(answers)
         if isinstance(found, Failure):
+            failed.append(found.detail)
             yield Quarantined(
-                offset=one.row["warc_offset"], reason="extractor_failed", detail=found.detail, url=one.row["url"]
+                offset=one.row["warc_offset"], reason=EXTRACTOR_FAILED, detail=found.detail, url=one.row["url"]
             )
         else:
             row = _described(one.row, found, one.page.headers)

@@ -164,7 +164,7 @@ class _ExtractedPage:
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _ExtractedPage | None:
     """Extract a page from its parse tree; None if the tree is deeper than the settings allow."""
-    guarded = settings.extractor != "trafilatura" and GUARD not in decoded.text
+    guarded = settings.extractor in ("resiliparse", "union") and GUARD not in decoded.text
     tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
@@ -359,6 +359,9 @@ MANY_TABS = re.compile(r"\t{2,}")
 
 
 def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
+    if (outside := settings.outside) is not None:
+        extractor, given = outside
+        return extractor.read(html, given)
     if settings.extractor == "trafilatura":
         return _trafilatura_text(html)
     if settings.extractor == "union":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any
 
+from training.data.extract.extractor import KIND, Extractor, outside_extractor
 from training.data.words.languages import check_languages
+from training.outside import OutsidePart, PartsOf
 from training.records import RecipeError, Uri
+
+EXTRACTORS = ("resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura")
 
 BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
 """Extractors that tell the kind of a page."""
@@ -22,7 +26,7 @@ class ExtractRecipe:
     format).
     """
 
-    extractor: Literal["resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura"] = "resiliparse"
+    extractor: str = "resiliparse"  # one of EXTRACTORS, or a part from outside
     max_html_bytes: int = 4_000_000
     max_nodes: int = 200_000
     max_depth: int = 1000
@@ -35,11 +39,30 @@ class ExtractRecipe:
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
     licences: tuple[str, ...] = ()  # keep only pages whose licence statement contains one of these; empty: keep all
     check_digests: bool = False  # quarantine records whose bytes do not match their WARC digests
+    # Of an extractor from outside: `from`, and its settings.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        self._parts.check_used([self.extractor], EXTRACTORS)
+        _ = self.outside  # checks itself
         if not 0 <= self.min_foreign_score <= 1:
             raise RecipeError(f"extract.min_foreign_score={self.min_foreign_score}; a probability from 0 to 1")
         check_languages("extract.languages", self.languages)
         for name in ("refused_robots", "licences"):
             if bad := next((word for word in getattr(self, name) if word != word.lower()), None):
                 raise RecipeError(f"extract.{name}: {bad!r} must be in lower case; it is compared with lower-case text")
+
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf("extract", self.parts)
+
+    @property
+    def outside(self) -> tuple[Extractor, Any] | None:
+        """The extractor from outside with its settings; None if Pedigree's extracts."""
+        return None if self.extractor in EXTRACTORS else outside_extractor(self.extractor, self._parts, EXTRACTORS)
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the extractor by name if it is not Pedigree's."""
+        if self.extractor in EXTRACTORS:
+            return {}
+        return {self.extractor: self._parts.find(KIND, self.extractor, EXTRACTORS, "extractor")}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from training.generate.chat_template import template_digest
 from training.job import Job, Outcome, Work
+from training.outside import PartFailed, named
 from training.parts import load_part
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
@@ -30,10 +31,7 @@ def run(job: Job, work: Work) -> Outcome:
     check_room(sft, recipe)
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
-    method = load_part("training.posttrain.methods.*", recipe.method)
-    trained: Trained = method.train(
-        Alignment(job=job, work=work, recipe=recipe, chat=chat, tokenizer=tokenizer, pairs=pairs)
-    )
+    trained = _trained(Alignment(job=job, work=work, recipe=recipe, chat=chat, tokenizer=tokenizer, pairs=pairs))
     if not is_main_process():
         return Outcome(files=())
     files = save_model(trained.model, tokenizer, chat, work.path)
@@ -44,6 +42,23 @@ def run(job: Job, work: Work) -> Outcome:
         gates=trained.gates,
         notes={**trained.notes, "method": recipe.method, "chat_template_digest": template_digest(chat.template)},
     )
+
+
+def _trained(given: Alignment) -> Trained:
+    """Return the result of the recipe's method. What fails in one from outside is told under its name."""
+    name, declared = given.recipe.method, given.recipe.declared
+    if declared.train is None:
+        return load_part("training.posttrain.methods.*", name).train(given)
+    with named(f"preference method {name}", "failed"):
+        trained = declared.train(given)
+    if not isinstance(trained, Trained) or not trained.counts.balance:
+        raise PartFailed(
+            f"preference method {name} returned {trained!r:.80}; it must be a Trained whose counts balance"
+        )
+    absent = [one for one in declared.start_gates if one not in {gate.name for gate in trained.gates}]
+    if absent:
+        raise PartFailed(f"preference method {name} did not judge its start: its gate {absent[0]} is missing")
+    return trained
 
 
 def check_room(model: Path, recipe: AlignRecipe) -> None:

@@ -25,6 +25,11 @@ class Alignment:
     pairs: Pairs
 
     @property
+    def settings(self) -> Any:
+        """The settings of a method from outside, as its record."""
+        return self.recipe.own_settings
+
+    @property
     def sft_model(self) -> Path:
         """The folder of the SFT model, with which training begins."""
         return self.job.input_of("sft_model").file(MODEL_FOLDER)

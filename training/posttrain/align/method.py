@@ -1,19 +1,21 @@
 """The declaration of a preference method, and functions that list and read the declarations.
 
-Each module of training/posttrain/methods is a method. Recipes are checked against the declarations without importing
-TRL or torch. Standard library only.
+Each module of training/posttrain/methods is a method; another one is a part from outside. Recipes are checked against
+the declarations without importing TRL or torch. Standard library only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
+from training.outside import NoSettings, PartsOf
 from training.parts import declaration, part_names
-from training.records import RecipeError, unknown_names
+from training.records import RecipeError
 
 PACKAGE = "training.posttrain.methods"
+KIND = "methods"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,12 +25,17 @@ class Method:
     The method learns from preference pairs, from single answers that are desired or not, or from rewards of answers
     that it samples. `start_gates` are the names of the gates on its start, of which each training has one; empty if
     nothing about the start is known in advance.
+
+    A method from outside also has its function `train(given)`, and a record of its own `settings`, whose fields have
+    defaults. Pedigree's methods have `train` in their module.
     """
 
     config: str  # name of TRL's class of settings, whose fields `align.trl` may set
     learns_from: Literal["pairs", "answers", "samples"]
     start_gates: tuple[str, ...] = ()
     decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` that define the method, with values
+    train: Callable[[Any], Any] | None = None
+    settings: type = NoSettings
     because: str = ""  # why other values of these fields are refused, for the error message
 
     def check_trl(self, trl: Mapping[str, Any]) -> None:
@@ -48,10 +55,20 @@ def method_names() -> tuple[str, ...]:
 
 
 def method_of(name: str) -> Method:
-    """Return the declaration of a method. Raise RecipeError, with a list of all methods, if there is none."""
-    if name not in method_names():
-        raise RecipeError(*unknown_names("align.method", name, method_names()))
+    """Return the declaration of one of Pedigree's methods."""
     return declaration(PACKAGE, name, Method)
+
+
+def outside_method(name: str, parts: PartsOf) -> Method:
+    """Return the method from outside that `align.method` names. Raise RecipeError if it is none."""
+    found = parts.load(KIND, name, method_names(), field="method", cls=Method)
+    if not callable(found.train):
+        raise RecipeError(f"align.method: {name} has no function `train`")
+    if absent := [one.name for one in fields(found.settings) if one.default is MISSING is one.default_factory]:
+        raise RecipeError(f"align.method: {name}'s setting {absent[0]!r} has no default")
+    if unknown := [gate for gate in found.start_gates if gate not in start_gates()]:
+        raise RecipeError(f"align.method: {name}'s gate {unknown[0]!r} is not one of {', '.join(start_gates())}")
+    return found
 
 
 def sampling_methods() -> list[str]:

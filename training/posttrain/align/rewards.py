@@ -1,4 +1,4 @@
-"""Reward functions for sampled answers: the reward model's score, and whether the answer is right."""
+"""Reward functions as TRL calls them: the reward model's score, whether the answer is right, and the parts' scores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from training.posttrain.chat import Message
 from training.posttrain.formats import Row
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
+from training.posttrain.scoring import Reward, Sampled
 
 SCALE_PAIRS = 256  # training pairs from whose scores the mean and the deviation are computed
 
@@ -76,3 +77,25 @@ class RightAnswer:
             return None
         asked = [message["content"] for message in prompt]
         return float(is_right(said, [answer], rivals=rivals, asked=asked, values=self._values))
+
+
+def part_rewards(name: str, reward: Reward, settings: Any) -> Callable[..., list[float | None]]:
+    """Return a reward that is a part as the function that TRL calls; TRL names the metric after it."""
+
+    def scored(
+        prompts: list[list[Message]],
+        completions: list[list[Message]],
+        answer: list[str],
+        rivals: list[list[str]],
+        **_: Any,
+    ) -> list[float | None]:
+        return [
+            reward.score(
+                Sampled(text=said[-1]["content"], question=prompt[-1]["content"], right=right, rivals=tuple(wrong)),
+                settings,
+            )
+            for prompt, said, right, wrong in zip(prompts, completions, answer, rivals, strict=True)
+        ]
+
+    scored.__name__ = name
+    return scored

@@ -1,8 +1,8 @@
 """Train on sampled answers with TRL's trainers; shared by the methods that learn from samples.
 
 Each step samples `batch_size` answers, `num_generations` for each of its prompts. The reward of an answer is the
-weighted sum of two parts: the reward model's standardized score, and, with `verifiable_reward_weight`, whether the
-answer is right (training.data.exams.grading). `beta` keeps the policy near the SFT model.
+weighted sum of the recipe's rewards: the reward model's standardized score, whether the answer is right
+(training.data.exams.grading), and parts (training.posttrain.rewards). `beta` keeps the policy near the SFT model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datasets import Dataset
 
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
-from training.posttrain.align.rewards import LearnedReward, RightAnswer
+from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
@@ -33,6 +33,7 @@ from training.posttrain.formats import Row, read_prompt
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
+from training.posttrain.scoring import LEARNED, RIGHT_ANSWER
 from training.posttrain.sorting import PROMPTS_FILE, read_jsonl
 from training.records import RecipeError
 
@@ -44,10 +45,20 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
     """Train the SFT model on the prompts with a trainer of TRL. `config` is the trainer's class of settings."""
     job, recipe, pairs = given.job, given.recipe, given.pairs
     prompts, counts = read_prompts(job, recipe, given.chat, pairs)
-    learned = LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs)
-    rewards: Rewards = {learned.rewards: 1 - recipe.verifiable_reward_weight}
-    if recipe.verifiable_reward_weight:
-        rewards[RightAnswer(prompts).rewards] = recipe.verifiable_reward_weight
+    weights = recipe.reward_weights
+    learned = (
+        LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs) if LEARNED in weights else None
+    )
+    rewards: Rewards = {}
+    for name, weight in weights.items():
+        if name == LEARNED:
+            assert learned is not None
+            function = learned.rewards
+        elif name == RIGHT_ANSWER:
+            function = RightAnswer(prompts).rewards
+        else:
+            function = part_rewards(name, recipe.reward_parts[name], recipe.reward_settings(name))
+        rewards[function] = weight
     trainer = _trainer(given, config, trainer_class, prompts, rewards)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)
@@ -59,9 +70,9 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         model=made.model,
         files=made.files,
         counts=counts,
-        metrics={**_windows(reporter), "steps": trainer.state.global_step, "prompts": len(prompts)},
+        metrics={**_windows(reporter, recipe), "steps": trainer.state.global_step, "prompts": len(prompts)},
         gates=(finite_gate(reporter.losses), *made.gates),
-        notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation},
+        notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {},
     )
 
 
@@ -88,7 +99,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
     )
 
 
-def _windows(reporter: Reporter) -> dict[str, float]:
+def _windows(reporter: Reporter, recipe: AlignRecipe) -> dict[str, float]:
     """Return the mean reward, answer length and KL of the sampled answers, over the first and over the last steps.
 
     Each mean is over a tenth of the logged steps.
@@ -99,6 +110,7 @@ def _windows(reporter: Reporter) -> dict[str, float]:
         "rewards_right_answer_mean": "right_answers",
         "completions_mean_length": "answer_tokens_trained",
         "kl": "kl_trained",
+        **{f"rewards_{name}_mean": f"reward_{name}" for name in recipe.reward_parts},
     }
     metrics = {}
     for logged, name in names.items():
@@ -126,12 +138,19 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     dropped = Counter(filter(None, reasons))
     if not kept:
         raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")
-    if recipe.verifiable_reward_weight and not any(row["answer"] for row in kept):
+    checking = [name for name in recipe.reward_weights if name == RIGHT_ANSWER or _needs_right(recipe, name)]
+    if checking and not any(row["answer"] for row in kept):
+        named = f"rewards: {checking[0]}" if recipe.rewards else "verifiable_reward_weight"
         raise RecipeError(
-            f"align.verifiable_reward_weight={recipe.verifiable_reward_weight}, but no prompt has a field `answer`"
-            " to check against; name other prompts in align.prompts or set the weight to 0"
+            f"align.{named} has the weight {recipe.reward_weights[checking[0]]}, but no prompt has a field `answer` to"
+            " check against; name other prompts in align.prompts or leave the reward out"
         )
     return kept, Counts(records_in=len(rows), kept=len(kept), dropped=dict(sorted(dropped.items())))
+
+
+def _needs_right(recipe: AlignRecipe, name: str) -> bool:
+    parts = recipe.reward_parts
+    return name in parts and parts[name].needs_right
 
 
 def _why_not(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> str:

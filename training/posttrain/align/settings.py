@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, assert_never
 
+from training.outside import OutsidePart, PartsOf
 from training.posttrain.adapter_settings import peft_of_lora
 from training.posttrain.align.losses import check_losses
-from training.posttrain.align.method import method_of, sampling_methods
+from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods
+from training.posttrain.rewards import REWARDS
+from training.posttrain.scoring import KIND as REWARD_KIND
+from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
 from training.records import RecipeError, Uri, formerly
+
+KNOWN_REWARDS = (*REWARDS, *MODELLED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlignRecipe:
-    """Settings of alignment. `method` is the name of a module in training/posttrain/methods.
+    """Settings of alignment. `method` is a module in training/posttrain/methods, or a part from outside.
 
     Methods train on the preference pairs, on their answers and on single answers, or on sampled answers with the
     learned and the verifiable reward.
@@ -34,12 +41,15 @@ class AlignRecipe:
     precision: Literal["bf16", "fp32"] = "bf16"
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)  # RL: weights by name; empty: by verifiable_reward_weight
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of method and rewards: `from` and settings
     seed: int = 0
 
     RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}
 
     def __post_init__(self) -> None:
-        method = method_of(self.method)
+        method = self.declared
+        self._check_parts()
         match method.learns_from:
             case "pairs" | "answers":
                 self._check_unsampled()
@@ -53,8 +63,63 @@ class AlignRecipe:
         if not 0 <= self.verifiable_reward_weight <= 1:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
 
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf("align", self.parts)
+
+    @property
+    def declared(self) -> Method:
+        """The method's declaration. Raise RecipeError if it is neither Pedigree's nor one from outside."""
+        return method_of(self.method) if self.method in method_names() else outside_method(self.method, self._parts)
+
+    @property
+    def own_settings(self) -> Any:
+        """The settings of a method from outside as its record."""
+        return self._parts.settings(self.method, self.declared.settings)
+
+    @property
+    def reward_parts(self) -> dict[str, Reward]:
+        """The rewards that are functions, by name: all but the learned one and that of a right answer."""
+        return {
+            name: REWARDS.get(name) or outside_reward(name, self._parts, KNOWN_REWARDS)
+            for name in self.rewards
+            if name not in MODELLED
+        }
+
+    def reward_settings(self, name: str) -> Any:
+        """The settings of a reward that is a function as its record."""
+        return self._parts.settings(name, self.reward_parts[name].settings)
+
+    @property
+    def reward_weights(self) -> dict[str, float]:
+        """The weight of each reward by name, in order."""
+        if self.rewards:
+            return self.rewards
+        right = {RIGHT_ANSWER: self.verifiable_reward_weight} if self.verifiable_reward_weight else {}
+        return {LEARNED: 1 - self.verifiable_reward_weight, **right}
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the method and the rewards that are not Pedigree's, by name."""
+        rewards = [name for name in self.reward_parts if name not in REWARDS]
+        found = {name: self._parts.find(REWARD_KIND, name, KNOWN_REWARDS, "rewards") for name in rewards}
+        if self.method not in method_names():
+            found[self.method] = self._parts.find(KIND, self.method, method_names(), "method")
+        return found
+
+    def _check_parts(self) -> None:
+        """Raise RecipeError for rewards that cannot be added up, or settings that no part takes."""
+        self._parts.check_used([self.method, *self.rewards], [*method_names(), *MODELLED])
+        if self.method not in method_names():
+            _ = self.own_settings  # checks itself
+        for name, reward in self.reward_parts.items():
+            reward.check(name, self.reward_settings(name))
+        if self.rewards and self.verifiable_reward_weight:
+            raise RecipeError("align.verifiable_reward_weight: set the weight of right_answer in align.rewards instead")
+        if self.rewards and not all(0 < weight < math.inf for weight in self.rewards.values()):
+            raise RecipeError(f"align.rewards: {self.rewards}; each weight must be above 0")
+
     def _check_unsampled(self) -> None:
-        for name, unset in (("prompts", None), ("max_steps", None), ("verifiable_reward_weight", 0.0)):
+        for name, unset in (("prompts", None), ("max_steps", None), ("verifiable_reward_weight", 0.0), ("rewards", {})):
             if getattr(self, name) != unset:
                 raise RecipeError(
                     f"align.{name}={getattr(self, name)!r} has no effect with method {self.method};"

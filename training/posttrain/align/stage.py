@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
 from training.guards import CLEAN_DATA
-from training.posttrain.align.method import method_of, start_gates
+from training.posttrain.align.method import start_gates
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 def _samples(recipe: Recipe) -> bool:
     """Whether the method samples answers and learns from their rewards, and so needs the reward model."""
-    return method_of(recipe.align.method).learns_from == "samples"
+    return recipe.align.declared.learns_from == "samples"
 
 
 ASSETS = (

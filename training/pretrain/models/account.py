@@ -15,6 +15,7 @@ from typing import Literal
 
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import read_record
 
@@ -64,9 +65,10 @@ def _mlp_shapes(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[in
         yield "shared_down", (D, experts.shared * experts.width)
 
 
-def optimizer_bytes(config: ModelConfig, optimizer: str) -> int:
-    """Return the bytes of an optimizer's fp32 state."""
-    return FP32 * sum(OPTIMIZERS[optimizer].numbers(name, shape) for name, shape in parameter_shapes(config))
+def optimizer_bytes(config: ModelConfig, optimizer: str | Optimizer) -> int:
+    """Return the bytes of an optimizer's fp32 state. Pedigree's optimizers may be given by name."""
+    part = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
+    return FP32 * sum(part.numbers(name, shape) for name, shape in parameter_shapes(config))
 
 
 def activation_bytes(
@@ -177,7 +179,7 @@ def account(config: ModelConfig, *, length: int, optimizer: str = "adamw", recom
 def least_bytes(
     config: ModelConfig,
     *,
-    optimizer: str,
+    optimizer: str | Optimizer,
     rows: int,
     length: int,
     passes: int,

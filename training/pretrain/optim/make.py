@@ -8,7 +8,6 @@ import torch
 
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.optim.averages import Average
-from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.weights import Weights
 from training.pretrain.settings import PretrainRecipe
 
@@ -21,7 +20,7 @@ def make_optimizers(
 ) -> dict[str, torch.optim.Optimizer]:
     """Return the optimizers by name, in the order of their steps. If the model is spread, they update `pieces`."""
     weights = Weights(model, pieces)
-    made = dict(OPTIMIZERS[recipe.optimizer].make(weights, recipe.update, recipe.own_settings))
+    made = dict(recipe.optimizer_part.make(weights, recipe.update, recipe.own_settings))
     for optimizer in made.values():
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]  # the peak rate, which the schedule multiplies by its factor

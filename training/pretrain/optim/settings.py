@@ -16,8 +16,3 @@ class UpdateRecipe:
     momentum: float
     weight_decay: float
     decay_embeddings: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoSettings:
-    """The settings of an optimizer that has no fields beyond those that all optimizers share."""

@@ -11,7 +11,7 @@ import torch
 from evaluation.held_out import before_and_after, unique_prompts
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
-from training.job import Work
+from training.job import DataError, Work
 from training.posttrain.align.losses import OF_PAIRS
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
@@ -20,6 +20,7 @@ from training.posttrain.sorting import read_jsonl
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
 
+EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
 DPO = {
     "method": "dpo",
     "epochs": 6,
@@ -200,6 +201,40 @@ def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp
         load_model(folder / "model").state_dict() for folder in (chain / "sft_model", tmp_path / "aligned")
     )
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_method_from_outside_trains_and_is_told_when_it_fails(chain, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    given = {**DPO, "epochs": 2, "method": "mine", "parts": {"mine": {"from": "anchored:method", "likelihood": 0.5}}}
+    record = tiny.run("align", tmp_path / "aligned", {"align": given}, inputs(chain, "dpo"))
+    assert tiny.gate(record, "starts_at_reference")["passed"] and record["notes"]["method"] == "mine"
+    assert record["metrics"]["loss_last"] < record["metrics"]["loss_first"]
+    monkeypatch.syspath_prepend(tmp_path)
+    for number, (body, said) in enumerate(
+        (
+            ("raise KeyError('lost')", r"preference method mine failed: KeyError: 'lost'"),
+            ("return given", r"preference method mine returned Alignment.* it must be a Trained whose counts balance"),
+        )
+    ):
+        text = (
+            (EXAMPLES / "anchored.py")
+            .read_text()
+            .replace("    from training.posttrain.align.p", f"    {body}\n    from x")
+        )
+        (tmp_path / f"failing_{number}.py").write_text(text)
+        broken = {**given, "parts": {"mine": {"from": f"failing_{number}:method"}}}
+        with pytest.raises(DataError, match=said):
+            tiny.run("align", tmp_path / f"out{number}", {"align": broken}, inputs(chain, "dpo"))
+
+
+def test_rewards_of_parts_add_up(chain, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    rewards = {"learned": 0.5, "right_answer": 0.2, "length": 0.1, "polite": 0.2}
+    given = {**RL, "rewards": rewards, "parts": {"polite": {"from": "polite:reward"}, "length": {"most_words": 4}}}
+    record = align(chain, tmp_path / "aligned", given)
+    metrics = record["metrics"]
+    assert 0 <= metrics["reward_length_last"] <= 1 and 0 <= metrics["reward_polite_last"] <= 1
+    assert math.isfinite(metrics["learned_reward_in_deviations_last"]) and metrics["steps"] == 2
 
 
 def test_rl_leaves_out_held_out_prompts(chain, tmp_path):

@@ -30,7 +30,7 @@ def test_a_method_says_of_itself_what_it_does(name):
 
 
 def test_a_method_without_a_module_is_refused_with_the_methods_that_there_are():
-    told = r"^align\.method: 'ppo' is not one of 'dpo', .*'grpo', .*'rloo'; did you mean `[di]po`\?$"
+    told = r"^align\.method: 'ppo' is not one of 'dpo', .*'rloo', nor .*pedigree\.methods; did you mean `[di]po`\?$"
     with pytest.raises(RecipeError, match=told):
         read_record(AlignRecipe, {"method": "ppo"}, where="align")
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
+from training.outside import NoSettings
 from training.pretrain.optim.optimizer import Optimizer
-from training.pretrain.optim.settings import NoSettings, UpdateRecipe
+from training.pretrain.optim.settings import UpdateRecipe
 
 if TYPE_CHECKING:
     import torch

@@ -12,10 +12,11 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from training.outside import NoSettings
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import adamw
-from training.pretrain.optim.settings import NoSettings, UpdateRecipe
+from training.pretrain.optim.settings import UpdateRecipe
 
 if TYPE_CHECKING:
     import torch

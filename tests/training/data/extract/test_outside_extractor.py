@@ -1,0 +1,85 @@
+"""An extractor from the user's own environment, in the isolated child process as Pedigree's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.training.data.extract.test_extract import PAGE, extracted, quarantined, response
+from training.artifact import find
+from training.data.documents import document_files, read_documents
+from training.data.extract.settings import ExtractRecipe
+from training.outside import PartFailed
+from training.records import RecipeError, read_record
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
+
+
+def recipe_of(place: str, **given) -> ExtractRecipe:
+    data = {"extractor": "mine", "parts": {"mine": {"from": place, **given}}}
+    return read_record(ExtractRecipe, data, where="extract")
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """The child process finds modules by the variable, this process by its path."""
+    monkeypatch.setenv("PYTHONPATH", f"{EXAMPLES.parents[1]}:{EXAMPLES}:{tmp_path}")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+ODD = b"<html><body><h1>Odd page</h1>" + b"<p>It stops the extractor, and no other page.</p>" * 3 + b"</body></html>"
+FILES = {
+    "a.warc.gz": response("plain", PAGE)
+    + response("odd", ODD)
+    + response("other", PAGE.replace(b"</p>", b"</p><p>Last words.</p>"))
+}
+
+
+def test_it_reads_pages_with_its_own_settings(tmp_path):
+    made = extracted(tmp_path, FILES, recipe=recipe_of("plain_tags:extractor", least=10))
+    texts = [row["text"] for path in document_files(made, "documents") for row in read_documents(path)]
+    assert len(texts) == 3 and texts[1].splitlines() == ["It stops the extractor, and no other page."] * 3
+    assert texts[2].endswith("Last words.")
+
+
+@pytest.mark.parametrize(
+    ("fails", "detail"),
+    [
+        ("raise KeyError('odd')", r"extractor mine failed: KeyError: 'odd'"),
+        ("return None", r"extractor mine gave a NoneType; it must give text"),
+        ("import os; os.abort()", r"the extractor ended with signal 6"),
+    ],
+)
+def test_a_page_on_which_it_fails_is_quarantined_and_the_accounts_balance(tmp_path, fails, detail):
+    body = (EXAMPLES / "plain_tags.py").read_text()
+    body = body.replace("    from lxml", f"    if 'Odd' in html:\n        {fails}\n    from lxml")
+    (tmp_path / f"odd_{len(fails)}.py").write_text(body)
+    made = extracted(tmp_path, FILES, recipe=recipe_of(f"odd_{len(fails)}:extractor"))
+    (line,) = quarantined(made)
+    assert line["reason"] == "extractor_failed" and re.search(detail, line["detail"])
+    counts = find(Path(made.path)).record["counts"]
+    assert (counts["in"], counts["kept"], counts["quarantined"]) == (3, 2, {"extractor_failed": 1})
+
+
+def test_one_that_fails_on_every_page_makes_no_artifact(tmp_path):
+    body = (EXAMPLES / "plain_tags.py").read_text().replace("tree.iter", "tree.walk")
+    (tmp_path / "broken_everywhere.py").write_text(body)
+    with pytest.raises(PartFailed, match=r"extractor mine failed on each of 3 pages; the first: .*'walk'"):
+        extracted(tmp_path, FILES, recipe=recipe_of("broken_everywhere:extractor"))
+
+
+def test_names_and_settings_are_checked_when_the_recipe_is_read():
+    for data, said in (
+        ({"extractor": "resiliparce"}, r"extract\.extractor: 'resiliparce' is not one of .*`resiliparse`"),
+        ({"extractor": "union", "parts": {"union": {}}}, r"extract\.parts\.union: 'union' is a part of Pedigree's"),
+        (
+            {"extractor": "mine", "parts": {"mine": {"from": "polite:reward"}}},
+            r"is a Reward; it must be a training\.data",
+        ),
+        ({"extractor": "mine", "parts": {"mine": {"from": "plain_tags:extractor", "most": 3}}}, r"mine\.most: unknown"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            read_record(ExtractRecipe, data, where="extract")

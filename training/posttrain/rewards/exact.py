@@ -1,0 +1,28 @@
+"""Exact: 1 for an answer that is the right one, apart from case and white space, else 0."""
+
+from __future__ import annotations
+
+from training.outside import NoSettings
+from training.posttrain.scoring import Reward, Sampled
+
+
+def score(answer: Sampled, settings: NoSettings) -> float | None:
+    """Return 1 if the whole answer is the right one, else 0; None if no right answer is known."""
+    if not answer.right:
+        return None
+    return float(_plain(answer.text) == _plain(answer.right))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+REWARD = Reward(
+    score=score,
+    needs_right=True,
+    examples=(
+        (Sampled(text=" 72\n", right="72"), 1.0),
+        (Sampled(text="It is 72", right="72"), 0.0),
+        (Sampled(text="72"), None),
+    ),
+)
