@@ -35,7 +35,7 @@ ASKS = {
     "shares": "Each source has the share of the tokens that the recipe asks for.",
     "short_context_kept": "On short texts the long-context model is not worse than the recipe allows.",
     "starts_at_known_loss": "Before its first step the method has its known loss: policy and reference are the same.",
-    "starts_at_reference": "Before the first step policy and reference give equal probabilities, for a loss without known start.",
+    "starts_at_reference": "Before the first step of a loss without known start, policy and reference agree.",
     "suffixes_sorted": "Each suffix array holds every token's position once, and those of a sample are in order.",
     "survival": "Deduplication keeps at least the recipe's minimum fraction of each source and language.",
     "template": "The chat template gives the same tokens and the same trained positions as the training data.",
