@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
-from assets.status import compare, last_made
+from assets.status import compare, last_made, recipe_as_read
 from assets.trace import Model, meant, versions_of
 from evaluation.compare import Side
 from resources.tracking.reports import Tracking
@@ -85,7 +85,7 @@ def _recorded(made: Artifact) -> dict[str, Any]:
     """Return the resolved recipe that is stored with an artifact. Raise DataError if it is gone or cannot be read."""
     path = made.path / "recipe.json"
     try:
-        return json.loads(path.read_text("utf-8"))
+        return recipe_as_read(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: the recipe of this model cannot be read ({error})") from None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -530,6 +531,22 @@ def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, A
             continue  # the section has fields that this edition does not know: show all differences
         sections[0][name], sections[1][name] = old_section, new_section
     return sections
+
+
+def recipe_as_read(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe that an artifact keeps, after parsing and writing every section with the present code.
+
+    A section with fields that this edition does not know stays as it is.
+    """
+    read = {**data}
+    for name, record in SECTIONS.items():
+        if name in data:
+            with suppress(RecipeError):
+                read[name] = write_record(read_record(record, data[name]))
+    if "snapshots" in data:
+        with suppress(RecipeError):
+            read["snapshots"] = [write_record(read_record(SnapshotRecipe, one)) for one in data["snapshots"]]
+    return read
 
 
 def check_begun(cell: Cell, comparison: Comparison) -> None:

@@ -51,7 +51,7 @@ def compared(sides: Sequence[Side]) -> dict[str, Any]:
     groups = seed_groups(sides)
     return {
         "sides": [_side(side) for side in sides],
-        "recipes": [_fields(sides[0], side) for side in sides[1:]],
+        "recipes": [recipe_fields(sides[0], side) for side in sides[1:]],
         "artifacts": artifacts(sides),
         "scores": scores(answers),
         "not_compared": not_compared(sides, answers),
@@ -75,7 +75,8 @@ def _side(side: Side) -> dict[str, Any]:
 # Recipes and artifacts
 
 
-def _fields(first: Side, other: Side) -> dict[str, Any]:
+def recipe_fields(first: Side, other: Side) -> dict[str, Any]:
+    """Return the fields in which the recipes of two models differ."""
     plain = [{name: value for name, value in one.recipe.items() if name not in OWN_NAME} for one in (first, other)]
     return {"title": other.title, "differences": differences(*map(_named, plain))}
 
