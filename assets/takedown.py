@@ -17,6 +17,7 @@ from assets.found import read_reference
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.running.under_way import at_work
 from assets.status import LEARNED, Comparison, compare, last_made
+from assets.takedown_rows import rows_of
 from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
 from assets.trace import is_public_suffix, model_of_version, versions_of
 from assets.undisturbed import nobody_looks, only_one
@@ -58,10 +59,6 @@ CORPUS = tuple(
     and asset.group != "pretraining"
     and not asset.stage.by_a_model
     and not asset.name.endswith("_plan")
-)
-NOT_KNOWN = (
-    "Rows of instructions, preferences, prompts and synthetic text are in no index. Whether they repeat a page is not"
-    " known."
 )
 NOT_ERASED = (
     "Nothing is erased yet: superseded artifacts and the raw records in copied archives hold the text until the command"
@@ -200,11 +197,8 @@ def answer(root: Path, asked: Asked, *, tracking: Tracking, profile: Profile) ->
 def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registered], profile: Profile) -> dict[str, Any]:
     recipes, problems = _recipes(root)
     cluster = not recipes or any(one.recipe.withdrawals.duplicates == "cluster" for one in recipes)
-    snapshots = [
-        told_of(index, pages)
-        for number, index in enumerate(found.indexes)
-        if len(pages := found.pages(number, cluster=cluster))
-    ]
+    pages = [found.pages(number, cluster=cluster) for number in range(len(found.indexes))]
+    snapshots = [told_of(index, own) for index, own in zip(found.indexes, pages, strict=True) if len(own)]
     also = [id_ for index, own in zip(found.indexes, found.duplicates, strict=True) for id_ in ids_of(index, own)]
     crawls = {one["crawl"] for one in snapshots}
     models = _models(root, asked, also if cluster else [], versions)
@@ -229,7 +223,7 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         "archives": [archives_of(root, crawl) for crawl in sorted(crawls)],
         **models,
         "learned": [told for one in touched for told in _learned(one, crawls)],
-        "rows": NOT_KNOWN,
+        **rows_of(root, found.indexes, pages, asked.targets),
         "rebuild": _price(touched, snapshots, profile),
         "problems": problems,
     }

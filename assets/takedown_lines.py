@@ -49,11 +49,25 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield from _models(told)
     yield ""
     yield from _learned(told["learned"])
-    yield told["rows"]
+    yield from _rows(told)
     if told["rebuild"]["recipes"]:
         yield ""
         yield from _price(told["rebuild"])
     yield from told["problems"]
+
+
+def _rows(told: Mapping[str, Any]) -> Iterator[str]:
+    rows = told["rows"]
+    if rows:
+        yield f"{count(len(rows), 'row')} of post-training or synthetic text repeat them, and are not withdrawn:"
+    for one in rows[:SHOWN]:
+        shared = f"{one['shared']:,} of its {one['runs']:,} runs of eight words" if one["shared"] else "its address"
+        yield f"  {one['asset']} {one['fingerprint'][:12]}, {one['file']} line {one['line']}: {shared}"
+    if len(rows) > SHOWN:
+        yield f"  and {len(rows) - SHOWN:,} more"
+    if not rows and not told["rows_not_known"]:
+        yield "No row of instructions, preferences, prompts or synthetic text repeats them."
+    yield from told["rows_not_known"]
 
 
 def _snapshot(one: Mapping[str, Any]) -> Iterator[str]:

@@ -100,6 +100,44 @@ def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):
     assert asked.answer["rebuild"]["recipes"] == ["kitchen-small"] and asked.answer["rebuild"]["seconds"] > 0
 
 
+def test_the_answer_names_the_rows_that_repeat_pages_of_a_domain(place):
+    domain = "thebakersregister.example"
+    told = pedigree("takedown", "--domain", domain, *WHY, "--dry-run", root=place).answer
+    its_own = re.compile(rf"https?://([^/]*\.)?{re.escape(domain)}/")
+    withdrawn = {
+        run
+        for cell in cells(place).values()
+        if cell.asset in ("decontaminated_documents", "filtered_documents", "deduplicated_documents")
+        for file in cell.artifact.path.glob("d*/*.parquet")
+        if file.parent.name == "dropped" or cell.asset == "decontaminated_documents"
+        for row in read_documents(file, ("url", "text"))
+        if its_own.match(row["url"])
+        for run in runs_of_eight(row["text"])
+    }
+    repeating = {
+        (asset, file.name, number)
+        for asset in ("instruction_data", "preference_data")
+        for file in cells(place)[asset, "kitchen-small"].artifact.path.glob("*.jsonl")
+        for number, line in enumerate(file.read_text("utf-8").splitlines())
+        if any(withdrawn.intersection(runs_of_eight(text)) for text in strings_in(json.loads(line)))
+        and file.name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl", "dropped.jsonl")
+    }
+    assert {(one["asset"], one["file"], one["line"]) for one in told["rows"]} == repeating and len(repeating) > 3
+    assert told["rows_not_known"] == []
+
+
+def runs_of_eight(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[at : at + 8]) for at in range(len(words) - 7)}
+
+
+def strings_in(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in items for text in strings_in(one)]
+
+
 def test_nothing_is_withdrawn_while_a_run_writes_or_with_an_index_of_other_shards(place, page):
     with Lease(place / "token_shards" / "other"):
         refused = pedigree("takedown", "--url", page["url"], *WHY, "--yes", root=place)
