@@ -155,7 +155,8 @@ class Eraser:
             if not gone:
                 continue
             count = sum(erase_file(folder.path, path, gone) for path in _files(folder.path))
-            if folder.asset == "deduplicated_documents":
+            # A list of erased files may be of a command that was killed before it came here.
+            if folder.asset == "deduplicated_documents" and (count or erased_in(folder.path)):
                 remove_index(folder.path)
             if folder.asset == CRAWL:
                 made = erase_archives(folder.path, gone, self._raw_ids(folder, gone))

@@ -177,7 +177,7 @@ def recipe_of(one: Combination) -> PretrainRecipe:
         optimizer=one.optimizer,
         learning_rate=1e-3,
         muon_learning_rate=1e-3,
-        gradient_clip=0.0,
+        gradient_clip=None,
         z_loss=1e-3,
         seed=3,
     )

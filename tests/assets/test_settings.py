@@ -54,6 +54,7 @@ def place(kitchen, tmp_path_factory):
             ("snapshot", "@kitchen-2"),
             ("corpus", ""),
             ("recipe", ""),
+            ("rows", ""),
         ):
             chosen = [name for name in ASSETS if CHAIN[name].scope == scope]
             materialize(kitchen, root, instance, chosen, f"kitchen{partition}")

@@ -40,7 +40,9 @@ def test_the_chain_ends_in_a_promoted_model(first):
     assert first.code == 0, first.errors
     assert first.answer["ok"] and first.answer["promoted"] and first.answer["refusals"] == []
     assert set(first.answer["assets"]) == {
-        name for name, declared in CHAIN.items() if declared.scope in ("snapshot", "recipe", "corpus", "sft", "align")
+        name
+        for name, declared in CHAIN.items()
+        if declared.scope in ("snapshot", "recipe", "corpus", "sft", "align", "rows")
     }
 
 

@@ -214,7 +214,7 @@ LOSSES = [
     ("sign", signatures, "sign_file", one_signature_less),
     ("dedup", dedup, "_judged", one_stays_less),
     ("decontaminate", decontaminate, "read_tables", but_the_first_row),
-    ("tokenizer", tokenizer, "read_documents", but_the_first),
+    ("tokenizer", tokenizer, "read_tables", but_the_first_row),
     ("tokenize", tokenize, "read_tables", but_the_first_row),
     ("provenance", provenance, "_rows", but_the_first),
     ("plan", corpus, "runs_of", one_planned_less),

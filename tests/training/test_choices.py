@@ -18,6 +18,7 @@ from training.pretrain.objectives import Objective
 from training.pretrain.optim.averages import average_share
 from training.pretrain.optim.schedule import learning_rate_factor
 from training.pretrain.settings import AverageRecipe, ObjectiveRecipe
+from training.records import RecipeError
 
 UNKNOWN = "of_next_year"
 
@@ -31,7 +32,7 @@ def as_if_allowed(record: Any, field: str) -> Any:
 
 def test_an_extractor():
     settings = as_if_allowed(ExtractRecipe(), "extractor")
-    with pytest.raises(AssertionError, match=UNKNOWN):
+    with pytest.raises(RecipeError, match=UNKNOWN):
         html.extract_html(b"<p>Some words that make a page of text.</p>", content_type="text/html", settings=settings)
 
 

@@ -155,6 +155,8 @@ class PretrainRecipe:
                 f"pretrain.compute_budget={self.compute_budget:g} limits tokens: auto, by FLOPs above 0; tokens is"
                 f" {self.tokens}, with which compute_budget: null is right"
             )
+        if self.gradient_clip is not None and self.gradient_clip <= 0:
+            raise RecipeError(f"pretrain.gradient_clip={self.gradient_clip:g}; above 0, or null for no limit")
         if self.distill.teacher and (self.z_loss or not self.objective.is_causal):
             raise RecipeError(
                 f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"

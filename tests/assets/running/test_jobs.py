@@ -21,7 +21,7 @@ AN_ADDRESS = {"engine": "ray", "ray_address": "head:6379"}  # of a cluster, whic
 
 def test_every_field_of_a_job_s_settings_comes_from_the_field_of_the_profile_with_its_name():
     assert {*OTHERS, *AN_ADDRESS} == {field.name for field in fields(RunSettings)}
-    assert asdict(run_settings(Size(backend="slurm", **OTHERS))) == {**OTHERS, "ray_address": ""}
+    assert asdict(run_settings(Size(backend="slurm", **OTHERS))) == {**OTHERS, "ray_address": None}
     assert asdict(run_settings(Size(**AN_ADDRESS))).items() >= AN_ADDRESS.items()
 
 

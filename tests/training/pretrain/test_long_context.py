@@ -198,13 +198,13 @@ def test_the_stage_has_its_own_rows_rates_and_positions():
     longer = recipe.in_long_context()
     assert longer.model.max_length == 1024 and longer.model.rope_scaling.kind == "yarn"
     assert longer.pretrain.sequence_length == 1024 and longer.pretrain.learning_rate == 6e-4
-    assert longer.pretrain.optimizer == recipe.pretrain.optimizer and longer.long_context.tokens == 0
+    assert longer.pretrain.optimizer == recipe.pretrain.optimizer and longer.long_context.tokens is None
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tokens": 4096}, "sequence_length=0"),
+        ({"tokens": 4096}, "sequence_length=None"),
         ({"tokens": 4096, "sequence_length": 256, "global_batch_tokens": 1024}, "must be longer than"),
         ({"needle_choices": 1}, "needle_choices=1"),
         ({"needle_depths": (1.5,)}, "needle_depths"),
