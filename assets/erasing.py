@@ -155,8 +155,10 @@ class Eraser:
             if not gone:
                 continue
             count = sum(erase_file(folder.path, path, gone) for path in _files(folder.path))
-            # A list of erased files may be of a command that was killed before it came here.
-            if folder.asset == "deduplicated_documents" and (count or erased_in(folder.path)):
+            # An unfinished job packs texts before it writes documents, and a list of erased files may be of a command
+            # that was killed before it came here.
+            may_be_packed = count or folder.kind != ARTIFACT or erased_in(folder.path)
+            if folder.asset == "deduplicated_documents" and may_be_packed:
                 remove_index(folder.path)
             if folder.asset == CRAWL:
                 made = erase_archives(folder.path, gone, self._raw_ids(folder, gone))

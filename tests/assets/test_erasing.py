@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from assets.erasing import mask, scan
+from assets.erasing import Eraser, Gone, mask, scan
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
 from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
@@ -187,3 +187,26 @@ def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
     assert [one["path"] for one in scan(tmp_path, WANTED).hits] == [f"model_scores/{folder.name}/scores.json"]
     made = find(folder)
     assert made is not None and not damaged_files(made)
+
+
+def test_the_index_goes_with_the_pages_in_it_and_with_a_job_that_has_no_documents_yet(tmp_path):
+    crawl, others = "a" * 32, {name: tmp_path / "deduplicated_documents" / (name * 32) for name in "bcd"}
+    (tmp_path / "crawl_archives" / crawl).mkdir(parents=True)
+    rows = {"b": {"id": ["s/f.warc/0"], "text": [SECRET]}, "c": {"id": ["s/f.warc/9"], "text": [HARMLESS]}}
+    for name, folder in others.items():
+        for packed in ("index/key/0.texts", "scratch/blocks/0"):
+            (folder / packed).parent.mkdir(parents=True)
+            (folder / packed).write_bytes(b"packed")
+        if name in rows:
+            (folder / "documents").mkdir()
+            pq.write_table(pa.table(rows[name]), folder / "documents/00000.parquet")
+            files = manifest(folder, ["documents/00000.parquet"])
+            inputs = [{"asset": "crawl_archives", "fingerprint": crawl}]
+            record = {"asset": "deduplicated_documents", "partition": "tiny@s", "fingerprint": name * 32}
+            commit_record(folder, {**record, "digest": digest_of_files(files), "inputs": inputs, "files": files})
+    gone = Gone(takedown=1, ids={crawl: frozenset({"s/f.warc/0"})}, lists={})
+    Eraser(tmp_path, gone, lambda line: None).erase()
+    left = {
+        name for name, folder in others.items() if (folder / "index").exists() or (folder / "scratch/blocks").exists()
+    }
+    assert left == {"c"}
