@@ -23,8 +23,8 @@ from rich.text import Text
 from assets.status import Cell
 from assets.stores import dagster_home
 from assets.time_left import Running, TimeLeft, in_words
-from training import reuse
 from training.recipe import Recipe
+from training.running import reuse
 from training.secrets import Masked
 
 PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a terminal

@@ -37,8 +37,8 @@ from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
 from training.data.words.ngrams import Hashes
-from training.erased import erased_in, may_be_erased, overwriting
-from training.files import is_abandoned, read_sealed, write_sealed, written
+from training.files.erased import erased_in, may_be_erased, overwriting
+from training.files.writing import is_abandoned, read_sealed, write_sealed, written
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,

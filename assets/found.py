@@ -14,9 +14,9 @@ from pathlib import Path
 
 from training import artifact
 from training.artifact import Artifact, Damaged
-from training.checked import Refused, check
-from training.erased import why_no_input
-from training.files import Unsealed, read_sealed, write_sealed
+from training.files.checked import Refused, check
+from training.files.erased import why_no_input
+from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.job import DataError
 
 HEX = re.compile("[0-9a-f]+")

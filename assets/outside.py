@@ -20,11 +20,11 @@ from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from resources.tracking.reports import Tracking
 from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
-from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
 from training.recipes import read_yaml, refuse_secrets
 from training.records import RecipeError, all_of, read_record, write_record
 from training.secrets import masked, secret_in
+from training.settings.evaluation import EvaluationRecipe
 
 MODULE = "evaluation.one_model"
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")

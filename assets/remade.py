@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.chain import CHAIN
 from training.artifact import ARTIFACT_FILE, Artifact
-from training.numerics import change, in_words
+from training.identity.numerics import change, in_words
 
 RESULT = "with another result"
 

@@ -18,8 +18,8 @@ from assets.status import BEGINS_ANEW, Cell, Comparison, as_read
 from training import artifact
 from training.artifact import Artifact
 from training.job import DataError
-from training.phase import RANKS_FOLDER
 from training.records import differences
+from training.running.phase import RANKS_FOLDER
 
 MOST_SHOWN = 3
 LONG_SECONDS = 24 * 3600  # processor seconds: data that took more together is not made again unasked

@@ -25,7 +25,7 @@ from assets.running.watchers import tidy
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import dagster_home, opened_instance
 from training import artifact
-from training.lean import uncollected
+from training.process.lean import uncollected
 from training.recipe import Recipe, recipe_as_data
 from training.secrets import masked
 

@@ -18,11 +18,12 @@ from assets.found import Reference, aside, look, put_back, read_reference, refer
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
 from assets.tombstones import CRAWL, Tombstone, honoured, read_tombstones
-from training import artifact, made_by
+from training import artifact
 from training.artifact import MADE, Artifact, Damaged
-from training.closure import Code, current_code
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.known import known_under
+from training.identity import made_by
+from training.identity.closure import Code, current_code
 from training.job import DataError, read_job
 from training.recipe import SECTIONS, Recipe
 from training.records import RecipeError, differences, read_record, write_record

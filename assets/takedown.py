@@ -30,7 +30,6 @@ from training.artifact import folder_of
 from training.data.crawl.crawl import read_listing
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
-from training.lease import holders_under
 from training.provenance.index import Index
 from training.provenance.lineage import SHARDS, artifacts_under, lineage_of
 from training.provenance.trace import Tracer
@@ -49,6 +48,7 @@ from training.provenance.withdrawal import (
     told_of,
 )
 from training.records import RecipeError
+from training.running.lease import holders_under
 from training.secrets import masked
 
 CORPUS = tuple(

@@ -22,7 +22,7 @@ from assets.tombstones import FOLDER, LOCK_FILE, Tombstone, as_said, read_tombst
 from assets.undisturbed import only_one
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
-from training.files import write_json, write_text, written
+from training.files.writing import write_json, write_text, written
 from training.provenance.grams import WORDS
 
 REPORT, FOUND = "report.json", "found.json"

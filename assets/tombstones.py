@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from training.artifact import canonical_json, digest_of
-from training.erased import erased_in
-from training.files import Unsealed, read_sealed, write_sealed, write_text
+from training.files.erased import erased_in
+from training.files.writing import Unsealed, read_sealed, write_sealed, write_text
 from training.job import DataError
 from training.recipe import Recipe
 

@@ -36,10 +36,10 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import needed_versions
 from training.artifact import SCRATCH_FOLDER, checkpoint_step
-from training.files import is_abandoned
+from training.files.writing import is_abandoned
 from training.job import DataError
-from training.lease import GUARD_FILE, LEASE_FILE
-from training.leftovers import RANKS_FOLDER
+from training.running.lease import GUARD_FILE, LEASE_FILE
+from training.running.leftovers import RANKS_FOLDER
 
 STATE, TEMPORARY, RUN = "state", "temporary", "run"
 FORGOTTEN_SECONDS = 86_400.0  # a temporary file of an unknown writer that nobody wrote to for this long

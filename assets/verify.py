@@ -12,7 +12,7 @@ from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, 
 from resources.tracking.reports import Tracking
 from training import artifact
 from training.artifact import Damaged, damaged_files, foreign_files
-from training.checked import FOREIGN
+from training.files.checked import FOREIGN
 
 
 @dataclass(kw_only=True)

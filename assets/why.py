@@ -8,9 +8,10 @@ from typing import Any
 from assets.chain import CHAIN
 from assets.remade import class_lines
 from assets.status import Cell, compare
-from training import made_by, reuse
+from training.identity import made_by
 from training.recipe import Recipe
 from training.records import RecipeError, differences
+from training.running import reuse
 
 
 def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dict[str, Any]:

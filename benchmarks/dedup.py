@@ -43,7 +43,7 @@ from training.data.documents import read_lines, write_lines
 from training.data.sources import read_rows, resolve
 from training.data.words.ngrams import jaccard, ngram_set
 from training.job import InputArtifact
-from training.phase import Phase
+from training.running.phase import Phase
 
 RECIPE = DedupRecipe()
 PERTURBED = 0.35  # share of words replaced in paragraphs, so that two documents of one paragraph are strangers

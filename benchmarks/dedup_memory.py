@@ -35,10 +35,10 @@ from training.data.dedup import corpus, dedup, duplicates
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import packed
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.shuffle import writing_slices
 from training.job import Counts, InputArtifact, Job, read_job, write_job
-from training.phase import Phase
 from training.records import write_record
-from training.shuffle import writing_slices
+from training.running.phase import Phase
 
 PER_FILE = 50_000
 DOCUMENT_BYTES = 1300  # of a document in its file, compressed: a file is a group

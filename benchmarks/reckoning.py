@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from training import shuffle
+from training.data.dedup import shuffle
 from training.data.dedup.blocks import packed, unpacked
 from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_GROUPS, MOST_RANGES, RANGE_BYTES
 
@@ -31,7 +31,7 @@ from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_GROUPS, MOST
 PIPELINE_SECONDS, PIPELINE_PAGES, PIPELINE_BYTES = 24.9, 2_749, 25_832_016
 STAGES = ("document_signatures", "deduplicated_documents", "decontaminated_documents", "token_shards")
 FIRST = ("extracted_documents", "document_scores", "filtered_documents")
-EMPTY_SLICE_BYTES = 80  # sizes of six arrays, checksum and place (training/shuffle.py)
+EMPTY_SLICE_BYTES = 80  # sizes of six arrays, checksum and place (training/data/dedup/shuffle.py)
 
 
 @dataclass(frozen=True, kw_only=True)

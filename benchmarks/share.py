@@ -31,7 +31,7 @@ DOCUMENTS = 32  # in a file
 NO_RANK = 10**9
 COUNTED = """
 import sys
-from training.runner import main
+from training.running.runner import main
 from training.stages import STAGES
 code = main(sys.argv[1:], STAGES)
 said = dict(line.split(": ") for line in open("/proc/self/io").read().splitlines())

@@ -297,7 +297,7 @@ def _ms(question: Callable[[int], Any], number: int) -> tuple[float, float]:
 
 def _forget(folders: Sequence[Path]) -> None:
     """Drop the files from the page cache, and what this process knows of them."""
-    from training import checked
+    from training.files import checked
 
     checked._sound.clear()
     for folder in folders:

@@ -48,12 +48,12 @@ from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared
 from training.data.exams.item_rule import Finder, FoundItem, build_items
 from training.data.exams.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
-from training.evaluation_settings import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 from training.job import InputArtifact, Job, Outcome, Share, Work
 from training.posttrain.formats import prompt_text, spoken
 from training.posttrain.preferences.pairs import is_pair
 from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
+from training.settings.evaluation import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 
 DOCUMENTS = "decontaminated_documents"
 QUESTION_SEEN = "question_seen"

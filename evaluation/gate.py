@@ -21,7 +21,7 @@ from evaluation.intervals import share_interval
 from evaluation.paired import Answers, paired, read_answers
 from training.artifact import check_input, write_json
 from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.promote_settings import PromoteRecipe
+from training.settings.promote import PromoteRecipe
 
 WAY_OUT = (
     "bring the champion's artifacts back under this root or give both the same exam, and run again; or move the alias"

@@ -15,8 +15,8 @@ from typing import Any
 
 from training.artifact import Artifact, write_text
 from training.data.exams.settings import BenchmarkRecipe
-from training.evaluation_settings import EvaluationRecipe
 from training.records import read_record
+from training.settings.evaluation import EvaluationRecipe
 
 RESULTS_FOLDER = ".eval_results"
 ON_THE_HUB = re.compile(r"(?:hf://datasets/|https://huggingface\.co/datasets/)(?P<id>[^/@]+/[^/@]+)")

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
-from training import numerics
 from training.artifact import write_json
 from training.data.documents import read_lines, write_lines
-from training.evaluation_settings import EvaluationRecipe
+from training.identity import numerics
 from training.job import Job, Outcome, Work
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.preferences.pairs import read_pairs
+from training.settings.evaluation import EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.alignment import Judgement, SampledAnswers

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from training.artifact import ARTIFACT_FILE, model_digest
-from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
 from training.records import RecipeError, read_record
+from training.settings.evaluation import EvaluationRecipe
 
 MODEL = "model"
 

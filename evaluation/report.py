@@ -36,9 +36,9 @@ from evaluation.scoreboard import (
 from evaluation.truth import Record, of_asset, sound
 from evaluation.verdict import REPORT_FILE
 from training.data.documents import read_lines
-from training.evaluation_settings import EvaluationRecipe
 from training.progress import METRICS_FILE, read_metrics
 from training.records import read_record
+from training.settings.evaluation import EvaluationRecipe
 
 SHOWN_SAMPLES = 3  # for each outcome and reason
 SHOWN_ANSWERS = 8  # for each suite

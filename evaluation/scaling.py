@@ -26,7 +26,7 @@ import numpy as np
 
 from training.artifact import write_json, written
 from training.job import DataError, Gate, Job, Outcome, Work
-from training.ladder_settings import MIN_RUNGS, LadderRecipe
+from training.settings.ladder import MIN_RUNGS, LadderRecipe
 
 LOSS = "held_out_bits_per_byte"
 HUBER = 1e-3  # larger differences of logarithms count linearly

@@ -14,8 +14,8 @@ from training.data.documents import write_lines
 from training.data.extract.extract import documents_of
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import expand, is_remote, read_rows
-from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError
+from training.settings.evaluation import EvaluationRecipe
 
 READABLE = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 

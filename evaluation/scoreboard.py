@@ -14,7 +14,7 @@ from evaluation.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
 from training.data.exams.rubric import WORTH
-from training.numerics import in_words
+from training.identity.numerics import in_words
 
 FUNNEL = (
     "extracted_documents",

@@ -29,14 +29,14 @@ from evaluation.answers import (
     sample_file,
 )
 from evaluation.paired import Answers, by_item, comparisons
-from training import numerics
 from training.artifact import write_json
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
-from training.evaluation_settings import EvaluationRecipe
+from training.identity import numerics
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.order.settings import MixtureRecipe
 from training.records import RecipeError
+from training.settings.evaluation import EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.exams import ExamItem

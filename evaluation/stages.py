@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from evaluation.answers import MODELS
 from evaluation.trained_on import data_of
-from training.automation_settings import AutomationRecipe
 from training.data.sections import sections, with_data
-from training.evaluation_settings import (
+from training.order.settings import MixtureRecipe
+from training.scopes import last_model, pretrains
+from training.settings.automation import AutomationRecipe
+from training.settings.evaluation import (
     JUDGES_CONTAMINATION,
     MEASURES_TEXT,
     SAMPLES_ANSWERS,
     EvaluationRecipe,
     TrainedOn,
 )
-from training.ladder_settings import LadderRecipe
-from training.order.settings import MixtureRecipe
-from training.scopes import last_model, pretrains
+from training.settings.ladder import LadderRecipe
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import truth_scores as scores
-from training.checked import unsound
 from training.data.documents import read_documents, read_lines
+from training.files.checked import unsound
 from training.job import RefusedInput
 
 Record = tuple[Path, dict[str, Any]]

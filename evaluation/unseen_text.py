@@ -14,9 +14,9 @@ from evaluation.intervals import ratio_interval
 from evaluation.local_model import LocalModel
 from training.data.documents import document_files, read_documents
 from training.data.sources import read_rows
-from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError, InputArtifact
 from training.order.held_out import held_out_rank, is_held_out
+from training.settings.evaluation import EvaluationRecipe
 
 
 def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from training.job import Gate
 
 if TYPE_CHECKING:
-    from training.evaluation_settings import EvaluationRecipe
+    from training.settings.evaluation import EvaluationRecipe
 
 PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
 WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stage_versions import GUARDED, moved, state
-from training.closure import Code, ParsedSources
+from training.identity.closure import Code, ParsedSources
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPPOSITE |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.closure import Code
-from training.generated_sources import SOURCES, Source
+from training.identity.closure import Code
+from training.identity.generated_sources import SOURCES, Source
 from training.stage import Stage
 from training.stages import STAGES as TRAINING_STAGES
 

@@ -14,8 +14,8 @@ from assets.chain import CHAIN, partitions_of
 from assets.recipe_folders import load_recipe
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
-from training.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
-from training.generated_sources import SOURCES
+from training.identity.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
+from training.identity.generated_sources import SOURCES
 from training.posttrain.align.method import method_names
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
@@ -151,7 +151,7 @@ def test_a_new_file_in_a_folder_of_parts_is_in_the_closure_of_who_reads_the_fold
     sources = {
         "__init__": "",
         "stage": "from made_up.rules import RULES",
-        "rules/__init__": "from training.parts import parts_in\nRULES = parts_in(__name__)",
+        "rules/__init__": "from training.parts.packages import parts_in\nRULES = parts_in(__name__)",
         "rules/one": "import made_up.kernel",
         "rules/family/__init__": "x = 1",
         "rules/family/inner": "x = 1",
@@ -188,7 +188,7 @@ def test_a_stage_that_loads_its_parts_by_name_contains_every_part(code):
 def test_a_process_that_imports_a_stage_has_imported_no_module_outside_its_closure(name, code):
     module = STAGES[name].module
     script = f"""
-import sys, training.runner
+import sys, training.running.runner
 before = set(sys.modules)
 import {module}
 print(*(one for one in sys.modules if one not in before and one.partition(".")[0] in {PACKAGES}))
@@ -326,8 +326,8 @@ def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(
     unknown = []
     # `generated` takes its names from SOURCES, each of which is guarded as a stage is. `parts` takes them from the
     # files of a package, and closures have all of them where the package asks for its own or is named with `.*`.
-    # `outside` imports a part of the user's, whose code is in the settings of the job (training/identity.py).
-    known = {"training.data.generated", "training.parts", "training.outside"}
+    # `outside` imports a part of the user's, whose code is in the settings of the job (training/parts/code.py).
+    known = {"training.data.generated", "training.parts.packages", "training.parts.outside"}
     for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):
             called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""

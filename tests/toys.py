@@ -23,8 +23,8 @@ TOY = """
 import os, signal, sys, time
 from pathlib import Path
 from training.job import DataError, Outcome
-from training.phase import Phase
-from training.runner import main
+from training.running.phase import Phase
+from training.running.runner import main
 from training.stage import Stage
 
 def num_ranks(job):

@@ -15,18 +15,18 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from training.checked import ARTIFACT_FILE as ARTIFACT_FILE
-from training.checked import FOREIGN, unlisted, unsound
-from training.checksums import canonical_json as canonical_json
-from training.checksums import digest_of as digest_of
-from training.checksums import digest_of_files as digest_of_files
-from training.checksums import sha256_of as sha256_of
-from training.checksums import sha256_of_written
-from training.erased import why_no_input
-from training.files import read_sealed, write_sealed
-from training.files import write_json as write_json
-from training.files import write_text as write_text
-from training.files import written as written
+from training.files.checked import ARTIFACT_FILE as ARTIFACT_FILE
+from training.files.checked import FOREIGN, unlisted, unsound
+from training.files.checksums import canonical_json as canonical_json
+from training.files.checksums import digest_of as digest_of
+from training.files.checksums import digest_of_files as digest_of_files
+from training.files.checksums import sha256_of as sha256_of
+from training.files.checksums import sha256_of_written
+from training.files.erased import why_no_input
+from training.files.writing import read_sealed, write_sealed
+from training.files.writing import write_json as write_json
+from training.files.writing import write_text as write_text
+from training.files.writing import written as written
 from training.job import DataError, InputArtifact, RefusedInput
 
 COPY_FILE = "artifact.copy.json"  # a second copy of the record, from which a damaged record is restored

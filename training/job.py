@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training import checked
-from training.files import Unsealed, read_sealed, write_sealed
+from training.files import checked
+from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 from training.run_settings import RunSettings
@@ -169,7 +169,7 @@ def write_job(job: Job, path: str | os.PathLike[str]) -> None:
 class Counts:
     """What became of the records of a stage: in = kept + dropped(reason) + quarantined(reason).
 
-    `training.accounts` compares the two sides, so neither may be computed from the other.
+    `training.running.accounts` compares the two sides, so neither may be computed from the other.
     """
 
     records_in: int
@@ -245,15 +245,16 @@ class Outcome:
     metrics: dict[str, float] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
-    numerics: dict[str, Any] | None = None  # numerics class (training.numerics); None: every run makes the same bytes
+    numerics: dict[str, Any] | None = None  # numerics class (identity/numerics.py); None: all runs make the same bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """Where a stage writes and how it reports.
 
-    `path` is the artifact's folder: write files there under temporary names and rename them (`training.files.written`).
-    `scratch` is a folder for checkpoints and other state. It survives a kill and is removed after the commit.
+    `path` is the artifact's folder: write files there under temporary names and rename them
+    (`training.files.writing.written`). `scratch` is a folder for checkpoints and other state. It survives a kill and is
+    removed after the commit.
     """
 
     path: Path

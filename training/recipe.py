@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from training.adopt.settings import AdoptRecipe
-from training.automation_settings import AutomationRecipe
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
@@ -20,9 +19,7 @@ from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.settings import QualityRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.evaluation_settings import EvaluationRecipe
 from training.generate.settings import SynthesisRecipe
-from training.ladder_settings import LadderRecipe, RungRecipe
 from training.names import check_name
 from training.order.settings import MixtureRecipe
 from training.posttrain.align.settings import AlignRecipe
@@ -34,9 +31,12 @@ from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
-from training.promote_settings import PromoteRecipe
 from training.records import RecipeError, all_of, did_you_mean, varied, write_record
-from training.withdrawal_settings import WithdrawalRecipe
+from training.settings.automation import AutomationRecipe
+from training.settings.evaluation import EvaluationRecipe
+from training.settings.ladder import LadderRecipe, RungRecipe
+from training.settings.promote import PromoteRecipe
+from training.settings.withdrawals import WithdrawalRecipe
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
 # a reference or a long-context model has them empty.

@@ -19,7 +19,7 @@ from typing import Any
 
 from training.data.exams.task_files import check_own_task
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
-from training.generated_sources import SOURCES
+from training.identity.generated_sources import SOURCES
 from training.names import check_name
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS

@@ -13,7 +13,7 @@ class RunSettings:
     """The profile's part of a job: where and how fast it runs.
 
     No field may change the bytes of a data artifact. Artifacts that a model makes may change in the last bits of their
-    sums; their records hold the numerics class that they were made in (training.numerics).
+    sums; their records hold the numerics class that they were made in (training.identity.numerics).
     """
 
     workers: int = 1

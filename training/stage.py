@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from training.closure import place_of
-from training.generated_sources import SOURCES
+from training.identity.closure import place_of
+from training.identity.generated_sources import SOURCES
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -50,7 +50,7 @@ class Stage:
     """One kind of work, such as to filter documents, that is done by one module.
 
     The `module` has the function `run`; or the functions `num_ranks`, `run_rank` and `finish`; or `PHASES`
-    (training/phase.py) and the function `finish`.
+    (training/running/phase.py) and the function `finish`.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Stage:
     distributed: bool = False  # True: torchrun's processes work together; False: the first one works alone
     in_ranks: bool = False  # the module has ranks, so the work can be spread over the tasks of a Slurm array
     phases: tuple[str, ...] = ()  # names of the module's PHASES, each of which is an array of its own on Slurm
-    reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (training/accounts.py)
+    reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (running/accounts.py)
     reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is one rank of this stage
     reads_last: bool = False  # records come in only from the last input, which is the partition's own snapshot
     by_file: tuple[str, ...] = ()  # inputs of which each rank reads its share only; the module has `rank_shares`
-    by_a_model: bool = False  # torch decides the bytes, so the record holds a numerics class (training/numerics.py)
+    by_a_model: bool = False  # torch decides the bytes, so the record holds a numerics class (identity/numerics.py)
     locations: tuple[tuple[str, ...], ...] = ()  # settings that say only where bytes are found; in no fingerprint
     context: tuple[str, ...] = ()  # settings that are recorded but are in no fingerprint
 

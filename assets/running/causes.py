@@ -15,7 +15,7 @@ from typing import Any
 
 from resources.compute.base import MISSING_RANKS_EXIT_CODE, Status, Task
 from training.artifact import checkpoint_step
-from training.attempt import verdict
+from training.running.attempt import verdict
 
 BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
 FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way

@@ -14,8 +14,8 @@ from assets.running.evidence import evidence_of, table
 from assets.running.pictures import picture_of
 from assets.settings import OTHER_CODE
 from assets.status import Cell
-from training import reuse
 from training.artifact import Artifact
+from training.running import reuse
 from training.stage import Asset
 
 

@@ -24,8 +24,8 @@ from resources.tracking.reports import artifact_key
 from training import artifact
 from training.artifact import Artifact
 from training.job import DataError, Job, write_job
-from training.leftovers import remove_state
 from training.recipe import recipe_as_data
+from training.running.leftovers import remove_state
 
 WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from resources.compute.base import Status
 from training.artifact import checkpoint_step
-from training.runner import num_finished
+from training.running.runner import num_finished
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 

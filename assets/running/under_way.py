@@ -14,8 +14,8 @@ from resources.compute import supervise
 from resources.compute.base import HANDLE_FILE, Handle
 from resources.profile import Profile
 from training.artifact import ARTIFACT_FILE
-from training.lease import LEASE_FILE
-from training.processes import machine_id, start_of
+from training.process.lifetime import machine_id, start_of
+from training.running.lease import LEASE_FILE
 
 
 def at_work(folder: Path, profile: Profile, *, now: float) -> str:

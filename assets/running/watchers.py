@@ -25,8 +25,8 @@ from types import TracebackType
 
 from resources.compute import local
 from resources.compute.base import read_json, write_json
-from training.leftovers import remove_state
-from training.processes import machine_id, start_of
+from training.process.lifetime import machine_id, start_of
+from training.running.leftovers import remove_state
 
 WATCHERS_FOLDER = "watchers"
 LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"

@@ -285,7 +285,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 def _says_attempt(name: str) -> list[str]:
     """Return shell lines that export the attempt's name and write a line with it into the log.
 
-    The variable is for training/attempt.py.
+    The variable is for training/running/attempt.py.
     """
     return [
         f"export PEDIGREE_ATTEMPT={name}",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.lean import uncollected
+from training.process.lean import uncollected
 from training.secrets import without_secrets
 
 EXPERIMENT = "pedigree"  # prefix of the names of experiments; runs of earlier editions are in one with just this name

@@ -11,7 +11,7 @@ from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, write_reference
 from resources.tracking.reports import Tracking
 from training import artifact
-from training.made_by import own_code
+from training.identity.made_by import own_code
 from training.progress import METRICS_FILE
 from training.recipe import Recipe
 from training.stage import modules_of

@@ -17,8 +17,8 @@ from assets.status import compare
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from training import artifact
-from training.automation_settings import AutomationRecipe
 from training.records import RecipeError
+from training.settings.automation import AutomationRecipe
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.assets.fabricate import make_all
 from tests.assets.test_cli import profile_file, said
 from training import artifact
 from training.job import DataError
-from training.lease import Lease
+from training.running.lease import Lease
 
 NAME = "collected"
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -386,7 +386,7 @@ def test_a_materialization_holds_the_lock_until_its_job_names_what_it_reads(tmp_
 
 def test_leftovers_of_killed_writers_go_and_those_of_living_ones_stay(root, old):
     script = (
-        "import os, signal, sys; from pathlib import Path; from training.files import written\n"
+        "import os, signal, sys; from pathlib import Path; from training.files.writing import written\n"
         "with written(Path(sys.argv[1]), durable=False) as stream:\n"
         "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -21,9 +21,9 @@ from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from tests.end_to_end.conftest import RECIPES, pedigree
 from training import artifact
-from training.checked import ARTIFACT_FILE
+from training.files.checked import ARTIFACT_FILE
 from training.job import DataError
-from training.phase import RANKS_FOLDER
+from training.running.phase import RANKS_FOLDER
 
 MODEL = ("base_model", "own")
 UNCHANGED = "extends: kitchen\nname: own\n"

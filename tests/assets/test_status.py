@@ -16,7 +16,7 @@ from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.known import forget
 from training.data.sources import _checksum_of_local
-from training.generated_sources import FIRST_VERSION, SOURCES
+from training.identity.generated_sources import FIRST_VERSION, SOURCES
 from training.job import DataError
 from training.pretrain.settings import PretrainRecipe
 from training.records import read_record, write_record

@@ -10,10 +10,10 @@ from assets.tombstones import read_tombstones
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
 from training.data.extract.terms import parse_list
-from training.files import write_json
+from training.files.writing import write_json
 from training.job import DataError
-from training.lease import Lease
 from training.provenance.withdrawal import target_of, target_of_line
+from training.running.lease import Lease
 
 PAGE = "https://example.org/a/b"
 

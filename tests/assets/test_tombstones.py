@@ -14,9 +14,9 @@ from assets.recipe_folders import load_recipe
 from assets.status import LEARNED, compare
 from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, read_tombstones
 from tests.assets.fabricate import make_all
-from training.files import sealed_text, write_sealed
+from training.files.writing import sealed_text, write_sealed
 from training.job import DataError
-from training.withdrawal_settings import WithdrawalRecipe
+from training.settings.withdrawals import WithdrawalRecipe
 
 KITCHEN = load_recipe("kitchen")
 FIRST, SECOND = (f"kitchen@{one.name}" for one in KITCHEN.snapshots[:2])

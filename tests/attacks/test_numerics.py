@@ -22,11 +22,11 @@ from resources.compute.base import Task, interpreter_argv
 from resources.compute.size import Size
 from tests.end_to_end.conftest import RECIPES
 from training import artifact
+from training.identity.numerics import in_words
 from training.job import Job, read_job, write_job
-from training.numerics import in_words
 from training.recipe import Recipe
 from training.run_settings import RunSettings
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stage import Asset
 from training.stages import STAGES as TRAINING_STAGES
 

@@ -21,10 +21,10 @@ from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.end_to_end.conftest import RECIPES
-from training.attempt import verdict
 from training.job import Job, write_job
-from training.lease import Lease
 from training.run_settings import RunSettings
+from training.running.attempt import verdict
+from training.running.lease import Lease
 
 # Stages in modules of their own, so that workers and torchrun's processes import them.
 TOGETHER = """
@@ -60,7 +60,7 @@ def finish(job, work, ranks):
 """
 MAIN = """
 import sys
-from training.runner import main
+from training.running.runner import main
 from training.stage import Stage
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ from resources.tracking.reports import Tracking
 from resources.tracking.store import default_uri, experiments, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
-from training import artifact, closure, made_by
+from training import artifact
 from training.artifact import commit_record, find, write_text
-from training.closure import Code
+from training.identity import closure, made_by
+from training.identity.closure import Code
 from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
 

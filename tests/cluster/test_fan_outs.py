@@ -14,7 +14,7 @@ from resources.profile import Size, SlurmSettings
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
 from training.artifact import Artifact
-from training.attempt import read_attempts
+from training.running.attempt import read_attempts
 
 pytestmark = pytest.mark.cluster
 

@@ -30,8 +30,8 @@ from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
 from tests.screen import broken_words
 from training.artifact import find
+from training.identity.numerics import in_words
 from training.job import DataError
-from training.numerics import in_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

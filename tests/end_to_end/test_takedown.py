@@ -29,8 +29,8 @@ from training.artifact import damaged_files
 from training.data.crawl.erase import GONE
 from training.data.documents import read_documents
 from training.data.urls import key_of
-from training.lease import Lease
 from training.provenance.lineage import artifacts_under
+from training.running.lease import Lease
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KITCHEN = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))

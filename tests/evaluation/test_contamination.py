@@ -21,10 +21,10 @@ from tests.evaluation.conftest import commit, make_job
 from tests.own_pages import write_warc
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
-from training.evaluation_settings import EvaluationRecipe
 from training.job import InputArtifact, RefusedInput, write_job
 from training.records import RecipeError, read_record
-from training.runner import main, run_job
+from training.running.runner import main, run_job
+from training.settings.evaluation import EvaluationRecipe
 from training.stage import Input
 from training.stages import STAGES as TRAINING_STAGES
 

@@ -17,8 +17,8 @@ from tests.evaluation.conftest import commit, make_job
 from training.artifact import commit_record, find
 from training.data.documents import write_lines
 from training.job import RefusedInput
-from training.promote_settings import PromoteRecipe
-from training.runner import run_job
+from training.running.runner import run_job
+from training.settings.promote import PromoteRecipe
 
 RECIPE = PromoteRecipe(model_name="m", min_scores={"cloze": 0.6}, max_score_drop=0.05)
 

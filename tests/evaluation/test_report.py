@@ -21,7 +21,7 @@ from tests.evaluation.conftest import commit, make_job
 from training.data.documents import DocumentWriter, write_lines
 from training.job import InputArtifact
 from training.recipe import recipe_as_data
-from training.runner import run_job
+from training.running.runner import run_job
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)> </script> {{ 7 * 7 }} \" '"
 HOSTILE_URL = "javascript:alert('y')//<b>"

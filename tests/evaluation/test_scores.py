@@ -27,11 +27,11 @@ from training.artifact import find
 from training.data.documents import DocumentWriter, read_documents, read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
-from training.evaluation_settings import EvaluationRecipe
 from training.job import DataError, InputArtifact
 from training.order.held_out import is_held_out
 from training.records import RecipeError, read_record
-from training.runner import run_job
+from training.running.runner import run_job
+from training.settings.evaluation import EvaluationRecipe
 
 KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
 

@@ -9,7 +9,6 @@ import pytest
 
 from resources.compute.size import Size
 from resources.profile import Profile
-from training.evaluation_settings import TrainedOn
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models.shape import RotaryScaling
 from training.recipe import Recipe
@@ -24,6 +23,7 @@ from training.records import (
     varied,
     write_record,
 )
+from training.settings.evaluation import TrainedOn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.closure import Code
+from training.identity.closure import Code
 from training.recipe import Recipe
 from training.stages import STAGES as TRAINING_STAGES
 
@@ -22,7 +22,7 @@ SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate j
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
     "training.adopt.settings": "adopt",
-    "training.automation_settings": "",
+    "training.settings.automation": "",
     "training.data.crawl.settings": "crawl extract",
     "training.data.exams.decontaminate_settings": SEARCHED,
     "training.data.dedup.settings": "sign dedup",
@@ -33,9 +33,9 @@ READERS = {
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize",
-    "training.evaluation_settings": "evaluate contamination judge",
+    "training.settings.evaluation": "evaluate contamination judge",
     "training.generate.settings": "synthesize",
-    "training.ladder_settings": "scaling",
+    "training.settings.ladder": "scaling",
     "training.posttrain.adapter_settings": "sft align judge",
     "training.posttrain.align.settings": "align judge",
     "training.posttrain.prompts.settings": "prompts",
@@ -49,8 +49,8 @@ READERS = {
     "training.pretrain.settings": "pretrain doremi extend",
     "training.pretrain.models.shape": "adopt pretrain doremi extend",
     "training.pretrain.spike_settings": "pretrain doremi extend",
-    "training.promote_settings": "promote",
-    "training.withdrawal_settings": "",
+    "training.settings.promote": "promote",
+    "training.settings.withdrawals": "",
     "training.recipe": "",
     "training.recipes": "",
 }

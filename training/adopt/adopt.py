@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training import numerics
 from training.adopt.settings import AdoptRecipe
 from training.artifact import manifest, model_digest, write_json
 from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
+from training.identity import numerics
 from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document

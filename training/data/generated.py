@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.generated_sources import FIRST_VERSION, SOURCES, Source
+from training.identity.generated_sources import FIRST_VERSION, SOURCES, Source
 from training.records import RecipeError
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from training.data.generated import is_generated, source_of, versions
-from training.identity import PARTS, identified
-from training.outside import OutsidePart
+from training.parts.code import PARTS, identified
+from training.parts.outside import OutsidePart
 from training.records import RecipeError, uris_in
 from training.stage import Settings
 

@@ -24,7 +24,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
 from training.job import DataError
-from training.lean import without
+from training.process.lean import without
 from training.secrets import masked
 
 with without("chardet"):  # of two libraries that guess a text's charset, requests imports this one, in 1.2 s, if it can

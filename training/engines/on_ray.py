@@ -26,7 +26,7 @@ from typing import Any
 from training.engines import ray_task
 from training.engines.engine import Here, Maker, check_installed
 from training.engines.workers import WorkerDied
-from training.files import has_ended, this_process
+from training.files.writing import has_ended, this_process
 from training.records import RecipeError
 from training.secrets import masked
 

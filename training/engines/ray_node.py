@@ -16,7 +16,7 @@ from typing import Any
 
 from training.engines.engine import Maker
 from training.engines.workers import sendable
-from training.processes import SignsOfLife, die_with_parent
+from training.process.lifetime import SignsOfLife, die_with_parent
 from training.records import RecipeError
 from training.secrets import masked, masked_output
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing import connection, get_context
 from typing import Any
 
-from training.processes import die_with_parent
+from training.process.lifetime import die_with_parent
 from training.secrets import masked_output
 
 
@@ -40,7 +40,7 @@ def each_result(
     """
     # forkserver: a child starts clean (no inherited threads or locks), and the preloaded modules are imported once.
     context = get_context("forkserver")
-    context.set_forkserver_preload(["training.fork_server", *modules])
+    context.set_forkserver_preload(["training.engines.fork_server", *modules])
     left, failure = list(arguments), None
     team = [_Worker(context, work, begin) for _ in range(min(workers, len(left)))]
     try:

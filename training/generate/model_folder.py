@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.lean import not_found
+from training.process.lean import not_found
 
 # Set before transformers is imported in this process: a job downloads no model and sends no telemetry.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from training.artifact import sha256_of
-from training.checked import is_known
+from training.files.checked import is_known
 from training.job import InputArtifact, RefusedInput
 from training.order.batch_settings import BatchPhase
 from training.order.documents import DocumentPlace, Documents, block_starts, mapped, read_documents

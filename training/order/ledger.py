@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from training.files import Unsealed, read_sealed, write_json, write_sealed
+from training.files.writing import Unsealed, read_sealed, write_json, write_sealed
 from training.records import read_record, write_record
 
 LEDGER_FILE = "ledger.json"

@@ -24,14 +24,14 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from training import numerics
 from training.artifact import manifest, sha256_of, write_json, written
-from training.files import Unsealed, read_sealed, write_sealed
+from training.files.writing import Unsealed, read_sealed, write_sealed
+from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.records import RecipeError
-from training.runner import StopRequested, stop_requests
+from training.running.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches. This saves padding and keeps the order random beyond them.
 BATCHES_SORTED_TOGETHER = 32

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from training.outside import NoSettings, PartFailed, PartsOf, guarded
+from training.parts.outside import NoSettings, PartFailed, PartsOf, guarded
 from training.records import RecipeError
 
 KIND = "rewards"

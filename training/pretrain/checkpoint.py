@@ -28,8 +28,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from training.artifact import digest_of, sha256_of, write_json, write_text, written
-from training.checksums import sha256_of_written
-from training.files import Unsealed
+from training.files.checksums import sha256_of_written
+from training.files.writing import Unsealed
 from training.job import RefusedInput
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
@@ -549,7 +549,7 @@ _AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, TensorPlace] | None = None) -> None:
     """Write a safetensors file, with the library's own layout, and flush it to the disk.
 
-    The checksum is computed while the file is written (`training.checksums.sha256_of_written`), so that the file
+    The checksum is computed while the file is written (`training.files.checksums.sha256_of_written`), so that the file
     need not be read for it. Raise OSError when the disk is full, as for any file.
     """
     header = {name: (place.start, place.shape) for name, place in (places or {}).items()}

@@ -29,8 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training import numerics
 from training.artifact import write_json, written
+from training.identity import numerics
 from training.job import Job, Outcome, RefusedInput, Work
 from training.order.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.order.loss_mask import IGNORED
@@ -49,7 +49,7 @@ from training.pretrain.parallel import World, own_device
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.usage import memory_of
 from training.records import RecipeError, differing_from_defaults
-from training.runner import StopRequested, stop_requests
+from training.running.runner import StopRequested, stop_requests
 
 WEIGHTS_FILE = "weights.json"
 STEPS_FILE = "steps.jsonl"

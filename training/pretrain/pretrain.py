@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from training import numerics
 from training.artifact import write_text
+from training.identity import numerics
 from training.job import Gate, Job, Outcome, RefusedInput, Work
 from training.order.batches import (
     Plan,

@@ -20,7 +20,7 @@ from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
 from training.pretrain.usage import peak_memory_bytes, said
 from training.progress import Progress
-from training.runner import StopRequested, stop_requests
+from training.running.runner import StopRequested, stop_requests
 
 # How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200

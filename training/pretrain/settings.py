@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.outside import NoSettings, OutsidePart, PartsOf
+from training.parts.outside import NoSettings, OutsidePart, PartsOf
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer

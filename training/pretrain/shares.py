@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.checked import note_sound
+from training.files.checked import note_sound
 from training.job import InputArtifact, RefusedInput
 from training.pretrain.parallel import World
 

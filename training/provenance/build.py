@@ -28,7 +28,7 @@ from training.data.urls import key_of
 from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
 from training.provenance import layout
 from training.provenance.layout import DUPLICATE_KIND, HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of, page_type
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 AT_ONCE = 1 << 19  # pages that are merged at once
 READ_AT_ONCE = 1 << 15  # rows of a place

@@ -27,7 +27,7 @@ from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
 from training.data.extract.terms import AddressList
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
-from training.erased import Unchanged, erased_in, overwriting
+from training.files.erased import Unchanged, erased_in, overwriting
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import first_places, suffix_array
 

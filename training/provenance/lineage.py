@@ -15,9 +15,9 @@ from typing import Any
 
 from training import artifact
 from training.artifact import Artifact, Damaged
-from training.checked import is_known, note_sound
-from training.checksums import identity_of
 from training.data.known import table_in_use
+from training.files.checked import is_known, note_sound
+from training.files.checksums import identity_of
 from training.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger

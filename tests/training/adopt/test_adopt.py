@@ -23,13 +23,13 @@ from training.artifact import model_digest
 from training.data.tokens import tokenizer as tokenizer_stage
 from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.evaluation_settings import EvaluationRecipe, TrainedOn
 from training.job import DataError, InputArtifact, Job, RefusedInput
 from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import build_model, model_shape
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
+from training.settings.evaluation import EvaluationRecipe, TrainedOn
 
 SPECIAL = TokenizerRecipe(snapshots=(), vocabulary=400).special_tokens
 TEXT = "The harbour of Brenna sends wool abroad.\n"

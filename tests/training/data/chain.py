@@ -13,7 +13,7 @@ from training.data.documents import DocumentWriter, document_files, document_id,
 from training.job import Counts, InputArtifact, Job
 from training.records import write_record
 from training.run_settings import RunSettings
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES
 
 

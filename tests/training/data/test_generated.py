@@ -9,7 +9,7 @@ import pytest
 
 from training.data.generated import opened, source_of
 from training.data.sources import read_rows
-from training.generated_sources import SOURCES
+from training.identity.generated_sources import SOURCES
 from training.records import RecipeError
 
 CHECKOUT = Path(__file__).parents[3]
@@ -18,7 +18,7 @@ KITCHEN = "training.data.kitchen"
 # A recipe has a section of settings for each source; the registry names the module that writes the files.
 ALLOWED = {
     "training/recipe.py": {f"{KITCHEN}.settings"},
-    "training/generated_sources.py": {f"{KITCHEN}.source"},
+    "training/identity/generated_sources.py": {f"{KITCHEN}.source"},
 }
 
 

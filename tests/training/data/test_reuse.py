@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.training.data import chain
-from training import artifact, reuse
+from training import artifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
@@ -32,9 +32,10 @@ from training.data.quality.settings import QualityRecipe
 from training.data.sources import checksum_of
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.files import sealed_text, write_json
+from training.files.writing import sealed_text, write_json
 from training.job import InputArtifact, read_job, write_job
-from training.runner import run_job, run_rank
+from training.running import reuse
+from training.running.runner import run_job, run_rank
 from training.stages import STAGES
 
 IN_RANKS = {
@@ -382,7 +383,7 @@ def test_what_was_edited_is_made_again_and_never_used(corpus: Corpus, base: Made
 
 KILLED = """
 import os, shutil, sys
-from training.runner import main
+from training.running.runner import main
 from training.stages import STAGES
 def half(original, copy, _):
     copy.write(original.read(100))
@@ -393,8 +394,8 @@ def half(original, copy, _):
     copy.write(original.read())
 copies = []
 shutil.copyfileobj = half
-import training.files
-training.files.shares_blocks = lambda *_: False
+import training.files.writing
+training.files.writing.shares_blocks = lambda *_: False
 sys.exit(main(sys.argv[1:], STAGES))
 """
 
@@ -477,7 +478,7 @@ def test_a_rank_that_reads_another_file_is_not_taken_over_nor_is_any_after_it(
         return run(job, work, rank)
 
     monkeypatch.setattr(sign, "run_rank", curious)
-    monkeypatch.setattr("training.runner._strayed", set())
+    monkeypatch.setattr("training.running.runner._strayed", set())
     item = base["document_signatures"]
     root = corpus.place / "curious"
     job = read_job(Path(item.path, "job.json"))

@@ -21,7 +21,7 @@ from training.generate import synthesize as stage
 from training.generate.settings import SynthesisRecipe
 from training.job import DataError, InputArtifact
 from training.records import RecipeError, write_record
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES
 
 PROMPTS = [{"prompt": f"The oven number {number} is heated"} for number in range(5)]

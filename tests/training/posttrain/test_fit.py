@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from tests.training.posttrain import tiny
-from training.files import read_sealed
+from training.files.writing import read_sealed
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
 from training.posttrain.passed_through import check_passed_through, fields_of

@@ -13,7 +13,7 @@ from training import artifact
 from training.job import InputArtifact, Job
 from training.posttrain.chat import CONTROL_TOKENS
 from training.run_settings import RunSettings
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES
 
 # A stage's own imports: this keeps every library in the test process offline and quiet too.

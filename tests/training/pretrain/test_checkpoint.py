@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from tests.training.pretrain import tiny
 from training.artifact import sha256_of
-from training.checksums import sha256_of_written
+from training.files.checksums import sha256_of_written
 from training.job import RefusedInput
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint

@@ -27,7 +27,7 @@ from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
-from training.runner import StopRequested
+from training.running.runner import StopRequested
 
 STEPS = 100
 STEP_SIZE = 0.5

@@ -43,7 +43,7 @@ from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
 from training.progress import read_metrics
 from training.records import RecipeError
-from training.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
+from training.running.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
 from training.stages import STAGES
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -562,7 +562,8 @@ import training.pretrain
 
 for module in pkgutil.iter_modules(training.pretrain.__path__):
     importlib.import_module(f"training.pretrain.{module.name}")
-from training import runner, stages
+from training.running import runner
+from training import stages
 
 sys.exit(runner.main(sys.argv[1:], stages.STAGES))
 """

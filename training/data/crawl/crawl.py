@@ -51,8 +51,8 @@ from training.data.sources import (
     size_and_tag,
     size_of,
 )
-from training.files import shares_blocks
-from training.generated_sources import SOURCES
+from training.files.writing import shares_blocks
+from training.identity.generated_sources import SOURCES
 from training.job import Counts, DataError, Job, Outcome, Work
 from training.records import RecipeError
 

@@ -33,7 +33,7 @@ from training.data.crawl.warc import (
     parse_headers,
 )
 from training.data.documents import decompressed
-from training.files import temporary_for
+from training.files.writing import temporary_for
 
 GONE = b"HTTP/1.1 410 Gone\r\n\r\n"
 MARK = b"WARC-Truncated: unspecified"

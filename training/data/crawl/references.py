@@ -33,10 +33,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training.checksums import identity_of, sha256_of
 from training.data.crawl.warc import GZIP_MAGIC, ZSTD_MAGIC, Damage, Record
 from training.data.sources import check_store, checksum_of, is_http, is_remote, resolve, size_and_tag
-from training.files import Unsealed, read_sealed, write_sealed
+from training.files.checksums import identity_of, sha256_of
+from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.job import DataError, InputArtifact, Work
 from training.secrets import masked
 

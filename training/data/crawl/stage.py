@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import generated
-from training.generated_sources import SOURCES
+from training.identity.generated_sources import SOURCES
 from training.stage import Asset, Stage
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ is empty after these cuts is dropped too.
 `duplicate_of` is the first document with the same URL; if there is none, the first with the same text, then the first
 with the same n-grams, then the first verified near-duplicate.
 
-The stage runs in phases (training/phase.py), so that no process holds more than a group of files or a range of keys:
-`keys`, `candidates`, `texts` and `verify` find the duplicates, `choose` the survivors, `cuts` what is cut, and `write`
-writes the documents.
+The stage runs in phases (training/running/phase.py), so that no process holds more than a group of files or a range of
+keys: `keys`, `candidates`, `texts` and `verify` find the duplicates, `choose` the survivors, `cuts` what is cut, and
+`write` writes the documents.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from training.data.dedup.duplicates import (
 )
 from training.data.dedup.edits import Edits, frequent_lines, repeated_spans
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.shuffle import name_of, read_slice, writing_slices
 from training.data.dedup.survivors import CHANGES, FIRST, OF_EARLIER, choose, members_of
 from training.data.documents import (
     EXTRA_COLUMNS,
@@ -66,9 +67,8 @@ from training.data.documents import (
     read_tables,
 )
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.phase import Phase
-from training.runner import finished_rank
-from training.shuffle import name_of, read_slice, writing_slices
+from training.running.phase import Phase
+from training.running.runner import finished_rank
 
 log = logging.getLogger(__name__)
 

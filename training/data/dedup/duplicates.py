@@ -1,13 +1,13 @@
 """Find documents of a snapshot that repeat an earlier one: by URL, text, set of n-grams, or verified similarity.
 
-There are four phases (training/phase.py), each in ranks that hold a group of files or a range of keys:
+There are four phases (training/running/phase.py), each in ranks that hold a group of files or a range of keys:
 
 - `keys`, for each group: spread the group's signatures over the ranges;
 - `candidates`, for each range: find equal keys, with all documents of the range in one place;
 - `texts`, for each group: make the n-gram sets of the documents that candidates are compared with;
 - `verify`, for each group of the job's snapshot: compare the candidates and decide.
 
-The phases exchange data as slices (training/shuffle.py).
+The phases exchange data as slices (training/data/dedup/shuffle.py).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import joined, packed, ranges, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.shuffle import SliceFile, name_of, read_slice, writing_slices
 from training.data.documents import open_documents, utf8_of
 from training.data.words.ngrams import Hashes, jaccard, ngram_set
 from training.job import Job, Work
-from training.shuffle import SliceFile, name_of, read_slice, writing_slices
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 import zstandard
 
 from training.artifact import SCRATCH_FOLDER
-from training.checksums import digest_of
+from training.data.dedup.shuffle import SliceFile, SliceWriter
 from training.data.documents import bytes_of
+from training.files.checksums import digest_of
 from training.job import InputArtifact, Job
-from training.shuffle import SliceFile, SliceWriter
 
 Orders = npt.NDArray[np.int64]
 

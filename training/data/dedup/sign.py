@@ -35,7 +35,7 @@ from training.data.dedup.settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
 from training.data.words.ngrams import Hashes, mixed, ngram_set
 from training.job import Counts, Job, Outcome, Share, Work
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 log = logging.getLogger(__name__)
 

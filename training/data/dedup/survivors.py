@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from training.data.dedup.blocks import Array, joined, packed, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Group, Orders
 from training.data.dedup.duplicates import Verdicts
+from training.data.dedup.shuffle import read_slice
 from training.data.documents import open_documents
 from training.job import DataError, Job, Work
-from training.shuffle import read_slice
 
 COLUMNS: Final = {
     "newest": "date",

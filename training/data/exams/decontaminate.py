@@ -41,7 +41,7 @@ from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.data.exams.row_search import PROMPT, searched_columns, with_prompt
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 
-from training.accounts import Counted
-from training.checksums import digest_of
 from training.data.crawl.crawl import LIST_FILE, SHARDS, problem_of, read_listing
 from training.data.crawl.references import AtHand, at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
@@ -63,9 +61,11 @@ from training.data.extract.responses import PayloadError, Response, parse_respon
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import read_lists
 from training.data.sources import checksum_of, decoded
+from training.files.checksums import digest_of
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
-from training.outside import PartFailed
-from training.runner import total_counts
+from training.parts.outside import PartFailed
+from training.running.accounts import Counted
+from training.running.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types

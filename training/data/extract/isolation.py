@@ -29,7 +29,7 @@ from typing import IO, Any
 from training.data.extract.html import Extracted, extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import Terms
-from training.processes import die_with_parent
+from training.process.lifetime import die_with_parent
 from training.records import write_record
 
 MEMORY_BYTES = 6 << 30  # of address space, most of which is never used: libraries map a lot

@@ -7,7 +7,7 @@ from typing import Any
 
 from training.data.extract.extractor import KIND, Extractor, outside_extractor
 from training.data.words.languages import check_languages
-from training.outside import OutsidePart, PartsOf
+from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, Uri
 
 EXTRACTORS = ("resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura")

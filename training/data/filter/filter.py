@@ -31,7 +31,7 @@ from training.data.filter.decide import broken_limit, make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, page_of
 from training.data.filter.settings import FilterRecipe
 from training.job import Counts, DataError, Gate, Job, Outcome, Share, Work
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 200

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule, Tools
-from training.outside import OutsidePart, PartFailed, find_part
+from training.parts.outside import OutsidePart, PartFailed, find_part
 from training.records import RecipeError, read_record
 
 _BLOCKS = {

@@ -24,7 +24,7 @@ from training.data.filter.rule import Column, Page, page_of
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import QualityModels, load_models
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 ROWS_PER_GROUP = 1000
 

@@ -13,7 +13,7 @@ from training.data.filter.rule import CommonSettings, Rule
 from training.data.filter.rules import RULES
 from training.data.filter.rules.personal_data import KINDS as PERSONAL_DATA
 from training.data.words.languages import check_languages
-from training.outside import FROM, OutsidePart
+from training.parts.outside import FROM, OutsidePart
 from training.records import RecipeError, all_of, check_names, read_record
 
 _OF_RULES = [rule.settings for rule in RULES.values()]

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from training.accounts import Counted
 from training.artifact import write_json, written
 from training.data.documents import decompressed_text, document_files, read_documents, texts_at
 from training.data.quality import classifier, perplexity
@@ -37,6 +36,7 @@ from training.data.sources import open_uri, read_rows
 from training.data.words.language import identify
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.records import RecipeError
+from training.running.accounts import Counted
 
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"

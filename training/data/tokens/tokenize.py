@@ -48,7 +48,7 @@ from training.data.tokens.tokenizer import (
     token_bytes,
 )
 from training.job import Counts, Gate, InputArtifact, Job, Outcome, Share, Work
-from training.runner import total_counts
+from training.running.runner import total_counts
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 import xxhash
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from training.accounts import Counted
 from training.artifact import manifest, sha256_of, write_json, write_text
 from training.data.documents import document_files, read_documents, read_tables
 from training.data.sources import open_uri
@@ -41,6 +40,7 @@ from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words.byte_level import byte_values
 from training.data.words.ngrams import words
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.running.accounts import Counted
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from training.generate.chat_template import template_digest
 from training.job import Job, Outcome, Work
-from training.outside import PartFailed, named
-from training.parts import load_part
+from training.parts.outside import PartFailed, named
+from training.parts.packages import load_part
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-from training.outside import NoSettings, PartsOf
-from training.parts import declaration, part_names
+from training.parts.outside import NoSettings, PartsOf
+from training.parts.packages import declaration, part_names
 from training.records import RecipeError
 
 PACKAGE = "training.posttrain.methods"

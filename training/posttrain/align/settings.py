@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, assert_never
 
-from training.outside import OutsidePart, PartsOf
+from training.parts.outside import OutsidePart, PartsOf
 from training.posttrain.adapter_settings import peft_of_lora
 from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods

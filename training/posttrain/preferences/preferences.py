@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.accounts import Counted
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import PREFERENCE_READERS, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
+from training.running.accounts import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

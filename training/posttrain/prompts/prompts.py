@@ -8,7 +8,6 @@ Each row of `prompts.jsonl` is {"id", "prompt": messages, "answer", "rivals", "s
 
 from __future__ import annotations
 
-from training.accounts import Counted
 from training.data.sources import check_unchanged
 from training.job import DataError, Job, Outcome, Work
 from training.posttrain.decontamination import Decontamination
@@ -16,6 +15,7 @@ from training.posttrain.formats import label, prompt_text, read_prompt, read_sou
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.sorting import PROMPTS_FILE, Sorter
 from training.posttrain.source_settings import TextSourceRecipe
+from training.running.accounts import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

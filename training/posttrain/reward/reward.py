@@ -13,7 +13,6 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.job import Gate, Job, Outcome, Work
-from training.lean import uncollected
 from training.posttrain.chat import Chat, Message
 from training.posttrain.fit import (
     Reporter,
@@ -31,6 +30,7 @@ from training.posttrain.fit import (
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
 from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
+from training.process.lean import uncollected
 
 
 def run(job: Job, work: Work) -> Outcome:

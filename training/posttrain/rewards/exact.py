@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.outside import NoSettings
+from training.parts.outside import NoSettings
 from training.posttrain.scoring import Reward, Sampled
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.lean import uncollected
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
 from training.posttrain.fit import (
     Reporter,
@@ -31,6 +30,7 @@ from training.posttrain.fit import (
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
+from training.process.lean import uncollected
 
 SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
 

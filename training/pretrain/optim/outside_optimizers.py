@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from training.outside import PartFailed, PartsOf, guarded, named
+from training.parts.outside import PartFailed, PartsOf, guarded, named
 from training.pretrain.optim.optimizer import Optimizer
 from training.records import RecipeError
 

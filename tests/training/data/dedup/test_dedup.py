@@ -21,23 +21,24 @@ import pytest
 
 from assets.recipe_folders import load_recipe
 from tests.training.data import chain
-from training import artifact, checked
-from training.checked import noting_opened
+from training import artifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
 from training.data.dedup import corpus, dedup, duplicates
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.shuffle import SliceDamaged, name_of
 from training.data.extract.extract import _response
 from training.data.extract.html import extract_html
 from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words
+from training.files import checked
+from training.files.checked import noting_opened
 from training.job import DataError, InputArtifact, read_job, write_job
 from training.records import RecipeError
-from training.runner import run_job, run_rank
-from training.shuffle import SliceDamaged, name_of
+from training.running.runner import run_job, run_rank
 from training.stages import STAGES
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
@@ -601,7 +602,7 @@ from dataclasses import replace
 from pathlib import Path
 from training.data.dedup import corpus, dedup
 from training.job import read_job
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES
 
 corpus.GROUP_BYTES, corpus.RANGE_BYTES = 1, 20_000

@@ -18,7 +18,7 @@ from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import Finder
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import InputArtifact, read_job
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES
 
 LONG = "Which of the rivers that cross the old town is the one with nine bridges?"

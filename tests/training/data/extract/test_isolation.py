@@ -12,7 +12,7 @@ import pytest
 from training.data.extract.html import extract_html
 from training.data.extract.isolation import Failure, Isolation, RawPage
 from training.data.extract.settings import ExtractRecipe
-from training.processes import cpu_seconds_with_children
+from training.process.lifetime import cpu_seconds_with_children
 
 SETTINGS = ExtractRecipe()
 PROSE = b"<p>" + b"The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + b"</p>"

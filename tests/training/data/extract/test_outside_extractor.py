@@ -11,7 +11,7 @@ from tests.training.data.extract.test_extract import PAGE, extracted, quarantine
 from training.artifact import find
 from training.data.documents import document_files, read_documents
 from training.data.extract.settings import ExtractRecipe
-from training.outside import PartFailed
+from training.parts.outside import PartFailed
 from training.records import RecipeError, read_record
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"

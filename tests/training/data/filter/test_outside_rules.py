@@ -11,9 +11,9 @@ from training.data.filter.judge import judge, make_rules
 from training.data.filter.outside_rules import outside_rule
 from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe
-from training.identity import PARTS, check_parts, code_digest, identified
 from training.job import DataError
-from training.outside import OutsidePart, PartFailed, find_part
+from training.parts.code import PARTS, check_parts, code_digest, identified
+from training.parts.outside import OutsidePart, PartFailed, find_part
 from training.records import RecipeError, read_record
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"

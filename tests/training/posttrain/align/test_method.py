@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from training.parts import load_part
+from training.parts.packages import load_part
 from training.posttrain.align.losses import OF_PAIRS, answers_start, pairs_start
 from training.posttrain.align.method import method_names, method_of, start_gates
 from training.posttrain.align.settings import AlignRecipe

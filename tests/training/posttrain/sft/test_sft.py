@@ -21,7 +21,7 @@ from training.posttrain.sft import sft
 from training.posttrain.sft.settings import SftRecipe
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
-from training.runner import StopRequested
+from training.running.runner import StopRequested
 
 SUFFIXES = {".safetensors", ".json", ".jinja"}
 

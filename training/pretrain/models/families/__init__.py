@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.parts import parts_in
+from training.parts.packages import parts_in
 from training.pretrain.models.family import Family
 from training.pretrain.models.shape import ModelConfig
 

@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from training.outside import NoSettings
+from training.parts.outside import NoSettings
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import adamw

@@ -1,0 +1,75 @@
+"""A file that a takedown overwrote is a state of its own; every other change of it, or of the list, is damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assets.found import look
+from tests.training.data import chain
+from training.artifact import check_record, damaged_files, find
+from training.files.erased import ERASED_FILE, Unchanged, overwriting
+from training.job import InputArtifact, RefusedInput
+from training.provenance.erase import Withdrawn, erase_rows
+
+NAME = "documents/00000.parquet"
+
+
+@pytest.fixture
+def item(tmp_path) -> InputArtifact:
+    return chain.documents(tmp_path, "one", [["a withdrawn text", "a text that stays"]])
+
+
+def erased(item: InputArtifact) -> Path:
+    gone = Withdrawn(takedown=4, ids=frozenset({chain.rows(item)[0]["id"]}))
+    assert erase_rows(Path(item.path), NAME, gone) == 1
+    assert erase_rows(Path(item.path), NAME, gone) == 0  # a second time nothing is left to do
+    return Path(item.path)
+
+
+def problems(item: InputArtifact) -> list[str]:
+    made = find(Path(item.path))
+    assert made is not None
+    return damaged_files(made)
+
+
+def test_an_erased_file_is_sound_and_its_rows_stay_without_text(item):
+    before = chain.rows(item)
+    erased(item)
+    after = chain.rows(item)
+    assert [row["text"] for row in after] == ["", "a text that stays"] and not problems(item)
+    for name in ("id", "url", "warc_file", "warc_offset", "source"):
+        assert [row[name] for row in after] == [row[name] for row in before]
+
+
+def test_nothing_is_made_from_erased_documents(item):
+    check_record(item)
+    folder = erased(item)
+    with pytest.raises(RefusedInput, match="takedown 4 erased pages in it"):
+        check_record(item)
+    found = look(folder, item.asset, set())
+    assert found.artifact is None and "takedown 4" in found.damage
+
+
+def test_another_change_of_an_erased_file_or_of_the_list_is_damage(item):
+    folder = erased(item)
+    data = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(data[:-9] + b"X" + data[-8:])
+    assert problems(item)
+    (folder / NAME).write_bytes(data)
+    assert not problems(item)
+    text = (folder / ERASED_FILE).read_text()
+    (folder / ERASED_FILE).write_text(text.replace('"takedown": 4', '"takedown": 5'))
+    assert problems(item) and "checksum differs" in look(folder, item.asset, set()).damage
+
+
+def test_who_is_killed_between_the_list_and_the_file_leaves_a_sound_artifact(item):
+    folder = Path(item.path)
+    data = (folder / NAME).read_bytes()
+    erased(item)
+    (folder / NAME).write_bytes(data)
+    assert not problems(item)
+    with overwriting(folder, NAME, takedown=5, is_input=False):
+        raise Unchanged
+    assert (folder / NAME).read_bytes() == data

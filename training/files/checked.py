@@ -1,0 +1,146 @@
+"""Check the files of an input artifact when they are opened, so that a process reads and checks only what it uses.
+
+The job holds the digest of an input's manifest, and the manifest holds each file's checksum. A process checks a file
+once, and again if the file has changed since. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from training.files.checksums import Identity, digest_of_files, identity_of, sha256_of
+from training.files.erased import states_of
+from training.files.writing import Unsealed, read_sealed
+
+ARTIFACT_FILE = "artifact.json"
+FOREIGN = "is not in the manifest; somebody put it there"
+
+_sound: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that this process found when it read the file
+_noting: list[set[tuple[str, str]]] = []  # the set that gets (folder, name) of what is opened; empty: nobody asks
+
+
+class Refused(ValueError):
+    """A file of an input artifact is missing or differs from its checksum."""
+
+
+def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> str:
+    """Return one line if a file is missing or differs from its manifest entry; empty if it is sound.
+
+    With `reads=False` only the size is compared.
+    """
+    if not path.exists():
+        return f"{path}: missing"
+    if path.stat().st_size != entry["bytes"]:
+        return f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
+    if not reads:
+        return ""
+    identity = identity_of(path)  # before reading, so that a later change is noticed
+    if sha256_of(path) != entry["sha256"]:
+        return f"{path}: content differs from its checksum {entry['sha256'][:12]}…"
+    _sound[str(path)] = entry["sha256"], identity
+    return ""
+
+
+def unlisted(folder: Path, listed: Collection[str], inside: str = os.curdir) -> list[str]:
+    """Return the names of the files in an artifact's folder that its manifest, `listed`, does not list.
+
+    Whoever reads the whole folder, as libraries read that of a model, would take them for parts of the artifact. The
+    commit leaves no such file. `inside` names the folder; by default all folders are searched in which the manifest
+    lists files. Hidden files are ignored.
+    """
+    tops = {path.partition("/")[0] for path in listed if "/" in path} if inside == os.curdir else {inside}
+    found = (
+        os.path.relpath(os.path.join(place, name), folder)
+        for top in sorted(tops)
+        for place, _, names in os.walk(folder / top)
+        for name in sorted(names)
+        if not name.startswith(".")
+    )
+    return [name for name in found if name not in listed]
+
+
+def note_sound(path: Path, sha256: str) -> None:
+    """Remember that the file at `path` has this checksum, because another process of the same job has verified it."""
+    _sound[str(path)] = sha256, identity_of(path)
+
+
+def is_known(path: Path, sha256: str) -> bool:
+    """Whether the file at `path` was found to have this checksum before, and has not changed since."""
+    known, identity = _sound.get(str(path), ("", (0, 0, 0)))
+    return known == sha256 and path.exists() and identity == identity_of(path)
+
+
+@contextmanager
+def noting_opened() -> Iterator[set[tuple[str, str]]]:
+    """Context manager that collects the files and folders of artifacts that are opened in its block.
+
+    Each is a pair: the artifact's folder, and the name of the file or folder in it.
+    """
+    opened = set[tuple[str, str]]()
+    _noting.append(opened)
+    try:
+        yield opened
+    finally:
+        _noting.remove(opened)
+
+
+def check(folder: Path, digest: str, name: str) -> None:
+    """Verify the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
+
+    A file that was verified and has not changed since is not read again. A name that the manifest does not list is
+    accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is damaged, or
+    if the folder holds another file than the manifest lists.
+    """
+    for opened in _noting:
+        opened.add((str(folder), name))
+    for entry in _entries(folder, digest, name):
+        if damage := unsound(folder, entry, trusts=True):
+            raise Refused(damage)
+    listed = manifest_of(str(folder), digest)
+    is_foreign = os.sep in name and name not in listed and (folder / name).is_file()
+    if foreign := [name] if is_foreign else unlisted(folder, listed, name):
+        raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
+
+
+def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False) -> str:
+    """Return one line if a file of an artifact is neither what was written nor what a takedown made of it.
+
+    The result is empty for a sound file. With `trusts`, a file that this process has verified and that has not changed
+    since is not read again.
+    """
+    path, damage = folder / entry["path"], ""
+    try:
+        states = states_of(folder, entry)
+    except Unsealed as error:
+        return f"{path}: {error}"
+    for state in reversed(states):  # damage is told of the manifest's own entry
+        if (trusts and is_known(path, state["sha256"])) or not (damage := damage_of(path, state, reads=reads)):
+            return ""
+    return damage
+
+
+def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]]:
+    listed = manifest_of(str(folder), digest)
+    if name in listed:
+        yield listed[name]
+    else:
+        inside = f"{name}/" if name != os.curdir else ""
+        yield from (entry for path, entry in listed.items() if path.startswith(inside))
+
+
+@lru_cache(maxsize=256)
+def manifest_of(folder: str, digest: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the manifest of the artifact in `folder`, by path. Raise Refused unless it is the one with this digest."""
+    try:
+        files = read_sealed(Path(folder, ARTIFACT_FILE), mark="record_digest")["files"]
+        found = digest_of_files(files)
+    except (OSError, Unsealed, KeyError, TypeError) as error:
+        raise Refused(f"{folder}: {ARTIFACT_FILE}: {error}") from None
+    if found != digest:
+        raise Refused(f"{folder}: the files' checksums give digest {found[:12]}, not the {digest[:12]} of the job")
+    return {entry["path"]: entry for entry in files}
