@@ -10,26 +10,8 @@ an artifact that fails it is refused as an input. Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
-
 from training.job import Counts, Gate, Job
 from training.stage import Stage
-
-T = TypeVar("T")
-
-
-class Counted(Generic[T]):
-    """An iterable that counts the items it has yielded so far in `number`."""
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = items
-        self.number = 0
-
-    def __iter__(self) -> Iterator[T]:
-        for item in self._items:
-            self.number += 1
-            yield item
 
 
 def balance_gate(job: Job, stage: Stage, counts: Counts) -> Gate:

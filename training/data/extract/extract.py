@@ -64,7 +64,7 @@ from training.data.sources import checksum_of, decoded
 from training.files.checksums import digest_of
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.parts.outside import PartFailed
-from training.running.accounts import Counted
+from training.running.counted import Counted
 from training.running.runner import total_counts
 
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})

@@ -36,7 +36,7 @@ from training.data.sources import open_uri, read_rows
 from training.data.words.language import identify
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.records import RecipeError
-from training.running.accounts import Counted
+from training.running.counted import Counted
 
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"

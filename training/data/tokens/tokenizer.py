@@ -40,7 +40,7 @@ from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words.byte_level import byte_values
 from training.data.words.ngrams import words
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.running.accounts import Counted
+from training.running.counted import Counted
 
 log = logging.getLogger(__name__)
 

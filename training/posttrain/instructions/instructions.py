@@ -12,7 +12,7 @@ from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, generator_of, label, records, spoken
 from training.posttrain.sorting import INSTRUCTIONS_FILE, Sorter
 from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
-from training.running.accounts import Counted
+from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

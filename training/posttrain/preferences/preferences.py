@@ -17,7 +17,7 @@ from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import PREFERENCE_READERS, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
-from training.running.accounts import Counted
+from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

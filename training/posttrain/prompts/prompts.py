@@ -15,7 +15,7 @@ from training.posttrain.formats import label, prompt_text, read_prompt, read_sou
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.sorting import PROMPTS_FILE, Sorter
 from training.posttrain.source_settings import TextSourceRecipe
-from training.running.accounts import Counted
+from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:
