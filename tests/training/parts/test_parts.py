@@ -24,7 +24,7 @@ def package(tmp_path_factory):
     for name, source in {
         "__init__": "",
         "large": "import no_such_library\nLARGE = Declared(size=3, names=('a', 'b'))\n",
-        "small": "from tests.training.test_parts import Declared\nSMALL = Declared(size=1)\n",
+        "small": "from tests.training.parts.test_parts import Declared\nSMALL = Declared(size=1)\n",
         "silent": "import no_such_library\n",
     }.items():
         (folder / f"{name}.py").write_text(source)
