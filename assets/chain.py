@@ -80,10 +80,10 @@ def partition_key(recipe: Recipe, part: str = "") -> str:
 
 def partitions_of(asset: Asset, recipe: Recipe) -> list[str]:
     """The partition keys of an asset under `recipe`, in the order of the recipe's snapshots or rungs."""
-    return [partition_key(recipe, part) for part in _parts(asset.scope, recipe)]
+    return [partition_key(recipe, part) for part in parts_of(asset.scope, recipe)]
 
 
-def _parts(scope: Scope, recipe: Recipe) -> list[str]:
+def parts_of(scope: Scope, recipe: Recipe) -> list[str]:
     """The names of a recipe's snapshots or rungs; one empty name if the scope is the whole recipe.
 
     An optional scope that the recipe does not ask for has no parts.
@@ -100,7 +100,7 @@ def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
 
     `part` is empty for an asset of the whole recipe.
     """
-    names = _parts(CHAIN[item.asset].scope, recipe)
+    names = parts_of(CHAIN[item.asset].scope, recipe)
     if not names or not reads(recipe, item):
         return []
     if names == [""]:

@@ -8,12 +8,15 @@ recipe has. Files are not partitions; a stage divides them among its ranks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
-from assets.chain import CHAIN, input_partitions, partitions_of
+from assets.chain import CHAIN, input_partitions, partition_key, parts_of
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
 from training.records import RecipeError
@@ -23,8 +26,8 @@ log = logging.getLogger(__name__)
 
 RECIPES = "recipes"  # the asset that stands for what the recipes ask (assets/settings.py)
 
-# What decides the mapping from an input to an asset: two scopes, which partitions are read, and by which recipes.
-Edge = tuple[Scope, Scope, str, Callable[[Recipe], bool] | None]
+# By part of an input asset, the parts of another asset that are made from it, within one recipe.
+PartsReadBy = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
@@ -50,18 +53,54 @@ def asked_partition(asset: str, partition: str) -> str:
     return f"{asset}:{partition}"
 
 
+class _Mapping(dg.StaticPartitionMapping):
+    """Dagster's static mapping, without its checks of every key; made by `Partitions` of the very definitions it maps.
+
+    Dagster checks each mapping and turns it around when it is made, which took half of the time that thousands of
+    partitions cost. This mapping is turned around when somebody asks. It has the name of Dagster's class, under which
+    Dagster stores it, so that web server and daemon read it as their own.
+    """
+
+    def __init__(self, downstream_by_upstream: Mapping[str, str | Collection[str]]) -> None:
+        pass  # NamedTuple has stored it
+
+    @cached_property
+    def _mapping(self) -> dict[str, set[str]]:  # pyrefly: ignore[bad-override]  # an attribute of Dagster's class
+        found = self.downstream_partition_keys_by_upstream_partition_key
+        return defaultdict(set, {key: {to} if isinstance(to, str) else set(to) for key, to in found.items()})
+
+    @cached_property
+    def _inverse_mapping(self) -> dict[str, set[str]]:  # pyrefly: ignore[bad-override]
+        found: dict[str, set[str]] = defaultdict(set)
+        for key, downstream in self._mapping.items():
+            for one in downstream:
+                found[one].add(key)
+        return found
+
+    def validate_partition_mapping(self, *definitions: dg.PartitionsDefinition | None, **named: Any) -> None:
+        pass
+
+
+_Mapping.__name__ = dg.StaticPartitionMapping.__name__
+
+
 class Partitions:
-    """The Dagster partition definitions of all assets, and the mappings between them, for a set of recipes."""
+    """The Dagster partition definitions of all assets, and the mappings between them, for a set of recipes.
+
+    What is the same for many recipes is computed once: all assets of a scope share a definition, and of recipes that
+    differ only in their names, such as variants, one is asked.
+    """
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = tuple(recipes.values())
         self._definitions = {
-            declared.scope: dg.StaticPartitionsDefinition(
-                [key for recipe in self._recipes for key in partitions_of(declared, recipe)]
+            scope: dg.StaticPartitionsDefinition(
+                [partition_key(recipe, part) for recipe in self._recipes for part in parts_of(scope, recipe)]
             )
-            for declared in CHAIN.values()
+            for scope in {declared.scope for declared in CHAIN.values()}
         }
-        self._mappings: dict[Edge, dg.StaticPartitionMapping] = {}
+        self._alike = _alike(self._recipes)
+        self._mappings: dict[tuple[Scope, Scope, tuple[PartsReadBy, ...]], dg.StaticPartitionMapping] = {}
         self.asked = dg.StaticPartitionsDefinition(
             [asked_partition(name, key) for name, one in CHAIN.items() for key in self.of(one).get_partition_keys()]
         )
@@ -76,22 +115,49 @@ class Partitions:
         Because of it, an edit of a recipe marks the asset unsynced.
         """
         mapping = {asked_partition(declared.name, key): key for key in self.of(declared).get_partition_keys()}
-        return dg.AssetDep(RECIPES, partition_mapping=dg.StaticPartitionMapping(mapping))
+        return dg.AssetDep(RECIPES, partition_mapping=_Mapping(mapping))
 
     def dependency(self, item: Input, declared: Asset) -> dg.AssetDep:
         """The dependency of asset `declared` on one input, with the mapping between their partitions."""
         if item.which == "same" and item.when is None and CHAIN[item.asset].scope == declared.scope:
             return dg.AssetDep(item.asset)
-        edge: Edge = (CHAIN[item.asset].scope, declared.scope, item.which, item.when)
+        read_by = tuple(_parts_read_by(item, declared, recipes[0]) for recipes in self._alike)
+        # Scopes never share a mapping: Dagster adds the keys that it looks up to a mapping, and checks them later.
+        edge = CHAIN[item.asset].scope, declared.scope, read_by
         if edge not in self._mappings:
-            self._mappings[edge] = dg.StaticPartitionMapping(self._read_by(item, declared))
+            self._mappings[edge] = _Mapping(self._keys_of(read_by))
         return dg.AssetDep(item.asset, partition_mapping=self._mappings[edge])
 
-    def _read_by(self, item: Input, declared: Asset) -> dict[str, set[str]]:
-        """Return, for each partition of an input asset, the partitions of `declared` that are made from it."""
-        downstream: dict[str, set[str]] = {}
-        for recipe in self._recipes:
-            for key in partitions_of(declared, recipe):
-                for upstream in input_partitions(item, recipe, key.partition("@")[2]):
-                    downstream.setdefault(upstream, set()).add(key)
-        return downstream
+    def _keys_of(self, read_by: Iterable[PartsReadBy]) -> dict[str, list[str]]:
+        """Return, for each partition of an input asset, the partitions of another asset that are made from it."""
+        return {
+            partition_key(recipe, upstream): [partition_key(recipe, part) for part in downstream]
+            for recipes, parts in zip(self._alike, read_by, strict=True)
+            for recipe in recipes
+            for upstream, downstream in parts
+        }
+
+
+def _alike(recipes: Iterable[Recipe]) -> tuple[list[Recipe], ...]:
+    """Return the recipes in groups that have the same parts in every scope and read the same of them."""
+    scopes = {declared.scope for declared in CHAIN.values()}
+    conditions = {item.when for one in CHAIN.values() for item in (*one.inputs, *one.guards) if item.when is not None}
+    groups: dict[object, list[Recipe]] = {}
+    for recipe in recipes:
+        form = (
+            tuple(tuple(parts_of(scope, recipe)) for scope in scopes),
+            recipe.quality.snapshots,
+            recipe.tokenizer.snapshots,
+            tuple(condition(recipe) for condition in conditions),
+        )
+        groups.setdefault(form, []).append(recipe)
+    return tuple(groups.values())
+
+
+def _parts_read_by(item: Input, declared: Asset, recipe: Recipe) -> PartsReadBy:
+    """Return, for each part of an input asset, the parts of `declared` that are made from it under one recipe."""
+    downstream: dict[str, list[str]] = {}
+    for part in parts_of(declared.scope, recipe):
+        for upstream in input_partitions(item, recipe, part):
+            downstream.setdefault(upstream.partition("@")[2], []).append(part)
+    return tuple((upstream, tuple(parts)) for upstream, parts in downstream.items())

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,15 @@ def run_recipe(
     starts_anew: bool = False,
     exact: bool = False,
     say: Say = lambda doing: None,
+    signal_received: Callable[[], int] = lambda: 0,
 ) -> Report:
     """Make the missing cells up to the asset `until`; stop at the first refusal or failure.
 
-    `say` is called with what the run does while no asset is made, such as `loading Dagster`. Raises before any work if
-    the input is bad, or if `starts_anew` is False and a training was begun under other settings, or would be repeated
-    because of the code alone. With `exact`, artifacts made by other code are made again, except those that a registered
-    model version was made from.
+    `say` is called with what the run does while no asset is made, such as `loading Dagster`. `signal_received` returns
+    the number of the signal that interrupted the run, or 0; MLflow shows such a run as killed. Raises before any work
+    if the input is bad, or if `starts_anew` is False and a training was begun under other settings, or would be
+    repeated because of the code alone. With `exact`, artifacts made by other code are made again, except those that a
+    registered model version was made from.
     """
     started = time.monotonic()
     report = Report(recipe=recipe.name)
@@ -94,6 +97,16 @@ def run_recipe(
             made_here.add(cell.key)
         announce(kind, cell, values)
 
+    materialize = partial(
+        _materialize_all,
+        profile=profile,
+        until=until,
+        snapshots=snapshots,
+        announce=note,
+        report=report,
+        say=say,
+        signal_received=signal_received,
+    )
     chosen = _chosen(comparison, until, snapshots)
     repeats = Repeats(comparison)
     for cell in () if starts_anew else chosen:
@@ -102,13 +115,13 @@ def run_recipe(
     for cell in chosen:
         announce("planned", cell, {})
     if chosen:
-        _materialize_all(comparison, profile, until, snapshots, note, report, say, starts_anew=starts_anew, exact=exact)
+        materialize(comparison, starts_anew=starts_anew, exact=exact)
     say(ENDING)
     comparison = compare(recipe, root)
     goes_to_the_end = until is None and not snapshots and report.exit_code == OK
     said = ask_registry(comparison, profile)
     if said is not None and said.undecided and goes_to_the_end:
-        _materialize_all(comparison, profile, until, snapshots, note, report, say, starts_anew=False, again=(DECISION,))
+        materialize(comparison, starts_anew=False, again=(DECISION,))
         comparison = compare(recipe, root)
         said = ask_registry(comparison, profile)
     for cell in comparison.cells.values():
@@ -181,13 +194,14 @@ def _chosen(comparison: Comparison, until: str | None, snapshots: tuple[str, ...
 
 def _materialize_all(
     comparison: Comparison,
+    *,
     profile: str,
     until: str | None,
     snapshots: tuple[str, ...],
     announce: Listener,
     report: Report,
     say: Say,
-    *,
+    signal_received: Callable[[], int],
     starts_anew: bool,
     exact: bool = False,
     again: tuple[str, ...] = (),
@@ -223,6 +237,7 @@ def _materialize_all(
     tags = {LAUNCH_TAG: launch, "pedigree/recipe": recipe.name}
     tags |= {START_ANEW: "true"} if starts_anew else {}
     os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
+    is_done = False
     try:
         say("opening Dagster's database")
         with heard_by(announce), opened_instance(root) as instance:
@@ -238,8 +253,10 @@ def _materialize_all(
                     notify, where = pipeline.loaded_profile().notify, group[0].partition
                     tell_of_steps(notify, result.all_events, partition=where, run_id=result.run_id)
         report_result(launched, compare(recipe, root))
+        is_done = report.exit_code == OK
     finally:
-        pipeline.tracking().finish_launch(launch, "FINISHED" if report.exit_code == OK else "FAILED")
+        status = "FINISHED" if is_done else "KILLED" if signal_received() else "FAILED"
+        pipeline.tracking().finish_launch(launch, status)
 
 
 def _groups(

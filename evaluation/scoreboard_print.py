@@ -104,31 +104,38 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
     if not board["scores"]:
         return None
     rows = []
+    scored = _scored(board)
     for suite, models in board["scores"].items():
         first = next(iter(models.values()))
-        cells = [_score_cell(models.get(model)) for model in reversed(MODELS)]
+        cells = [_score_cell(models.get(model)) for model in scored]
         rows.append(
             (f"{suite} ({first.get('metric', 'score')})", *cells, str(first["n"]), f"{100 * first['chance']:.0f}")
         )
-    columns = ("suite", *reversed(MODELS), "items", "chance")
+    columns = ("suite", *scored, "items", "chance")
     return _table("Accuracy in percent (95 % interval)", columns, rows, width, spared=4)
+
+
+def _scored(board: Mapping[str, Any]) -> list[str]:
+    """Return the models that have a score, the last of the chain first."""
+    return [model for model in reversed(MODELS) if any(model in models for models in board["scores"].values())]
 
 
 def _kind_table(board: Mapping[str, Any], width: int) -> Any:
     found = kinds(board["scores"])
     if not found:
         return None
+    scored = _scored(board)
     rows = [
         (
             f"{row['suite']}: {_in_words(row['kind'])}",
-            *(_in_one_word(row["cells"].get(model, "–")).replace(f" {NOT_ABOVE}", "*") for model in reversed(MODELS)),
+            *(_in_one_word(row["cells"].get(model, "–")).replace(f" {NOT_ABOVE}", "*") for model in scored),
             ", ".join(f"{name} {100 * share:.0f}" for name, share in row["controls"].items()) or "–",
             str(row["n"]),
             f"{100 * row['chance']:.0f}",
         )
         for row in found
     ]
-    columns = ("suite: kind", *reversed(MODELS), "controls", "items", "chance")
+    columns = ("suite: kind", *scored, "controls", "items", "chance")
     return _table(
         f"Accuracy by kind of item, in percent (95 % interval; * {NOT_ABOVE})", columns, rows, width, spared=4
     )

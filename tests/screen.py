@@ -69,6 +69,9 @@ class Screen:
             self.column += 1
 
 
+Strike = tuple[Callable[[Screen], bool], int]  # when, and with which signal
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a command showed: exit code, standard output, the screen at the end, and every screen before that."""
@@ -88,7 +91,7 @@ def run_in_terminal(
     environment: Mapping[str, str],
     *,
     columns: int = 80,
-    strike: tuple[Callable[[Screen], bool], int] | None = None,
+    strike: Strike | None = None,
 ) -> Shown:
     """Run a command until it ends; its standard input and standard error are a pseudo-terminal of 24 lines.
 

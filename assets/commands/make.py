@@ -83,6 +83,7 @@ def run_named(
                     starts_anew=starts_anew,
                     exact=exact,
                     say=display.say,
+                    signal_received=received,
                 )
         except (RecipeError, DataError, ProfileError):
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._serdes import serialize_value
 
 from assets.chain import CHAIN, GROUPS
 from assets.declare import TRAINING_POOL
@@ -121,6 +122,30 @@ def test_dedup_reads_earlier_snapshots_and_not_later_ones(defs):
 
     assert read_by("kitchen@kitchen-1") == {"kitchen@kitchen-1"}
     assert read_by("kitchen@kitchen-2") == {"kitchen@kitchen-1", "kitchen@kitchen-2"}
+
+
+def test_mappings_pass_dagster_s_own_checks_and_are_stored_and_answer_as_its_own(defs):
+    graph = defs.resolve_asset_graph()
+    edges = [
+        (graph.get(key).partitions_def, graph.get(parent).partitions_def, mapping)
+        for key in graph.materializable_asset_keys
+        for parent, mapping in graph.get(key).partition_mappings.items()
+        if isinstance(mapping, dg.StaticPartitionMapping)
+    ]
+    assert len(edges) > len(CHAIN)
+    for here, upstream, mapping in edges:
+        own = dg.StaticPartitionMapping(*mapping)
+        own.validate_partition_mapping(upstream, here)
+        assert serialize_value(mapping) == serialize_value(own)
+        down, up = here.subset_with_all_partitions(), upstream.subset_with_all_partitions()
+        answers = [
+            (
+                one.get_downstream_partitions_for_partitions(up, upstream, here),
+                one.get_upstream_mapped_partitions_result_for_partitions(down, here, upstream).partitions_subset,
+            )
+            for one in (mapping, own)
+        ]
+        assert answers[0] == answers[1]
 
 
 def test_automation_is_off_until_somebody_switches_it_on(defs):

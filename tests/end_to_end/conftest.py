@@ -17,7 +17,7 @@ import pytest
 from assets.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from tests.assets.fabricate import point_to_shared, stand_in_models
-from tests.screen import run_in_terminal
+from tests.screen import Strike, run_in_terminal
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -47,11 +47,10 @@ def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
     return Ran(done.returncode, _last_line(done.stdout), done.stderr)
 
 
-def pedigree_in_terminal(*arguments: str, root: Path) -> Ran:
-    """Run the command line with its standard error in a pseudo-terminal of 80 columns."""
-    shown = run_in_terminal(
-        [*COMMAND, *arguments, "--root", str(root), "--json"], {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
-    )
+def pedigree_in_terminal(*arguments: str, root: Path, strike: Strike | None = None) -> Ran:
+    """Run the command line with its standard error in a pseudo-terminal of 80 columns, and strike it with a signal."""
+    argv = [*COMMAND, *arguments, "--root", str(root), "--json"]
+    shown = run_in_terminal(argv, {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}, strike=strike)
     return Ran(shown.code, _last_line(shown.output), "\n".join(shown.screen.lines), shown.frames)
 
 

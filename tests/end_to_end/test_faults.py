@@ -14,15 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
-from tests.end_to_end.conftest import RECIPES, pedigree
+from tests.end_to_end.conftest import RECIPES, pedigree, pedigree_in_terminal
 from tests.end_to_end.dagster_dev import wait_for
+from tests.screen import Screen
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -77,15 +78,20 @@ def digests(ran):
     return {(asset, key): entry["digest"] for asset, cells in made.items() for key, entry in cells.items()}
 
 
+def runs_in(tracking: Tracking, root: Path):
+    """The runs of the small kitchen in the store, launches and stages."""
+    client = make_client(tracking.uri, root)
+    (experiment,) = (one for one in client.search_experiments() if one.name == "pedigree/kitchen-small")
+    return client.search_runs([experiment.experiment_id])
+
+
 def test_an_mlflow_that_hangs_and_dies_stops_nothing_and_another_hears_all_of_it(undisturbed, tmp_path):
     root, ran = undisturbed
     assert ran.code == 0 and len(digests(ran)) == 2, ran.errors
     shutil.copytree(root / "tracking", tmp_path / "tracking")  # beside it the run's own writer goes on asking a while
     later = Tracking("", tmp_path, in_background=False)
     assert later.replay() and later.pending() == 0
-    client = make_client(later.uri, tmp_path)
-    (experiment,) = (one for one in client.search_experiments() if one.name == "pedigree/kitchen-small")
-    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    runs = {run.info.run_name: run for run in runs_in(later, tmp_path)}
     assert set(runs) == {"kitchen-small", *(f"{asset} [{key}]" for asset, key in digests(ran))}
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
@@ -105,6 +111,40 @@ def test_a_command_killed_in_the_middle_is_run_again_and_nothing_differs(undistu
     assert again.code == 0, again.errors
     assert again.answer["assets"]["crawl_archives"]["kitchen-small@kitchen-1"]["reused"]
     assert digests(again) == digests(undisturbed[1])
+
+
+STOPPED = {signal.SIGINT: (130, "interrupted by Ctrl-C"), signal.SIGTERM: (143, "ended by SIGTERM")}
+
+
+def test_ctrl_c_and_sigterm_end_a_run_with_a_sentence_and_mlflow_shows_it_as_killed(profile, tmp_path):
+    root, replayed = tmp_path / "runs", tmp_path / "replayed"
+    for number, (code, sentence) in STOPPED.items():
+        ran = pedigree_in_terminal(
+            *(*ARGUMENTS, "--profile", str(profile)), root=root, strike=(is_extracting(root), number)
+        )
+        assert ran.code == code and f"error: {sentence}; what is finished" in ran.errors, ran.errors
+        assert "Traceback" not in ran.errors
+    shutil.copytree(root / "tracking", replayed / "tracking")
+    later = Tracking("", replayed, in_background=False)
+    assert later.replay() and later.pending() == 0
+    ended = sorted((run.info.run_name, run.info.status) for run in runs_in(later, replayed))
+    extracted = "extracted_documents [kitchen-small@kitchen-1]"
+    assert ended == [
+        ("crawl_archives [kitchen-small@kitchen-1]", "FINISHED"),
+        *[(extracted, "KILLED")] * 2,
+        *[("kitchen-small", "KILLED")] * 2,
+    ]
+
+
+def is_extracting(root: Path) -> Callable[[Screen], bool]:
+    """Return a condition that holds once the job of the extraction has started and its line is on the screen."""
+
+    def holds(screen: Screen) -> bool:
+        return any("extracted_documents" in line for line in screen.lines[-3:]) and any(
+            root.glob("extracted_documents/*/process.json")
+        )
+
+    return holds
 
 
 def test_a_full_disk_is_said_with_its_place_and_costs_nothing_that_was_done(undisturbed, small_disk, profile, tmp_path):

@@ -353,6 +353,17 @@ def test_the_scoreboard_prints_what_there_is(inputs):
     render(scoreboard([]), Console(file=io.StringIO()))
 
 
+def test_scores_have_a_column_for_each_model_that_was_scored_and_no_other(inputs):
+    from rich.console import Console
+
+    output = io.StringIO()
+    board = scoreboard(records_of(Path(item.path) for item in inputs))
+    board["scores"] = {"chat": {model: board["scores"]["chat"][model] for model in ("base", "sft")}}
+    render(board, Console(file=output, width=100))
+    assert re.search(r"^suite +sft +base +items", output.getvalue(), re.M)
+    assert re.search(r"^suite: kind +sft +base +controls", output.getvalue(), re.M)
+
+
 def test_an_interval_is_not_broken_in_a_narrow_terminal(inputs):
     from rich.console import Console
 
