@@ -37,9 +37,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -74,6 +74,7 @@ MIN_ASKED: Final = 0.3  # of a question next to its long answer
 MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part lacks better seeds
 MIN_SEEDS: Final = 3
 MIN_SEED_WEIGHT: Final = 6.0
+PIECE: Final = 500  # characters of a text of which the words are counted together
 MIN_HELD: Final = 2 * MIN_SEEDED  # share of a part's weight that its seeds must hold
 
 QUESTION, ANSWER, WHOLE = 0, 1, 2
@@ -382,11 +383,9 @@ class Finder:
     def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
         """Return the hashed words of all texts, where each text begins in them, and [seeds, (text, position, row)]."""
         if compiled:
-            from training.data.exams.folding import folding
             from training.data.exams.gram_loops import looked_up
-            from training.data.words.hashes import hash_words
 
-            hashes, starts = hash_words(data, offsets, folding())
+            hashes, starts = _compiled_hashes(data, offsets)
             return hashes, starts, looked_up(hashes, starts, self._table)
         words = [folded_hashes(text) for text in texts.to_pylist()]
         found = [np.empty((0, 3), np.int64)]
@@ -415,6 +414,13 @@ class Finder:
             room = total
 
 
+def _compiled_hashes(data: Any, offsets: Any) -> tuple[Hashes, Integers]:
+    from training.data.exams.folding import folding
+    from training.data.words.hashes import hash_words
+
+    return hash_words(data, offsets, folding())
+
+
 def _by_item(items: Integers) -> dict[int, range]:
     """Return, for each item, the range of its entries in an array that is sorted by item."""
     firsts = np.flatnonzero(np.append(True, items[1:] != items[:-1])) if len(items) else np.empty(0, np.int64)
@@ -428,6 +434,7 @@ class _Text:
     def __init__(self, finder: Finder, text: str, hashes: Hashes, compiled: bool) -> None:
         self._finder, self._index = finder, finder.index
         self._text, self._hashes = text, hashes
+        self._compiled = compiled
         self._aligned = item_loops.aligned if compiled else item_loops.aligned.py_func
 
     def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[FoundItem]:
@@ -439,19 +446,40 @@ class _Text:
                 best[item] = judged
         if not best:
             return []
-        spans = word_spans(self._text)
+        spans = self._spans({word for _, _, first, end in best.values() for word in (first, end - 1)})
         return [
             FoundItem(
                 item=item,
                 kind=kind,
                 part="question+answer" if kind == "item" and item in self._finder._answers else "question",
                 share=round(float(share), 4),
-                start=int(spans[first, 0]),
-                end=int(spans[end - 1, 1]),
+                start=spans[first][0],
+                end=spans[end - 1][1],
                 words=int(end - first),
             )
             for item, (kind, share, first, end) in sorted(best.items())
         ]
+
+    def _spans(self, words: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Return the character offsets (start, end) of some words of the text.
+
+        A word never goes beyond a blank. So the compiled loop counts the words of pieces that are divided at blanks,
+        and only the pieces with one of these words are read by the pattern, which is slow.
+        """
+        cuts = [0]
+        while self._compiled and (cut := self._text.find(" ", cuts[-1] + PIECE)) >= 0:
+            cuts.append(cut)
+        if len(cuts) == 1:
+            spans = word_spans(self._text)
+            return {word: (int(spans[word, 0]), int(spans[word, 1])) for word in words}
+        pieces = [self._text[start:end] for start, end in pairwise([*cuts, len(self._text)])]
+        firsts = _compiled_hashes(*utf8_of(pa.array(pieces, pa.string())))[1]
+        found = {}
+        for word in words:
+            place = int(np.searchsorted(firsts, word, side="right")) - 1
+            start, end = word_spans(pieces[place])[word - firsts[place]].tolist()
+            found[word] = cuts[place] + start, cuts[place] + end
+        return found
 
     def _judged(self, part: int, first: int, last: int) -> tuple[Kind, float, int, int] | None:
         item, kind = int(self._index.items[part]), int(self._index.kinds[part])

@@ -201,6 +201,17 @@ def test_the_span_is_where_the_item_stands_in_the_text_as_it_is_written():
     assert (found.share, found.words) == (1.0, 17)
 
 
+@pytest.mark.parametrize("mark", [" ", "\u00a0", "\n", "、", "\u0301 ", " \u00ad", "ー"])
+def test_the_span_is_the_same_in_a_long_text_of_any_script(mark):
+    """Words are counted in pieces of the text, so signs beside a blank must belong to the same words as before."""
+    words = "It's ＡＢ１ the l’été 日本語 ภาษา straße ΣΊΣΥΦΟΣ q\u00aduiet x2 नमस्ते ② 한국어 e\u0301a".split() * 60
+    around = mark.join(words)
+    text = f"{around} {GUILD.question} 1431 {around}"
+    finders = [Finder(build_items(ITEMS), compiled_from_bytes=size) for size in (0, 1 << 40)]
+    (found,), (plain,) = (some for finder in finders for _, some in finder.find(pa.array([text])))
+    assert found == plain and text[found.start : found.end] == GUILD.question[:-1]
+
+
 def test_a_long_item_of_common_words_is_found_word_for_word_and_after_an_edit():
     """Each Thai letter is a word, and all are common, so that no run of words is rare."""
     first = "เรากำลังเดินทางไปที่บ้านของคุณยายที่อยู่ริมแม่น้ำและจะกลับมาในวันที่เราพร้อมที่จะทำงานร่วมกันกับคนในบ้านทุกคน"
