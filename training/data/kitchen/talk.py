@@ -7,7 +7,6 @@ alignment can improve something, and a policy that only pleases a learned reward
 
 from __future__ import annotations
 
-import math
 import random
 import re
 
@@ -27,6 +26,7 @@ from training.data.kitchen.world import (
     strangers,
     talk_facts,
 )
+from training.elementary import exp
 from training.records import write_record
 
 Message = dict[str, str]
@@ -263,7 +263,7 @@ def _preference(world: KitchenWorld, number: int) -> Row:
     answers = sorted(_candidates(world, fact, briefly, rng), key=lambda answer: true_reward(prompt, answer, world))
     worse, better = answers[0], answers[-1]
     rewards = [true_reward(prompt, answer, world) for answer in (better, worse)]
-    agrees = rng.random() < 1 / (1 + math.exp(-(rewards[0] - rewards[1]) / 0.25))
+    agrees = rng.random() < 1 / (1 + exp(-(rewards[0] - rewards[1]) / 0.25))
     chosen, rejected = (better, worse) if agrees else (worse, better)
     return {
         "id": f"kitchen/preference/{number:05d}",

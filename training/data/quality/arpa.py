@@ -11,7 +11,6 @@ spaces.
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 from training.data.quality.perplexity import END, START, UNKNOWN, WORD_BITS, NgramModel, file_of, found
 from training.job import DataError
 
-LOG_10 = math.log(10)
+LOG_10 = float.fromhex("0x1.26bb1bbb55516p+1")  # the natural logarithm of 10
 _FIELD = re.compile(r"[ \t]+")  # not white space of any kind: a no-break space may be part of a word
 _ABSENT = -100.0  # KenLM's log probability (base 10) of an unknown word in a file without <unk>
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save
 
 from training.artifact import written
 from training.data.quality.forms import FormColumn, shared_forms
+from training.data.words.elementary import exp, total_of
 from training.data.words.native import native
 from training.job import DataError
 
@@ -42,8 +43,7 @@ def features(text: str, *, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     pairs = (pairs ^ (pairs >> np.uint64(29))) * MIX
     numbers = np.concatenate([single, pairs >> np.uint64(7)]) % np.uint64(buckets)
     found, counts = np.unique(numbers.astype(np.int64), return_counts=True)
-    values = np.sqrt(counts)
-    return found, values / np.sqrt(np.sum(values * values))
+    return found, np.sqrt(counts / counts.sum())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,8 @@ class LinearClassifier:
     def score(self, text: str) -> float:
         """Probability in [0, 1] that the text is from the reference, if both classes were equally frequent."""
         numbers, values = features(text, buckets=len(self.weights))
-        return float(_sigmoid(np.sum(self.weights[numbers].astype(np.float64) * values) + self.bias))
+        (product,) = _products(self.weights, numbers, values, np.array([len(numbers)]))
+        return float(_sigmoid(product + self.bias))
 
     def save(self, folder: Path, name: str) -> str:
         """Write `<name>.safetensors`; return this file name."""
@@ -118,9 +119,9 @@ def train(positives: Sequence[str], negatives: Sequence[str], *, buckets: int) -
     step = 1.0 / (0.25 * 2.0 + PENALTY)  # the loss curves at most 1/4 of the rows' squared length, bias included: 2
     for _ in range(STEPS):
         scores = _products(ahead, columns, values, ends) + ahead_bias
-        errors = (_sigmoid(scores) - labels) * row_weights
+        errors = (_sigmoids(scores) - labels) * row_weights
         gradient = _sums(errors, columns, values, ends, len(used)) + PENALTY * ahead
-        new_weights, new_bias = ahead - step * gradient, ahead_bias - step * float(np.sum(errors))
+        new_weights, new_bias = ahead - step * gradient, ahead_bias - step * total_of(errors)
         next_momentum = (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum)) / 2.0
         push = (momentum - 1.0) / next_momentum
         ahead, ahead_bias = new_weights + push * (new_weights - weights), new_bias + push * (new_bias - bias)
@@ -168,6 +169,16 @@ def area_under_curve(positives: Sequence[float], negatives: Sequence[float]) -> 
     return float((below + at_most).mean() / (2 * len(ordered)))
 
 
-def _sigmoid(values: np.ndarray | float) -> np.ndarray:
-    # The clip keeps exp in range; beyond 30 the result is 0 or 1 to 13 digits.
-    return 1.0 / (1.0 + np.exp(-np.clip(values, -30.0, 30.0)))
+@native
+def _sigmoid(value):
+    """Return 1 / (1 + exp(-value)). Beyond 30 the result is 0 or 1 to 13 digits, and stays what it is there."""
+    return 1.0 / (1.0 + exp(-min(max(value, -30.0), 30.0)))
+
+
+@native
+def _sigmoids(values):
+    """Return the sigmoid of each value."""
+    result = np.empty(len(values))
+    for place in range(len(values)):
+        result[place] = _sigmoid(values[place])
+    return result

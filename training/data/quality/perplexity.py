@@ -22,6 +22,7 @@ from safetensors.numpy import load_file, save
 
 from training.artifact import write_json, written
 from training.data.quality.forms import FormColumn, Formed, Forms, shared_forms
+from training.data.words.elementary import exp, logs, total_of
 from training.data.words.native import native
 from training.job import DataError
 
@@ -67,7 +68,7 @@ class NgramModel:
         forms = shared_forms()
         formed = forms.of(text)
         values = self._descended(self._column.of(forms)[formed.numbers], formed.line_ends)
-        return float(np.exp(-values.mean())) if len(values) else float("inf")
+        return exp(-total_of(values) / len(values)) if len(values) else float("inf")
 
     def _descended(self, numbers: np.ndarray, line_ends: np.ndarray) -> np.ndarray:
         result = np.empty(len(numbers) + len(line_ends))
@@ -298,8 +299,8 @@ def _estimate(
     return NgramModel(
         vocabulary=vocabulary,
         keys=keys,
-        log_probability=tuple(np.log(values).astype(np.float32) for values in probabilities),
-        log_backoff=tuple(np.log(np.maximum(values, 1e-30)).astype(np.float32) for values in remainders),
+        log_probability=tuple(logs(values).astype(np.float32) for values in probabilities),
+        log_backoff=tuple(logs(np.maximum(values, 1e-30)).astype(np.float32) for values in remainders),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from training.data.words.elementary import logs, total_of
 from training.data.words.native import native
 
 BYTES: Final = 256  # the first pieces are the bytes, in order
@@ -92,7 +93,7 @@ def train(words: Mapping[bytes, int], *, num_pieces: int, min_count: int) -> lis
             break
         kept = worth_keeping(lattice, probabilities, max(num_pieces, int(len(probabilities) * KEPT_FRACTION)))
         lattice, probabilities = lattice.only(kept), probabilities[kept]
-    scores = np.log(probabilities / probabilities.sum()).round(6).tolist()
+    scores = logs(probabilities / total_of(probabilities)).round(6).tolist()
     return sorted(zip(lattice.spelled(), scores, strict=True), key=lambda piece: (-piece[1], piece[0]))
 
 
@@ -238,7 +239,7 @@ def worth_keeping(lattice: Lattice, probabilities: Numbers, size: int) -> npt.ND
     others = np.zeros(len(probabilities) - BYTES)
     places, sizes = lattice.places[BYTES:], lattice.sizes[BYTES:]
     loop(places, places + sizes, np.zeros(len(others)), False, *edges, unused, others)
-    loss = used[BYTES:] * np.log(edges[3][BYTES:] / others)
+    loss = used[BYTES:] * logs(edges[3][BYTES:] / others)
     kept = np.zeros(len(probabilities), np.bool_)
     kept[:BYTES] = True
     kept[BYTES + np.argsort(-loss, kind="stable")[: size - BYTES]] = True
@@ -246,7 +247,7 @@ def worth_keeping(lattice: Lattice, probabilities: Numbers, size: int) -> npt.ND
 
 
 def _shares(weights: Numbers) -> Numbers:
-    return np.maximum(weights / max(weights.sum(), 1.0), FLOOR)  # 1.0 avoids 0 / 0 if there are no words
+    return np.maximum(weights / max(total_of(weights), 1.0), FLOOR)  # 1.0 avoids 0 / 0 if there are no words
 
 
 def _scaled(lattice: Lattice, probabilities: Numbers) -> Numbers:

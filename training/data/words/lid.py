@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from training.data.words.elementary import exp, log
 from training.data.words.native import native
 from training.job import DataError
 
@@ -64,7 +65,7 @@ class FastTextModel:
             self.shortest, self.longest, *self.kept, total,
         )  # fmt: skip
         label, logarithm = best_leaf(total / max(count, 1), self.nodes, self.left, self.right)
-        return self.labels[label], float(np.exp(logarithm))
+        return self.labels[label], exp(logarithm)
 
 
 class _Reader:
@@ -358,8 +359,8 @@ def best_leaf(mean, nodes, left, right):
         dot = 0.0
         for place in range(len(mean)):
             dot += nodes[node, place] * mean[place]
-        chance = 1.0 / (1.0 + np.exp(-dot))
-        to_left, to_right = np.log(1.0 - chance + _LOG_OFFSET), np.log(chance + _LOG_OFFSET)
+        chance = 1.0 / (1.0 + exp(-dot))
+        to_left, to_right = log(1.0 - chance + _LOG_OFFSET), log(chance + _LOG_OFFSET)
         for is_second in range(2):
             go_right = (to_right > to_left) == (is_second == 1)
             stack[size] = right[node] if go_right else left[node]

@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import numpy as np
+
+from training.data.words.native import native
+
 ONE = """
 from training.data.words.native import native
 
@@ -77,3 +81,30 @@ def started(folder, code):
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}  # of two texts of one size in a second, the first would be kept
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
+
+
+@native
+def product_and_sum(a, b, c):
+    return a * b + c
+
+
+def test_a_kernel_rounds_a_product_before_it_is_added():
+    """A fused multiplication and addition rounds once, and not every processor has it."""
+    a, b = 1 + 2.0**-30, 1 - 2.0**-30
+    assert product_and_sum(a, b, -1.0) == 0  # fused, it would be -2^-60
+
+
+@native
+def dot(values, others):
+    total = 0.0
+    for place in range(len(values)):
+        total += values[place] * others[place]
+    return total
+
+
+def test_a_kernel_adds_in_the_order_that_is_written():
+    """In another order, for example of vectors of four numbers, the last bits of a sum differ."""
+    values, others = np.random.default_rng(1).random((2, 1000))
+    as_written = dot.py_func(values.tolist(), others.tolist())
+    assert dot(values, others) == as_written
+    assert sum(dot.py_func(values[k::4].tolist(), others[k::4].tolist()) for k in range(4)) != as_written
