@@ -77,4 +77,3 @@ def log(x: float) -> float:
     series = series * square + 2 / 3
     half = 0.5 * f * f
     return twos * _LN2 + (f - (half - (s * (half + series * square) + twos * _LN2_REST)))
-
