@@ -12,6 +12,7 @@ from pathlib import Path
 
 from training.artifact import ARTIFACT_FILE, SCRATCH_FOLDER
 from training.files.writing import is_abandoned
+from training.running.attempt import ATTEMPTS_FOLDER
 from training.running.lease import GUARD_FILE, LEASE_FILE
 from training.running.phase import RANKS_FOLDER as RANKS_FOLDER
 
@@ -37,12 +38,12 @@ def remove_leftovers(folder: Path, files: Iterable[str]) -> None:
 def remove_state(folder: Path) -> None:
     """Remove what only an unfinished artifact needs, if the artifact in `folder` is committed.
 
-    It can be called again if a process was killed between its commit and this removal. Temporary files of watchers
-    that have ended are removed too, whatever their age.
+    It can be called again if a process was killed between its commit and this removal. Temporary files are removed too,
+    whatever their age, if their writers have ended: watchers, and processes of an attempt that recorded their end.
     """
     if not (folder / ARTIFACT_FILE).exists():
         return
-    for path in folder.glob(".*.tmp"):
+    for path in (*folder.glob(".*.tmp"), *(folder / ATTEMPTS_FOLDER).glob(".*.tmp")):
         if is_abandoned(path):
             _remove(path)
     for name in (SCRATCH_FOLDER, RANKS_FOLDER, LEASE_FILE, GUARD_FILE):

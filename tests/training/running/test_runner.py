@@ -323,10 +323,13 @@ def test_what_a_job_killed_after_its_commit_left_is_removed_by_whoever_finds_the
     job = toy_job(tmp_path)
     run_job(job, stages)
     folder = Path(job.output)
-    before = {path.name for path in folder.iterdir()}
+    (folder / "attempts").mkdir()
+    before = set(folder.rglob("*"))
     (folder / "scratch").mkdir()
     (folder / "ranks").mkdir()
     of_a_dead_watcher(folder).touch()
-    with Lease(folder):
+    of_a_dead_watcher(folder / "attempts").touch()  # of a rank that was killed when it recorded its end
+    with Lease(folder), written(folder / "attempts" / "of-a-living-rank.json", "w"):
         remove_state(folder)
-    assert {path.name for path in folder.iterdir()} == before
+        assert len(list((folder / "attempts").glob(".*.tmp"))) == 1
+    assert set(folder.rglob("*")) == before | {folder / "attempts" / "of-a-living-rank.json"}
