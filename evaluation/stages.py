@@ -72,7 +72,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="24",
+    version="25",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
