@@ -4,8 +4,8 @@ The data are scanned when they are ready, before anything is trained on them. Wi
 the gate `contamination` refuses every training; with `after` this stage has no gate; the gate is then in the report
 made after scoring (evaluation.contamination_report).
 
-Training data are pages, instructions, preferences and prompts; a page that a model wrote is read behind the prompt that
-it answers. The rule is that of training.data.exams.item_rule, by
+Training data are pages, instructions, preferences and prompts, and those of a teacher that was made under this root. A
+page that a model wrote is read behind the prompt that it answers. The rule is that of training.data.exams.item_rule, by
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
 of training data, the questions that were seen without their answers, and the items that cannot be cleared.
 `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL, WARC file and offset, and the
@@ -96,8 +96,8 @@ def rank_shares(job: Job) -> list[Share]:
 
     The last rank reads no file, because it scans the system prompt.
     """
-    named = [(item, name) for item in job.inputs_of(DOCUMENTS) for name in document_files(item).names]
-    named += [(item, file) for asset, _, file, _ in _ROWS for item in job.inputs_of(asset)]
+    named = [(item, name) for item in _inputs(job, DOCUMENTS) for name in document_files(item).names]
+    named += [(item, file) for asset, _, file, _ in _ROWS for item in _inputs(job, asset)]
     return [*(Share(files=((item, name),)) for item, name in named), Share(files=())]
 
 
@@ -148,22 +148,42 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
 
 
 Part = tuple[str, str, Callable[[], Iterable[Text]]]
-"""A part of the training data: the asset that it belongs to (empty for a setting), its kind, and a reader."""
+"""A part of the training data: the asset that it belongs to, its kind, and a reader.
+
+The asset is empty for a setting and for data of the teacher, because it says which of the model's own data are scanned.
+"""
 
 
 def _parts(job: Job) -> list[Part]:
+    own = len(job.inputs_of(DOCUMENTS))
     parts: list[Part] = [
-        (DOCUMENTS, PRETRAINING, partial(_documents, files, place))
-        for files in _document_files(job)
+        (DOCUMENTS if number < own else "", PRETRAINING, partial(_documents, files, place))
+        for number, files in enumerate(_document_files(job))
         for place in range(len(files))
     ]
-    parts += [(asset, where, partial(read, item)) for asset, where, _, read in _ROWS for item in job.inputs_of(asset)]
+    for asset, where, _, read in _ROWS:
+        own = len(job.inputs_of(asset))
+        parts += [
+            (asset if number < own else "", where, partial(read, item))
+            for number, item in enumerate(_inputs(job, asset))
+        ]
     return [*parts, ("", PROMPTS, partial(_system_prompt, job))]
 
 
+def _inputs(job: Job, asset: str) -> list[InputArtifact]:
+    """Return the artifacts of an asset that are scanned: the inputs of the job, then the teacher's other data."""
+    own = list(job.inputs_of(asset))
+    digests = {item.digest for item in own}
+    return own + [item for item in _teacher_data(job) if item.asset == asset and item.digest not in digests]
+
+
+def _teacher_data(job: Job) -> list[InputArtifact]:
+    return [read_record(InputArtifact, item, where="teacher_data") for item in job.settings.get("teacher_data", ())]
+
+
 def _document_files(job: Job) -> list[Sequence[Path]]:
-    """Return the document files of each input; a file's checksum is verified when its path is taken."""
-    return [document_files(item) for item in job.inputs_of(DOCUMENTS)]
+    """Return the document files of each artifact; a file's checksum is verified when its path is taken."""
+    return [document_files(item) for item in _inputs(job, DOCUMENTS)]
 
 
 def _document_file(job: Job, rank: int) -> Path:
@@ -214,9 +234,11 @@ _ROWS = (
 
 
 def _system_prompt(job: Job) -> Iterator[Text]:
-    prompt = _trained_on(job).system_prompt
-    if prompt:
-        yield {"row": "system prompt", "source": "sft.system_prompt"}, prompt
+    trained_on = _trained_on(job)
+    if trained_on.system_prompt:
+        yield {"row": "system prompt", "source": "sft.system_prompt"}, trained_on.system_prompt
+    for prompt in trained_on.teacher_prompts:
+        yield {"row": "system prompt of the teacher", "source": "sft.system_prompt"}, prompt
 
 
 def _row_source(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,6 +370,7 @@ def _scanned(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for rank in ranks:
         texts[rank["where"]] += rank["texts"]
     digests = {f"{item.asset} [{item.partition}]": item.digest for item in job.inputs}
+    digests |= {f"teacher: {item.asset} [{item.partition}]": item.digest for item in _teacher_data(job)}
     return {"texts": dict(texts), "digests": digests}
 
 
@@ -373,12 +396,13 @@ def _ids(path: Path) -> list[str]:
 def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return {name: reason} for training data that were not scanned.
 
-    The reason is that an asset has no scan, or that a teacher's training data are unknown.
+    The reason is that an asset has no scan, or that some of a teacher's training data are unknown.
     """
     trained_on, scanned = _trained_on(job), {rank["asset"] for rank in ranks}
     unknown = {name: UNSCANNED.get(name, NO_SCAN).format(name) for name in trained_on.data if name not in scanned}
-    if trained_on.teacher:
-        unknown["teacher"] = f"{trained_on.teacher}: what this model was trained on is not known here"
+    if trained_on.teacher_unknown:
+        behind = ", ".join(trained_on.teacher_unknown)
+        unknown["teacher"] = f"{trained_on.teacher}: what this model was trained on is not known here ({behind})"
     return unknown
 
 

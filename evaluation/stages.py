@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluation.answers import MODELS
+from evaluation.taught_by import taught_by
 from evaluation.trained_on import data_of
 from training.data.sections import sections, with_data
 from training.order.settings import MixtureRecipe
@@ -51,6 +53,7 @@ CONTAMINATION = Stage(
     gates=("contamination",),
     in_ranks=True,
     by_file=("decontaminated_documents", "token_shards", "instruction_data", "preference_data", "prompt_data"),
+    locations=(("teacher_data", "partition"), ("teacher_data", "fingerprint"), ("teacher_data", "path")),
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
@@ -69,7 +72,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="24",
+    version="25",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
@@ -127,15 +130,25 @@ def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRe
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the suites, the limits on contamination, and what the models are trained on."""
+    from training.data.sources import resolve
+
     del part
     judged = {name: getattr(recipe.evaluation, name) for name in JUDGES_CONTAMINATION}
     trained_on = TrainedOn(
         data=tuple(data_of(recipe)),  # without the models, so that recipes with the same data share the scan
         system_prompt=recipe.sft.system_prompt,
-        teacher=recipe.pretrain.distill.teacher,
     )
     asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=recipe.evaluation.suites, **judged)}
-    return with_data(recipe, asked | {"trained_on": trained_on})
+    if not recipe.pretrain.distill.teacher:
+        return with_data(recipe, asked | {"trained_on": trained_on})
+    behind = taught_by(Path(resolve(recipe.pretrain.distill.teacher)).resolve())
+    trained_on = replace(
+        trained_on,
+        teacher=recipe.pretrain.distill.teacher,
+        teacher_unknown=tuple(sorted(behind.unknown)),
+        teacher_prompts=tuple(sorted(behind.system_prompts)),
+    )
+    return with_data(recipe, asked | {"trained_on": trained_on, "teacher_data": behind.as_settings()})
 
 
 def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:

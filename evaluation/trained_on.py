@@ -2,7 +2,8 @@
 
 The search begins with the training stages behind the recipe's last model and goes up their inputs. It ends at the
 assets that the scan for contamination reads. It also ends at an asset that brings in text of its own, because it has no
-inputs or its settings name files. Such an asset has no scan.
+inputs or its settings name files. Such an asset has no scan, nor has a training whose settings name files that no
+scanned asset reads.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def data_of(recipe: Recipe) -> dict[str, tuple[str, ...]]:
         for name in _inputs(recipe, model):
             for source in _sources(recipe, name):
                 found.setdefault(source, set()).add(model)
+    for model in _trainings(recipe):
+        if _files(recipe, model) - {uri for name in found if name in SCANNED for uri in _files(recipe, name)}:
+            found.setdefault(model, set()).add(model)
     return {name: tuple(sorted(models)) for name, models in sorted(found.items())}
 
 
@@ -52,11 +56,15 @@ def _sources(recipe: Recipe, name: str) -> Iterator[str]:
     if _is_training(name):
         return
     inputs = _inputs(recipe, name)
-    if name in SCANNED or not inputs or any(uris_in(DECLARED[name].settings(recipe, ""))):
+    if name in SCANNED or not inputs or _files(recipe, name):
         yield name
         return
     for item in inputs:
         yield from _sources(recipe, item)
+
+
+def _files(recipe: Recipe, name: str) -> set[str]:
+    return set(uris_in(DECLARED[name].settings(recipe, "")))
 
 
 def _inputs(recipe: Recipe, name: str) -> list[str]:

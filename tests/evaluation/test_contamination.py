@@ -11,18 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from assets.asked import asked_settings
 from assets.cli import main as command_line
 from assets.recipe_folders import load_recipe
+from evaluation.contamination import DOCUMENTS
 from evaluation.scan import contamination
-from evaluation.stages import STAGES
+from evaluation.stages import ASSETS, STAGES
 from evaluation.trained_on import DECLARED, SCANNED, data_of
 from evaluation.verdict import SHOWN_FINDINGS, gate_of
 from tests.evaluation.conftest import commit, make_job
 from tests.own_pages import write_warc
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
+from training.data.quality.settings import ToxicityRecipe
 from training.job import InputArtifact, RefusedInput, write_job
-from training.records import RecipeError, read_record
+from training.records import RecipeError, read_record, write_record
 from training.running.runner import main, run_job
 from training.settings.evaluation import EvaluationRecipe
 from training.stage import Input
@@ -392,12 +395,95 @@ def test_text_that_a_declaration_lets_a_model_read_needs_a_scan(tmp_path, monkey
     assert report["verdict"] == "unknown" and not gate["passed"]
     assert set(gate["evidence"]["unknown"]) == {"notes", "prompt_data"}  # this job has no prompts either
     assert gate["evidence"]["unknown"]["notes"] == "notes: a model is trained on its text, and it has no scan"
+    reading = replace(
+        DECLARED["base_model"],
+        settings=lambda recipe, part: {"toxicity": ToxicityRecipe(positive=("a",), negative=("b",))},
+    )
+    monkeypatch.setitem(DECLARED, "base_model", reading)  # a training that opens a file of text itself
+    assert data_of(recipe) == data | {"base_model": ("base_model",)}
     whole = {"prompts": [{"prompt": turn("user", FILLER)}], "trained_on": {"data": [*asked["kitchen-rl"]]}}
     assert report_of(contaminated_job(tmp_path / "b", [FILLER], **whole))[0]["verdict"] == "clean"
 
 
+def teacher(root: Path, page: str, *, behind: tuple[str, ...] = (), **settings: object) -> Path:
+    """Return the folder of a model that was made under `root` from a page, and from `behind`, assets without text."""
+    folders = {name: root / name / f"{name}-fingerprint" for name in (DOCUMENTS, "token_shards", "base_model", *behind)}
+    with DocumentWriter(folders[DOCUMENTS] / "documents" / "00000.parquet") as writer:
+        writer.write(document(900, page))
+    for name in ("token_shards", "base_model", *behind):
+        write_lines(folders[name] / "content.jsonl", [{}])
+    shards = commit(folders["token_shards"], "token_shards", inputs=(commit(folders[DOCUMENTS], DOCUMENTS),))
+    others = [commit(folders[name], name) for name in behind]
+    commit(folders["base_model"], "base_model", inputs=(shards, *others), settings=settings)
+    return folders["base_model"]
+
+
+def taught_job(root: Path, model: Path, texts: list[str], **judged: object):
+    """A job of the settings that a recipe with this teacher has, over other pages than the teacher's."""
+    recipe = load_recipe("kitchen-distilled")
+    distill = replace(recipe.pretrain.distill, teacher=str(model))
+    recipe = replace(recipe, pretrain=replace(recipe.pretrain, distill=distill))
+    declared = next(asset for asset in ASSETS if asset.name == "data_contamination")
+    asked = write_record(declared.settings(recipe, ""))
+    of_teacher = {name: value for name, value in asked["trained_on"].items() if name.startswith("teacher")}
+    job = contaminated_job(root, texts, trained_on=of_teacher, judged=judged)
+    return replace(job, settings=job.settings | {"teacher_data": asked["teacher_data"]})
+
+
+def test_the_data_of_a_teacher_made_here_are_scanned(tmp_path):
+    """A teacher's probabilities carry what it learned, so its data are the student's too."""
+    leaked = teacher(tmp_path / "leaked", LEAK[2], sft={"system_prompt": LEAK[1]})
+    report, findings, gate = report_of(taught_job(tmp_path / "a", leaked, [FILLER]))
+    assert report["verdict"] == "contaminated" and not gate["passed"] and report["unknown"] == {}
+    assert [(one["item"], one["where"], one.get("url") or one["row"]) for one in findings] == [
+        ("item-1", "prompts", "system prompt of the teacher"),
+        ("item-2", "pretraining", "http://site.test/900"),
+    ]
+    clean = teacher(tmp_path / "clean", f"{FILLER} Twice.")
+    report, _, gate = report_of(taught_job(tmp_path / "b", clean, [FILLER]))
+    assert report["verdict"] == "clean" and gate["passed"] and report["scanned"]["texts"]["pretraining"] == 2
+    pupil = teacher(tmp_path / "pupil", FILLER, teacher={"path": str(leaked), "digest": find(leaked).digest})
+    assert report_of(taught_job(tmp_path / "c", pupil, [FILLER]))[0]["suites"]["market"]["found_items"] == 2
+
+
+def test_what_is_behind_a_teacher_and_has_no_scan_is_unknown_by_name(tmp_path):
+    gone = teacher(tmp_path / "gone", FILLER)
+    shutil.rmtree(tmp_path / "gone" / DOCUMENTS)
+    changed = teacher(tmp_path / "changed", FILLER)
+    write_lines(tmp_path / "changed" / DOCUMENTS / f"{DOCUMENTS}-fingerprint" / "content.jsonl", [{}])
+    commit(tmp_path / "changed" / DOCUMENTS / f"{DOCUMENTS}-fingerprint", DOCUMENTS)  # not what it was trained on
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "config.json").write_text("{}")
+    for model, behind in (
+        (gone, DOCUMENTS),
+        (changed, DOCUMENTS),
+        (teacher(tmp_path / "adopted", FILLER, behind=("adopted_model",)), "adopted_model"),
+        (teacher(tmp_path / "new", FILLER, behind=("notes",)), "notes"),
+        (teacher(tmp_path / "taught", FILLER, teacher={"path": "elsewhere"}), "a model from outside"),
+        (tmp_path / "a folder", "a model from outside"),
+    ):
+        job = taught_job(tmp_path / "scan" / model.parent.parent.name, model, [FILLER])
+        report, _, gate = report_of(job)
+        assert report["verdict"] == "unknown" and not gate["passed"], model
+        assert gate["evidence"]["unknown"]["teacher"].endswith(f"is not known here ({behind})"), gate["evidence"]
+    allowed = taught_job(tmp_path / "allowed", gone, [FILLER], tolerate_unknown=["teacher"])
+    assert report_of(allowed)[0]["verdict"] == "tolerated"
+
+
+def test_where_a_teacher_lies_decides_nothing(tmp_path):
+    there = taught_job(tmp_path / "a", teacher(tmp_path / "there", LEAK[0]), [FILLER])
+    shutil.move(tmp_path / "there", tmp_path / "moved")
+    moved = taught_job(tmp_path / "b", tmp_path / "moved" / "base_model" / "base_model-fingerprint", [FILLER])
+    asked = [
+        asked_settings(STAGES["contamination"], {"teacher_data": job.settings["teacher_data"]})
+        for job in (there, moved)
+    ]
+    assert asked[0] == asked[1] and [set(one) for one in asked[0]["teacher_data"]] == [{"asset", "digest"}]
+    assert report_of(moved)[0]["verdict"] == "contaminated"
+
+
 def test_what_cannot_be_scanned_is_unknown_until_the_recipe_names_it(tmp_path):
-    trained_on = {"teacher": "made://base_model/other"}
+    trained_on = {"teacher": "made://base_model/other", "teacher_unknown": ["base_model"]}
     report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on=trained_on))
     assert report["verdict"] == "unknown" and not gate["passed"] and "teacher" in gate["evidence"]["unknown"]
     judged = {"tolerate_unknown": ["teacher"]}

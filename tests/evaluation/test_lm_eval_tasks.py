@@ -149,6 +149,10 @@ def stock_records(suite: BenchmarkRecipe, rows: list[dict], folder: Path, **chan
     return outcome["samples"]["own"]
 
 
+def test_every_suite_with_a_task_is_compared():
+    assert set(FORMS) == {suite.name for suite in load_recipe("webdocs-exams").evaluation.suites if suite.task}
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_shipped_suite_is_lm_evals_own_task(name, folder):
     suite, changes = suites()[name], {}

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 from lm_eval.api.model import LM
 
+from assets.recipe_folders import SHIPPED as SHIPPED_RECIPES
 from assets.recipe_folders import load_recipe
 from evaluation.exams import ExamItem, read_exam
 from evaluation.harness import run_suites
@@ -48,7 +49,7 @@ WRITTEN = [
     suite("gsm8k_chat", "chat", **GSM8K),
     suite("lambada", "generate", **LAMBADA, limit=120),
 ]
-CHOSEN = [suite("cloze", "multiple_choice", question_field="query", limit=60)] + [
+CHOSEN = [suite(name, "multiple_choice", question_field="query", limit=60) for name in ("cloze", "inference")] + [
     suite(name, "multiple_choice", uri=f"{REAL}{name}.jsonl.gz", question_field="query", limit=60)
     for name in ("arc_easy", "arc_challenge", "hellaswag_val", "piqa", "boolq", "commonsense_qa")
 ]
@@ -119,6 +120,15 @@ def test_a_choice_scores_when_it_is_the_right_one(benchmark):
 
 
 SHIPPED = [replace(one, limit=40) for one in load_recipe("webdocs-exams").evaluation.suites]
+
+
+def test_every_suite_of_a_shipped_recipe_has_an_oracle():
+    """A suite that a recipe adds must be added above; a suite of the user's own has the kind of one above."""
+    names = sorted(path.stem for path in SHIPPED_RECIPES.glob("*.yaml"))
+    suites = [one for name in names for one in load_recipe(name).evaluation.suites]
+    shipped = {(one.name, one.uri, one.kind, one.task) for one in suites if not one.uri.startswith("data://own/")}
+    judged = {(one.uri, one.kind, one.task) for one in (*WRITTEN, *CHOSEN, *SHIPPED)}
+    assert len(shipped) > 20 and not [one for one in shipped if one[1:] not in judged]
 
 
 @pytest.mark.data

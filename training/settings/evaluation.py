@@ -61,10 +61,12 @@ class EvaluationRecipe:
 class TrainedOn:
     """Everything that a recipe trains models on: assets with text (`data`), the system prompt and the teacher.
 
-    None means that the recipe has no such prompt or model. The teacher's own training data are unknown and cannot be
-    scanned.
+    None means that the recipe has no such prompt or model. `teacher_prompts` are the system prompts that the teacher
+    was trained with, and `teacher_unknown` names what is behind the teacher and cannot be scanned.
     """
 
     data: tuple[str, ...] = ()
     system_prompt: str | None = formerly("")
     teacher: str | None = formerly("")
+    teacher_prompts: tuple[str, ...] = ()
+    teacher_unknown: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
@@ -35,11 +36,34 @@ def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
     Applying it again changes nothing.
     """
     counts: dict[str, int] = {}
+    plain = _in_plain_digits(text)
     for kind, find in _FINDERS:  # in this order, because a secret may contain an e-mail address, for example
-        if kind in kinds and (spans := list(find(text))):
-            text = _replaced(text, spans, PLACEHOLDERS[kind])
+        if kind in kinds and (spans := list(find(plain))):
+            text, plain = (_replaced(one, spans, PLACEHOLDERS[kind]) for one in (text, plain))
             counts[kind] = counts.get(kind, 0) + len(spans)
     return text, counts
+
+
+_DIGITS_OF_SCRIPTS = "".join(
+    f"{chr(code)}-{chr(code + 9)}" for code in range(0x80, 0xFFFF) if unicodedata.decimal(chr(code), None) == 0
+)
+_HAS_WIDE_DIGITS = re.compile(f"[{_DIGITS_OF_SCRIPTS}\uff20]")  # or a full-width @
+_WIDE = re.compile(f"[{_DIGITS_OF_SCRIPTS}\uff01-\uff5e\u3000]+")
+
+
+def _in_plain_digits(text: str) -> str:
+    """Return the text, of the same length, with ASCII digits for those of other scripts and for full-width characters.
+
+    A text without such digits and without a full-width @ stays as it is.
+    """
+    if text.isascii() or not _HAS_WIDE_DIGITS.search(text):
+        return text
+    return _WIDE.sub(lambda match: "".join(map(_plain_character, match[0])), text)
+
+
+def _plain_character(character: str) -> str:
+    digit = unicodedata.decimal(character, None)
+    return unicodedata.normalize("NFKC", character) if digit is None else str(digit)
 
 
 def _replaced(text: str, spans: Iterable[Span], placeholder: str) -> str:
@@ -110,22 +134,38 @@ def _after(match: re.Match[str], characters: int) -> str:
 # Letters and digits of scripts that put spaces between words: Latin, Greek, Cyrillic, Hebrew, Arabic. A number or an
 # address may directly follow a letter of any other script, as in 電話03-1234-5678.
 _LETTERS = r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u06ff"
+# Combining marks, and the joiners between them, of the scripts of domain names: Latin to Arabic, those of India, Thai,
+# Lao, Tibetan, Burmese, Khmer. In the blocks of India these are also the letters, but not the full stops.
+_MARKS = (
+    r"\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    r"\u0900-\u0963\u0966-\u096f\u0971-\u0dff\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ecd"
+    r"\u0f71-\u0f84\u102b-\u103e\u17b4-\u17d3\u200c\u200d"
+)
 
 # E-mail
 
 # Read backwards and forwards from each @, which is rare; a pattern that begins with the name would be tried at every
 # letter.
 _NAME = re.compile(rf"(?<![{_LETTERS}])[{_LETTERS}_](?:[{_LETTERS}._%+\-]{{0,62}}[{_LETTERS}_\-+])?\Z")
+# A name that ends in a letter of another script. If that script has no spaces, the words before the name belong to it.
+_NAME_IN_OTHER_SCRIPT = re.compile(rf"(?:[^\W_]|[{_MARKS}._%+\-]){{0,63}}(?:[^\W_{_LETTERS}]|[{_MARKS}])\Z")
 _USER_OF_URL = re.compile(r"://(?:[^\s/@:]{1,64}:)?\Z")  # the text before user@host in a URL
-# Top-level domains in other letters (IANA root zone), the most used ones; as `xn--` they are recognized by that.
-_WIDE_TOP = (
-    "рф рус москва дети онлайн сайт орг ком укр бел бг срб мкд қаз мон ευ ελ հայ გე ישראל السعودية امارات مصر ایران"
-    " الاردن المغرب 中国 中國 公司 网络 网址 在线 商城 香港 台湾 台灣 新加坡 コム みんな 한국 닷컴 닷넷 भारत ไทย ලංකා"
-).split()
-_HOST = re.compile(
-    rf"(?:[^\W_](?:[^\W_]|-){{0,62}}\.)+(?:[Xx][Nn]--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|{'|'.join(_WIDE_TOP)})"
-    rf"(?![{_LETTERS}@])"
-)
+# The top-level domains that are in other letters than ASCII (IANA root zone); as `xn--` they are recognized by that.
+_WIDE_TOP = """
+    vermögensberater vermögensberatung ελ ευ бг бел дети ею католик ком мкд мон
+    москва онлайн орг рус рф сайт срб укр қаз հայ ישראל קום ابوظبي ارامكو الاردن
+    البحرين الجزائر السعودية السعوديه السعودیة السعودیۃ العليان المغرب اليمن امارات ايران ایران بارت بازار بيتك
+    بھارت تونس سودان سوريا سورية شبكة عراق عرب عمان فلسطين قطر كاثوليك كوم مصر مليسيا موريتانيا موقع همراه
+    پاكستان پاکستان ڀارت कॉम नेट भारत भारतम् भारोत संगठन বাংলা ভারত ভাৰত ਭਾਰਤ ભારત ଭାରତ இந்தியா இலங்கை
+    சிங்கப்பூர் భారత్ ಭಾರತ ഭാരതം ලංකා คอม ไทย ລາວ გე みんな アマゾン クラウド グーグル コム ストア セール
+    ファッション ポイント 世界 中信 中国 中國 中文网 亚马逊 企业 佛山 信息 健康 八卦 公司 公益 台湾 台灣 商城
+    商店 商标 嘉里 嘉里大酒店 在线 大拿 天主教 娱乐 家電 广东 微博 慈善 我爱你 手机 招聘 政务 政府 新加坡 新闻
+    时尚 書籍 机构 淡马锡 游戏 澳門 澳门 点看 移动 组织机构 网址 网店 网站 网络 联通 臺灣 谷歌 购物 通販 集团
+    電訊盈科 飞利浦 食品 餐厅 香格里拉 香港 닷넷 닷컴 삼성 한국
+""".split()
+_LABEL = rf"[^\W_](?:[^\W_]|[{_MARKS}\-]){{0,62}}"
+_TOP = rf"[Xx][Nn]--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|{'|'.join(sorted(_WIDE_TOP, key=len, reverse=True))}"
+_HOST = re.compile(rf"(?:{_LABEL}\.)+(?:{_TOP})(?![{_LETTERS}{_MARKS}@])")
 _AT, _DOT = r" ?[\[({<] ?(?:at|AT|@) ?[\])}>] ?", r"(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)"
 _BRACKETED_AT = re.compile(r"[\[({<] ?(?:at|AT|@) ?[\])}>]")
 _WRITTEN_OUT = re.compile(
@@ -145,7 +185,9 @@ _NOT_DOMAINS = frozenset(
 def _find_emails(text: str) -> Iterator[Span]:
     at = text.find("@")
     while at >= 0:
-        name, host = _NAME.search(text[max(0, at - 65) : at]), _HOST.match(text, at + 1)
+        before = text[max(0, at - 65) : at]
+        name = _NAME.search(before) or _NAME_IN_OTHER_SCRIPT.search(before)
+        host = _HOST.match(text, at + 1)
         if name and host and _is_email(text, at - len(name[0]), host):
             yield at - len(name[0]), host.end()
         at = text.find("@", at + 1 if host is None else host.end())
@@ -164,7 +206,7 @@ def _find_written_out_emails(text: str) -> Iterator[Span]:
 
 # Telephone
 
-_SEPARATOR = r"[ .\-\u00a0\u2010\u2011/]"
+_SEPARATOR = r"[ .\-\u00a0\u2010\u2011\u2212\u30fc/]"  # in Japanese, the sign for a long vowel is also a hyphen
 _INTERNATIONAL = re.compile(
     rf"(?<![_{_LETTERS}+.\-/=])(?P<it>(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
     rf"(?:{_SEPARATOR}{{0,2}}\(?\d{{1,5}}\)?){{2,6}})"

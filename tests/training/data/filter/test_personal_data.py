@@ -2,6 +2,7 @@ import random
 from collections import Counter
 
 import pytest
+import tldextract
 
 from tests.training.data.planted import planted
 from training.data.filter import personal_data
@@ -179,6 +180,27 @@ FOUND_IN_OTHER_SCRIPTS = (
     ("email", "邮箱：a.b@例子.中国，", "邮箱：<EMAIL>，"),
     ("email", "写信到info@例子.cn谢谢", "写信到<EMAIL>谢谢"),
     ("email", "to me@xn--mnchen-3ya.xn--p1ai now", "to <EMAIL> now"),
+    ("phone", "お電話：０３－１２３４－５６７８まで", "お電話：<PHONE>まで"),
+    ("phone", "電話（０３）１２３４−５６７８", "電話<PHONE>"),
+    ("phone", "TEL ０３ー１２３４ー５６７８", "TEL <PHONE>"),
+    ("phone", "電話：03ー1234ー5678", "電話：<PHONE>"),
+    ("phone", "国際＋８１　３　１２３４　５６７８", "国際<PHONE>"),
+    ("phone", "هاتف: ٠١١ ٤٥٦ ٧٨٩٠", "هاتف: <PHONE>"),
+    ("phone", "تلفن: ۰۲۱-۱۲۳۴۵۶۷۸", "تلفن: <PHONE>"),
+    ("phone", "मोबाइल: ९८७६५ ४३२१०", "मोबाइल: <PHONE>"),
+    ("card", "番号：４１１１　１１１１　１１１１　１１１１", "番号：<CARD_NUMBER>"),
+    ("ip", "ip＝８．８．８．８", "ip＝<IP_ADDRESS>"),
+    ("email", "宛先ｉｎｆｏ＠ｅｘａｍｐｌｅ．ｃｏｍまで", "宛先<EMAIL>まで"),
+    ("email", "連絡先：info＠example.co.jp", "連絡先：<EMAIL>"),
+    ("email", "邮箱：用户@例子.中国，", "邮箱：<EMAIL>，"),
+    ("email", "邮箱 用户@例子.公司谢谢", "邮箱 <EMAIL>谢谢"),
+    ("email", "राम@उदाहरण.भारत को", "<EMAIL> को"),
+    ("email", "ईमेल: info@उदाहरण.भारत।", "ईमेल: <EMAIL>।"),
+    ("email", "இந்த பயனர்@எடுத்துக்காட்டு.இந்தியா மூலம்", "இந்த <EMAIL> மூலம்"),
+    ("email", "ติดต่อ ผู้ใช้@ตัวอย่าง.ไทย", "ติดต่อ <EMAIL>"),
+    ("email", "메일 사용자@예시.한국으로", "메일 <EMAIL>으로"),
+    ("email", "بريد user@مثال.موريتانيا", "بريد <EMAIL>"),
+    ("email", "an info@firma.vermögensberatung", "an <EMAIL>"),
     ("iban", "konto de89 3704 0044 0532 0130 00", "konto <IBAN>"),
     ("iban", "konto nl91abna0417164300!", "konto <IBAN>!"),
 )
@@ -206,8 +228,24 @@ NOT_IN_OTHER_SCRIPTS = (
         "de89370400440532013000x",
         "dE89370400440532013000",
     ),
+    *(
+        "價格：１２，３４５円",
+        "電話番号は２０２４年１０月１２日",
+        "ＩＳＢＮ９７８－３－１６－１４８４１０－０",
+        "１２７．０．０．１",
+    ),
+    *("１２７．０．０．１", "@例子.中国", "第１章　１．２．３．４節", "राम@उदाहरण।", "भाव: १२,३४,५६७", "用户＠例子"),
     *("2026年11月23日 10:11:12", "¥1,234,567円", "第3章 1.2.3.4節", "ISBN 5-02-013850-9"),
 )
+
+
+def test_every_top_level_domain_in_other_letters_is_known():
+    """The list of public suffixes in tldextract has them all, and nothing is fetched."""
+    known = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None).tlds
+    wide = {name for name in known if not name.isascii() and "." not in name}
+    assert len(wide) > 100 and not wide - set(personal_data._WIDE_TOP)
+    for name in sorted(wide):
+        assert redact(f"to me@host.{name}, or", KINDS)[0] == "to <EMAIL>, or", name
 
 
 def test_personal_data_is_found_in_other_scripts_and_nothing_else_is():
