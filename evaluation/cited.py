@@ -24,7 +24,7 @@ class Unsourced(DataError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class CitedPlace:
-    """Where a value comes from: an artifact by its digest, and the place in it."""
+    """The source of a value: an artifact, named by its digest, and the place in it."""
 
     asset: str
     partition: str

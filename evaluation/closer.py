@@ -68,7 +68,7 @@ def look_at(
     characters: int = 500,
     seed: int = 0,
 ) -> list[OutcomeGroup]:
-    """Return the groups of `sample_groups`; after those of a partition come its clusters, close passes and cuts."""
+    """Return the groups of `sample_groups`. Clusters, close passes and cuts of a partition follow its groups."""
     groups = sample_groups(
         records, asset, partition=partition, reason=reason, number=number, characters=characters, seed=seed
     )

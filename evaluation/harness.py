@@ -263,7 +263,7 @@ def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequen
 
 
 def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """Return how the score of a suite was made.
+    """Return the settings with which lm-eval made the score of a suite.
 
     These are the generation settings and, for a task of lm-eval, its name and answer filters.
     """

@@ -28,7 +28,7 @@ prompt is not part of it, because each model is asked in its own template."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """Which items of a suite a model answered right, and the name of the metric that decided it."""
+    """The items of a suite that a model answered right, and the name of the metric that decided it."""
 
     metric: str
     correct: Mapping[Item, bool]
@@ -36,7 +36,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """How far the score fell on the items that both models answered, with its 95 % interval.
+    """The fall of the score on the items that both models answered, with its 95 % interval.
 
     `champion` and `score` are the scores of the champion and of the other model on these items, from 0 to 1. `stderr`
     is None for one item. `p_value` is that of McNemar's exact test: how probable such a difference is between models

@@ -99,7 +99,7 @@ def problems(folder: Path, signature: Path, key: Path) -> list[str]:
 
 
 def _said(error: Exception) -> str:
-    """Return what the library says, without the bytes of digests; the attestation names them as people read them."""
+    """Return the library's message without the bytes of digests, which the attestation shows in readable form."""
     text = " ".join(str(error).replace("\\'", "'").split())
     return text.partition(": Expected ")[0] or type(error).__name__
 

@@ -167,7 +167,7 @@ def write_job(job: Job, path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What became of the records of a stage: in = kept + dropped(reason) + quarantined(reason).
+    """The numbers of a stage's records by outcome: in = kept + dropped(reason) + quarantined(reason).
 
     `training.running.accounts` compares the two sides, so neither may be computed from the other.
     """
@@ -250,7 +250,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Where a stage writes and how it reports.
+    """The folders that a stage writes to, and the functions by which it reports.
 
     `path` is the artifact's folder: write files there under temporary names and rename them
     (`training.files.writing.written`). `scratch` is a folder for checkpoints and other state. It survives a kill and is

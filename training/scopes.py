@@ -1,4 +1,4 @@
-"""Which optional assets a recipe asks for, and with which model its chain ends. Standard library only."""
+"""Find the optional assets that a recipe asks for, and the model with which its chain ends. Standard library only."""
 
 from __future__ import annotations
 

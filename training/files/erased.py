@@ -1,4 +1,4 @@
-"""Which files of an artifact were erased after its commit: what a person withdrew was overwritten in them.
+"""Record which files of an artifact a takedown has overwritten, and check such files.
 
 `erased.json` beside the artifact's record lists, for each such file, its size and checksum after each takedown. The
 record itself is left as it is, so that fingerprint, digest and lineage still name what was made. A file is sound if it

@@ -1,4 +1,4 @@
-"""The code that made an artifact: how a record keeps it, and how it differs from the code as it is now.
+"""Record the code that makes an artifact, and compare it with the code as it is now.
 
 Two checkouts can have different code under the same stage version, for example before the tests were run. So the record
 holds the digest of each module of the stage's import closure (training/identity/closure.py). A difference is shown to

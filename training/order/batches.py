@@ -1,4 +1,4 @@
-"""Which tokens each training step sees: a pure function of the plan and the step.
+"""Compute which tokens each training step sees, as a pure function of the plan and the step.
 
 World size, micro-batch and worker count are not arguments, so they cannot change the result. Needs only numpy and the
 standard library.

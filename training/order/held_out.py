@@ -1,4 +1,4 @@
-"""Which documents are held out of training, and which of these each evaluation during training reads.
+"""Choose the documents that are held out of training, and those that each evaluation during training reads.
 
 Only a document's id decides whether it is held out, never the seed, the mixture or its place. Ids also give the order
 in which documents are held out as the share grows; an evaluation reads the first ones in this order, up to a number of

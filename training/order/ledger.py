@@ -62,7 +62,7 @@ class Ledger:
 
     @property
     def rollbacks(self) -> int:
-        """How often the run was rolled back because of a spike."""
+        """The number of times that the run was rolled back because of a spike."""
         return sum(entry.reason == "spike" for entry in self.entries)
 
     def knows(self, earlier: Ledger, *, step: int) -> bool:

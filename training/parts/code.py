@@ -1,4 +1,4 @@
-"""What identifies a part from outside: the digest of its package's code, as far as the part's module imports it."""
+"""Identify a part from outside the checkout by the digest of the code that its module imports from its package."""
 
 from __future__ import annotations
 

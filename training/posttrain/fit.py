@@ -1,4 +1,4 @@
-"""What the trainers of SFT, reward model and alignment share: settings, order of rows, checkpoints and adapters.
+"""Settings, order of rows, checkpoints and adapters, for the trainers of SFT, reward model and alignment.
 
 The order of rows is computed here from lengths and seed and given to the library as a plain sequence. So a resumed run
 continues with the next row, whatever the library's samplers do.

@@ -33,6 +33,6 @@ class TextSourceRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcesRecipe:
-    """The field of `sft` from which the conversations are made, without the settings of the training."""
+    """The sources of conversations: the part of the section `sft` that the training does not read."""
 
     data: tuple[TextSourceRecipe, ...]

@@ -66,7 +66,7 @@ def subtree(leaf: Callable[[int], Tensor], first: int, stop: int, *, count: int)
 
 
 def _over_processes(total: Tensor, *, share: int, count: int, world: World) -> Tensor:
-    """Return the sum over the whole tree, given the sum `total` over this process's subtree of `share` leaves.
+    """Return the sum over the whole tree. `total` is the sum over this process's subtree of `share` leaves.
 
     The `total` of a process without leaves is not used.
     """

@@ -1,4 +1,4 @@
-"""The degrees of a run: into how many parts each kind of parallelism divides it.
+"""The parallel degrees of a run: the number of parts into which each kind of parallelism divides it.
 
 Imports no torch, because profiles are checked before a job starts.
 
@@ -27,7 +27,7 @@ CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose d
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Degrees:
-    """Into how many parts each kind of parallelism divides a run, as the profile says.
+    """The number of parts into which each kind of parallelism divides a run, from the profile.
 
     `replicate` is not set: it follows from the others and the number of processes.
     """

@@ -372,7 +372,7 @@ class Proxy:
         return loss
 
     def _backward(self, batch: SourcedBatch, chosen: slice, scales: np.ndarray) -> float:
-        """Add the gradients of the chosen rows to the present ones.
+        """Add the gradients of the chosen rows to the gradients that the parameters already have.
 
         The result is the part of the weighted loss that these rows contribute.
         """

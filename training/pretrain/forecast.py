@@ -44,7 +44,7 @@ Moments = dict[str, Needed]  # bytes by purpose, at each moment of a training
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How a training is spread over processes; the fields have the names of the profile's."""
+    """The division of a training among processes. Its fields have the same names as those of the profile."""
 
     nodes: int = 1
     processes: int = 1  # on each node

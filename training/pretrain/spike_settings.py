@@ -9,7 +9,7 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpikeRecipe:
-    """When and how far a run rolls back: PaLM's method (arXiv 2204.02311, section 5.1), without a person.
+    """Settings of rollbacks after a loss spike: PaLM's method (arXiv 2204.02311, section 5.1), without a person.
 
     A step is wrong when its loss, or the logarithm of its gradient norm, is more than `deviations` robust standard
     deviations above the median of the last `window` steps. `patience` wrong steps in a row are a spike: the run returns

@@ -52,7 +52,7 @@ class NotRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Some texts of a file: where they stand in it, and for a WARC record its offset."""
+    """Texts that lie at one place of a file, with the name of the place, and for a WARC record its offset."""
 
     place: str
     texts: list[str]

@@ -260,7 +260,7 @@ def erase_signatures(folder: Path, documents: Path, gone: Withdrawn) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasedArchives:
-    """How many raw records of a crawl were overwritten, and what could not be reached: one line for each archive."""
+    """The number of overwritten raw records of a crawl, and one line for each archive that could not be reached."""
 
     records: int = 0
     unreachable: tuple[str, ...] = ()

@@ -113,7 +113,7 @@ def is_in(grams: Hashes, wanted: Hashes) -> np.ndarray:
 
 
 def count_in(texts: Sequence[str], wanted: Hashes) -> tuple[int, Hashes]:
-    """Return how many different runs of `wanted` stand in the texts in any view, and these, sorted."""
+    """Return the number of different runs of `wanted` that occur in any view of the texts, and these runs, sorted."""
     found = [np.empty(0, np.uint64)]
     seen: list[str] = []
     for text in texts:

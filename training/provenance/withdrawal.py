@@ -33,7 +33,7 @@ Pages = tuple[Index, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a person asks to withdraw: a page by URL, a domain with the hosts below it, or a document by id."""
+    """A request to withdraw a page by URL, a domain with the hosts below it, or a document by id."""
 
     kind: Literal["url", "domain", "document"]
     value: str

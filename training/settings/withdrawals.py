@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WithdrawalRecipe:
-    """What else changes when pages are withdrawn. The section is part of no fingerprint.
+    """Settings of takedowns: what changes beside the withdrawn pages. The section is part of no fingerprint.
 
     `duplicates`: with `cluster`, pages that were dropped as duplicates of a withdrawn page are withdrawn too; with
     `twin`, the first of them takes the page's place.

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def packed(arrays: Sequence[Array]) -> list[Array]:
-    """Return arrays as the parts of a slice, the bytes for a later phase, from which `unpacked` restores them.
+    """Return arrays as the parts of a slice, which is read by a later phase; `unpacked` restores the arrays.
 
     The parts are the number of bytes of each array, and the arrays. Each array has items of 8 bytes, or is the last
     one.

@@ -1,4 +1,4 @@
-"""How deduplication divides its work: documents into groups of whole files, keys into ranges.
+"""Divide the work of deduplication: documents into groups of whole files, and keys into ranges.
 
 An *order number* packs three places: of a snapshot among the inputs, of a file in the snapshot, and of a row in the
 file. Order numbers ascend as ids do, and no process has to count the documents of others.

@@ -155,7 +155,7 @@ def _hit(found: FoundItem, document: Mapping[str, Any], names: Sequence[tuple[st
 
 
 class _HitsWriter:
-    """Writes hits in row groups of HITS_AT_ONCE. However they come, the file is that of one table with all of them."""
+    """Writes hits in row groups of HITS_AT_ONCE, so that the file does not depend on how many are added at once."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._parquet = pq.ParquetWriter(stream, _HIT_SCHEMA, compression="zstd")

@@ -12,7 +12,7 @@ CONTAMINATED: Final = "contaminated"  # the reason for which a document or row i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecontaminateRecipe:
-    """What to do with documents that hold items of the benchmarks: remove them, flag them, or nothing (off).
+    """Settings of decontamination: documents that hold exam items are removed, flagged, or left as they are (off).
 
     `question_seen` decides about a document that holds a question without its answer. `contaminated` treats it like a
     document with the answer. `reported` keeps it and lists its hit.

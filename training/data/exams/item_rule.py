@@ -306,7 +306,7 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
 
 
 def _held(parts: Sequence[_Part], owners: Integers, offsets: Integers) -> Floats:
-    """Return the fraction of each part's weight that the seeds given by part and offset hold."""
+    """Return the fraction of each part's weight that its seeds hold. A seed is given by its part and its offset."""
     begins, weights = _begins(part.words for part in parts), _joined([part.weights for part in parts], np.float64)
     held = np.zeros(len(weights), np.bool_)
     held[(begins[owners] + offsets)[:, None] + np.arange(SEED_WORDS)] = True

@@ -758,7 +758,7 @@ class Analysis:
 
     @property
     def kind(self) -> str:
-        """`code`, `table` or `list`, if that holds more than KIND_FRACTION of the text; otherwise `prose`."""
+        """The kind that holds more than KIND_FRACTION of the text: `code`, `table` or `list`; without one, `prose`."""
         total, *parts = self.num_in
         most, kind = max(zip(parts, ("code", "table", "list"), strict=True), key=lambda part: part[0])
         return kind if most > KIND_FRACTION * total else "prose"

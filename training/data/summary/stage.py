@@ -19,8 +19,8 @@ ASSETS = (
         name="corpus_summary",
         stage=SUMMARIZE,
         description=(
-            "Which sites, sources and snapshots the tokens of the corpus come from, with the share of each. How often "
-            "each document is trained on is in the training plan."
+            "The sites, sources and snapshots that the tokens of the corpus come from, with the share of each. How"
+            " often each document is trained on is in the training plan."
         ),
         group="training_data",
         scope="corpus",

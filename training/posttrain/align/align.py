@@ -45,7 +45,7 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _trained(given: Alignment) -> Trained:
-    """Return the result of the recipe's method. What fails in one from outside is told under its name."""
+    """Return the result of the recipe's method. An error in a method from outside is raised with its name."""
     name, declared = given.recipe.method, given.recipe.declared
     if declared.train is None:
         return load_part("training.posttrain.methods.*", name).train(given)

@@ -11,7 +11,7 @@ from training.records import RecipeError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The regular expression, in which a point also stands for the end of a line."""
+    """The pattern of a right answer: a regular expression in which `.` also matches the end of a line."""
 
     pattern: str = r"<think>.*</think>\s*<answer>.*</answer>\s*"
 

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The largest difference of two numbers that count as equal, as a share of the right one."""
+    """The largest difference from the right number that counts as equal, as a share of that number."""
 
     tolerance: float = 0.0
 

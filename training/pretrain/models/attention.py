@@ -46,7 +46,7 @@ class QueryBlock(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """Which keys each position of packed rows may see.
+    """The keys that each position of packed rows may attend to.
 
     bias: for each block, the numbers added to its scores (0 or a large negative number); used on a CPU only.
     flex: the blocks that flex_attention computes, and its rule within them.
@@ -77,7 +77,7 @@ class DocumentMask:
     windowed: Visibility | None = None
 
     def visibility(self, *, windowed: bool) -> Visibility:
-        """Return which keys each position may see in a layer with a window, or in a layer without one."""
+        """Return the keys that each position may attend to, in a layer with a sliding window or in one without."""
         return self.windowed if windowed and self.windowed is not None else self.full
 
 

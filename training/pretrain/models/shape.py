@@ -13,7 +13,7 @@ from training.records import RecipeError, formerly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RotaryScaling:
-    """How rotary positions are scaled to texts longer than the length that a model was first trained for.
+    """The scaling of rotary positions to texts longer than those that a model was first trained on.
 
     `linear` divides every angle by `factor` (arXiv 2306.15595); `ntk` raises the base so that the slowest angle is
     divided by it (NTK-aware, the static form); `yarn` divides slow angles, keeps fast ones and sharpens attention

@@ -1,4 +1,4 @@
-"""Optimizers from the user's own environment: an `Optimizer` whose errors are told under its name."""
+"""Optimizers from the user's own environment. Their errors are raised with the optimizer's name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outside_optimizer(name: str, parts: PartsOf, known: tuple[str, ...]) -> Opti
 
 
 def _checked(who: str, weights: Weights, made: Any) -> Mapping[str, torch.optim.Optimizer]:
-    """Return the torch optimizers that a part made, with steps that tell its errors.
+    """Return the torch optimizers that a part made. Errors in their steps are raised with the part's name.
 
     Raise PartFailed if they are something else, or do not update each weight exactly once.
     """

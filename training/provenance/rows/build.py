@@ -108,7 +108,7 @@ def _described(asset: str, file: str, line: int, row: Row, texts: Sequence[str])
 
 
 def entry_of(key: Key) -> str:
-    """Return an address as the index holds it, in which those of a host, and of the hosts below it, lie together."""
+    """Return an address in the form of the index, whose order keeps a host and the hosts below it together."""
     return f"={key.host}){key.rest}"
 
 
@@ -136,7 +136,7 @@ def runs_of(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 
 def short(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
-    """Return the part of hashes that the index holds. What it finds is compared with the row."""
+    """Return the lower half of each hash, which the index holds. Rows found by it are then compared in full."""
     return (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
 

@@ -87,7 +87,7 @@ class RowIndex:
         return [lines[row["asset"], row["file"]][row["line"]] for row in rows]
 
     def with_address(self, pages: Iterable[Key] = (), hosts: Iterable[str] = ()) -> list[Row]:
-        """Return the rows in which an address of these pages stands, or one of these reversed hosts or below them."""
+        """Return the rows with an address of one of `pages`, or with one on or below one of the reversed `hosts`."""
         entries = {entry_of(key) for key in pages}
         starts = tuple(f"={host}{end}" for host in hosts for end in (")", ","))
         found = []

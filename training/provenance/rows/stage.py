@@ -30,7 +30,10 @@ ASSETS = (
     Asset(
         name="synthetic_row_index",
         stage=INDEX_ROWS,
-        description="The same of every row of text that a model of the recipe wrote.",
+        description=(
+            "Every row of text that a model of the recipe wrote, with its generator, the addresses in it and its runs of"
+            " eight words. `pedigree trace` reads it. No training waits for it."
+        ),
         group="synthesis",
         scope="synthesis",
         settings=sections(),
