@@ -246,14 +246,14 @@ BESIDE = {
     ),
     "promote": (
         "scores and exams of the champion",
-        {"data.exams.decontaminate_settings", "data.exams.settings", "evaluation_settings"},
+        {"data.exams.decontaminate_settings", "data.exams.settings", "settings.evaluation"},
     ),
     "scaling": (
         "the report's form, which comes with all of the report",
         {
             "data.exams.decontaminate_settings",
             "data.exams.settings",
-            "evaluation_settings",
+            "settings.evaluation",
             "data.filter.settings",
             "data.quality.settings",
         },
@@ -268,7 +268,7 @@ def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, recipe):
                 read[declared.stage.name] |= modules_of(declared.settings(recipe, partition.partition("@")[2]))
-    sections = {name for names in read.values() for name in names if name.endswith("settings")}
+    sections = {name for names in read.values() for name in names if name.endswith("settings") or ".settings." in name}
     assert len(sections) > 20
     for stage in STAGES.values():
         if stage.name != "card":  # shows the whole recipe

@@ -31,8 +31,8 @@ ASSETS = (
         name="synthetic_row_index",
         stage=INDEX_ROWS,
         description=(
-            "Every row of text that a model of the recipe wrote, with its generator, the addresses in it and its runs of"
-            " eight words. `pedigree trace` reads it. No training waits for it."
+            "Every row of text that a model of the recipe wrote, with its generator, the addresses in it and its runs"
+            " of eight words. `pedigree trace` reads it. No training waits for it."
         ),
         group="synthesis",
         scope="synthesis",
