@@ -22,7 +22,7 @@ import pytest
 from assets.chain import CHAIN, ancestors
 from tests.attacks.test_numerics import DATA, jobs_of
 from training import artifact
-from training.closure import Code
+from training.identity.closure import Code
 from training.job import write_job
 
 OTHER_LIBRARY = """
@@ -61,7 +61,7 @@ MAKE = """
 import sys
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from training.job import read_job
-from training.runner import run_job
+from training.running.runner import run_job
 from training.stages import STAGES as TRAINING_STAGES
 
 for path in sys.argv[1:]:
