@@ -1,3 +1,4 @@
+import math
 import random
 from collections import Counter
 
@@ -322,3 +323,13 @@ def test_patterns_of_numbers_are_tried_only_near_digits_and_find_the_same():
             assert list(near_digits(text)) == list(everywhere(text)), (pattern.pattern, text)
             number += len(list(everywhere(text)))
     assert number > 300
+
+
+def test_the_entropy_of_a_secret_is_compared_exactly():
+    """Eight characters equally often have exactly 3 bits each; otherwise the logarithms decide."""
+    assert personal_data._has_bits("abcdefgh" * 5) and not personal_data._has_bits("abcdefgh" * 5 + "a")
+    rng = random.Random(4)
+    for _ in range(300):
+        text = "".join(rng.choices("abcdefghijk", k=rng.randrange(16, 60)))
+        entropy = -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
+        assert personal_data._has_bits(text) == (entropy >= 3 - 1e-12), text
