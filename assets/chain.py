@@ -73,6 +73,14 @@ def descendants(name: str) -> set[str]:
 # Partitions
 
 
+def trains(declared: Asset) -> bool:
+    """Whether the asset is made by a training. One machine runs only one such run at a time.
+
+    A model without inputs is adopted from elsewhere, not trained.
+    """
+    return declared.stage.by_a_model and declared.name.endswith("_model") and bool(declared.inputs)
+
+
 def partition_key(recipe: Recipe, part: str = "") -> str:
     """The partition key: `recipe@part` for a snapshot or rung, or just `recipe` for an asset of the whole recipe."""
     return f"{recipe.name}@{part}" if part else recipe.name

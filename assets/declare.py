@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import dagster as dg
 
-from assets.chain import CHAIN
+from assets.chain import CHAIN, trains
 from assets.checks import checks_of
 from assets.partitions import Partitions
 from assets.promotion.promote import materialize_and_promote
 from assets.running.materialize import materialize
 from assets.running.pipeline import Pipeline
+from assets.stores import TRAINING_POOL
 from training.secrets import masked_errors
 from training.stage import Asset
 
@@ -22,8 +23,6 @@ Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 # Assets with a body of their own. Every other asset only runs its stage.
 BODIES: dict[str, Body] = {"promoted_model": materialize_and_promote}
 
-# Runs of one training at a time are let in by a profile's root (assets/stores.py); all other runs pass by.
-TRAINING_POOL = "training"
 DATA_OWNER = "team:data"
 OWNERS = {
     "ladder": "team:models",
@@ -59,8 +58,8 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
         ],
         check_specs=checks_of(declared, partitions),
         owners=[OWNERS.get(declared.group, DATA_OWNER)],
-        tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if _trains(declared) else "data"},
-        pool=TRAINING_POOL if _trains(declared) else None,
+        tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if trains(declared) else "data"},
+        pool=TRAINING_POOL if trains(declared) else None,
         freshness_policy=FRESHNESS if declared.name == "crawl_archives" else None,
         metadata={"stage": declared.stage.name, "module": declared.stage.module},
     )
@@ -69,14 +68,6 @@ def _asset(declared: Asset, partitions: Partitions) -> dg.AssetsDefinition:
             return body(context, pipeline)
 
     return asset
-
-
-def _trains(declared: Asset) -> bool:
-    """Whether the asset is made by a training. One machine runs only one such run at a time.
-
-    A model without inputs is adopted from elsewhere, not trained.
-    """
-    return declared.stage.by_a_model and declared.name.endswith("_model") and bool(declared.inputs)
 
 
 def _description(declared: Asset) -> str:

@@ -1,6 +1,6 @@
-"""What `pedigree run` shows on standard error: a line for each finished asset, and the progress of the running one.
+"""What `pedigree run` shows on standard error: a line for each finished asset, and the progress of those under way.
 
-In a terminal the progress is a bar at the bottom; elsewhere it is a line every 30 seconds.
+In a terminal the progress is bars at the bottom; elsewhere it is a line every 30 seconds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a termina
 REFRESHES_PER_SECOND = 2.0
 STDERR_LOG = "stderr.log"
 INDENT = 10  # columns of the seconds before a line
+MOST_BARS = 6
+
+Key = tuple[str, str]  # of a cell: asset and partition
 
 
 class Display:
-    """Prints a line for each finished asset, and the progress of the running one.
+    """Prints a line for each finished asset, and the progress of those under way.
 
     While a step runs, Dagster redirects the file descriptor of standard error to a log, so this class writes to a
     duplicate that was made before. `clock` returns seconds.
@@ -46,9 +49,9 @@ class Display:
         self._name, self._clock = recipe.name, clock
         self._started = self._said_at = clock()
         self._left = TimeLeft(root, clock)
-        self._now: Running | None = None
+        self._now: dict[Key, Running] = {}  # the cells that are being made
         self._doing = "starting"  # what the run does while no asset is made
-        self._waiting: tuple[str, float] | None = None  # what a cell waits for, and since when
+        self._waiting: dict[Key, tuple[str, float]] = {}  # what a cell waits for, and since when
         self._ended = threading.Event()
         self._ticking = threading.Thread(target=self._tick_until_ended, daemon=True)
         self._root = root
@@ -87,21 +90,32 @@ class Display:
         if kind == "planned":
             self._left.plan(cell)
         elif kind == "started":
-            self._now, self._waiting = self._left.start(cell), None
+            self._now[cell.key] = self._left.start(cell)
+            self._waiting.pop(cell.key, None)
         elif kind == "waits":
-            self._waiting = (f"{_name(cell)} waits for {values['for']}", self._clock()) if values["for"] else None
+            self._waiting.pop(cell.key, None)
+            if values["for"]:
+                self._waiting[cell.key] = (f"{_name(cell)} waits for {values['for']}", self._clock())
         elif kind == "waiting" and self._live is None:
             self._print(f"{_name(cell)}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
         elif kind == "told":
             self._print(f"{_name(cell)}: {values['text']}")
-        elif kind == "progress" and self._now is not None:
-            self._now.see(values)
-            self._waiting = None
+        elif kind == "progress" and cell.key in self._now:
+            self._now[cell.key].see(values)
+            self._waiting.pop(cell.key, None)
         elif kind in ("made", "reused"):
             self._left.end(cell)
-            self._now = self._waiting = None
+            self._forget(cell)
             self._doing = "reporting to Dagster"
             self._print(*_ending(kind, cell, values))
+        elif kind == "failed":
+            self._forget(cell)
+            if values["others"]:
+                self._print(f"{_name(cell)}: failed; nothing new begins, {values['others']} under way go on", "red")
+
+    def _forget(self, cell: Cell) -> None:
+        self._now.pop(cell.key, None)
+        self._waiting.pop(cell.key, None)
 
     def say(self, doing: str) -> None:
         """Show what the run is doing while it makes no asset."""
@@ -132,39 +146,48 @@ class Display:
             self._console.print(Text(line, style=style), highlight=False, soft_wrap=self._live is None)
 
     def _what(self) -> str:
-        waiting, now = self._waiting, self._now  # the main thread may change both meanwhile
-        if waiting is not None:
-            return f"{waiting[0]}, for {in_words(self._clock() - waiting[1])}"
-        if now is not None:
-            return f"{_name(now.cell)}: {_progress(now)}"
-        return f"{self._name}: {self._doing}"
+        """Return what is made now, or what is waited for, as text."""
+        return "; ".join(text for text, _ in self._rows())
+
+    def _rows(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return a text for each cell that is made now or waits, with its (finished, total) steps if it is made."""
+        waiting, now = dict(self._waiting), dict(self._now)  # other threads may change both meanwhile
+        rows: list[tuple[str, tuple[int, int] | None]] = [
+            (f"{text}, for {in_words(self._clock() - since)}", None) for text, since in waiting.values()
+        ]
+        rows += [(f"{_name(one.cell)}: {_progress(one)}", one.steps) for key, one in now.items() if key not in waiting]
+        return rows or [(f"{self._name}: {self._doing}", None)]
 
     def _times(self) -> str:
-        """Return the time that the current asset and the whole recipe still need, as text.
+        """Return the time that the assets under way and the whole recipe still need, as text.
 
         It is empty while nothing is made.
         """
-        now = self._now
-        if now is None:
+        now = list(self._now.values())
+        if not now:
             return ""
-        number, total = self._left.num_ended + 1, self._left.num_cells(now)
+        first, last, total = self._left.num_ended + 1, self._left.num_ended + len(now), self._left.num_cells(now)
         seconds, is_whole = self._left.of_recipe(now)
         recipe = in_words(seconds) if is_whole else f"more than {in_words(seconds)}" if seconds >= 1 else in_words(None)
-        return f"time left: {in_words(now.seconds_left)}; of the recipe: {recipe} (asset {number} of {total})"
+        if len(now) > 1:
+            return f"time left of the recipe: {recipe} (assets {first} to {last} of {total})"
+        return f"time left: {in_words(now[0].seconds_left)}; of the recipe: {recipe} (asset {first} of {total})"
 
     def _bar(self) -> Group:
         """Return the lines at the bottom of the terminal.
 
-        They show what is made now, with a progress bar, and below it the time left.
+        They show what is made now, each cell with a progress bar, and below it the time left.
         """
-        row = Table.grid(expand=True, padding=(0, 1))
-        row.add_column(no_wrap=True, overflow="ellipsis")
-        row.add_column(ratio=1)
-        now = self._now if self._waiting is None else None
-        steps = now.steps if now is not None else None
-        row.add_row(Text(self._what()), ProgressBar(total=steps[1] or 1, completed=steps[0]) if steps else "")
+        table = Table.grid(expand=True, padding=(0, 1))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(ratio=1)
+        rows = self._rows()
+        for text, steps in rows[:MOST_BARS]:
+            table.add_row(Text(text), ProgressBar(total=steps[1] or 1, completed=steps[0]) if steps else "")
+        if len(rows) > MOST_BARS:
+            table.add_row(Text(f"and {len(rows) - MOST_BARS} more"), "")
         times = self._times()
-        return Group(row, *([Text(f"  {times}", "dim", no_wrap=True, overflow="ellipsis")] if times else []))
+        return Group(table, *([Text(f"  {times}", "dim", no_wrap=True, overflow="ellipsis")] if times else []))
 
 
 class _Terminal(Console):

@@ -5,12 +5,9 @@ A cell is an asset in a partition. The work is done through Dagster, in this pro
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,17 +20,14 @@ from assets.promotion.standing import Standing, standing
 from assets.repeated import Repeats
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
+from assets.schedule import Apart, Here, Schedule, refusal_of
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
-from assets.stores import dagster_home, opened_instance
+from assets.stores import opened_instance, trainings_at_once
 from training import artifact
 from training.process.lean import uncollected
 from training.recipe import Recipe, recipe_as_data
-from training.secrets import masked
 
 OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
-DISK_IS_FULL = ("No space left on device", "disk is full", "is the disk full")
-SQLITE_FAILS = "disk I/O error"
-NO_SPACE_BYTES = 4 << 20
 COMPARING, ENDING = "comparing recipe and artifacts", "comparing with the registry in MLflow"
 Say = Callable[[str], None]
 
@@ -143,24 +137,6 @@ def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Co
     return comparison
 
 
-def full_disk(said: str, root: Path) -> str:
-    """A sentence for an error that a full disk caused; empty for any other error.
-
-    A stage, the metrics spool and Dagster's database report a full disk in different words. SQLite's "disk I/O error"
-    has other causes too, so it counts only if less than 4 MiB are free.
-    """
-    free_bytes = shutil.disk_usage(next(place for place in (root, *root.parents) if place.exists())).free
-    if not any(words in said for words in DISK_IS_FULL) and not (SQLITE_FAILS in said and free_bytes < NO_SPACE_BYTES):
-        return ""
-    cause = next(
-        line.strip() for line in said.splitlines() if any(words in line for words in (*DISK_IS_FULL, SQLITE_FAILS))
-    )
-    return (
-        f"disk full under {root}, {free_bytes / 1e6:.1f} MB are free ({cause}); nothing of what was under way was "
-        "committed. Free space and run again: what is finished is used."
-    )
-
-
 def keep_recipe(recipe: Recipe, root: Path) -> None:
     """Save the resolved recipe under `root/recipes`, so that jobs and the UI find a recipe that was given by path."""
     import yaml
@@ -208,35 +184,20 @@ def _materialize_all(
 ) -> None:
     say("loading Dagster")
     with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
-        import dagster as dg
-
-        from assets.declare import build
-        from assets.job import JOB, LAUNCH_TAG, execute, run_job
-        from assets.notices import tell_of_steps
-        from assets.partitions import Partitions
-        from assets.running.pipeline import Pipeline
+        from assets.job import LAUNCH_TAG
+        from assets.launch import Launch
         from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
-    pipeline = Pipeline(
-        root=str(root),
-        profile=profile,
-        cancels_on_interrupt=True,
-        resolved_recipe=json.dumps(recipe_as_data(recipe)),
-        exact=exact,
-    )
-    assets = build(Partitions({recipe.name: recipe}))
-    defs = dg.Definitions(
-        assets=assets, jobs=[run_job()], resources={"pipeline": pipeline}, executor=dg.in_process_executor
-    )
-    job = defs.resolve_job_def(JOB)
-    launch = uuid.uuid4().hex
-    pipeline.tracking().launch(launch, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
-    launched = pipeline.tracking().launched(launch)
-    report_asked(launched, recipe)
-    tags = {LAUNCH_TAG: launch, "pedigree/recipe": recipe.name}
+    launch_id = uuid.uuid4().hex
+    tags = {LAUNCH_TAG: launch_id, "pedigree/recipe": recipe.name}
     tags |= {START_ANEW: "true"} if starts_anew else {}
-    os.environ.setdefault("DAGSTER_HOME", str(dagster_home(root)))
+    launch = Launch(recipe=recipe_as_data(recipe), root=str(root), profile=profile, exact=exact, tags=tags)
+    pipeline = launch.pipeline
+    at_once = pipeline.loaded_profile().cells_at_once
+    pipeline.tracking().launch(launch_id, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
+    launched = pipeline.tracking().launched(launch_id)
+    report_asked(launched, recipe)
     is_done = False
     try:
         say("opening Dagster's database")
@@ -244,105 +205,46 @@ def _materialize_all(
             say("reporting to Dagster what the recipe asks for")
             # Of a missing cell nothing can be outdated; it is observed when it is made.
             observe(instance, (cell for cell in comparison.cells.values() if cell.state != "missing"))
-            for group in _groups(lambda: pipeline.compared(recipe), until, snapshots, report, again):
-                chosen = [cell.asset for cell in group]
-                say("starting a run in Dagster")
-                result = execute(job, chosen, group[0].partition, instance=instance, tags=tags)
-                if not result.success:
-                    _explain(result, report, root)
-                    notify, where = pipeline.loaded_profile().notify, group[0].partition
-                    tell_of_steps(notify, result.all_events, partition=where, run_id=result.run_id)
+            schedule = Schedule(
+                look=lambda: pipeline.compared(recipe),
+                left_in=lambda seen: _chosen(seen, until, snapshots),
+                again=again,
+                at_once=at_once,
+                trainings=trainings_at_once(instance),
+            )
+            say("starting a run in Dagster")
+            executions = Apart(launch, at_once, announce) if at_once > 1 else Here(launch, instance)
+            _execute_all(schedule, executions, report, announce)
         report_result(launched, compare(recipe, root))
         is_done = report.exit_code == OK
     finally:
         status = "FINISHED" if is_done else "KILLED" if signal_received() else "FAILED"
-        pipeline.tracking().finish_launch(launch, status)
+        pipeline.tracking().finish_launch(launch_id, status)
 
 
-def _groups(
-    look: Callable[[], Comparison],
-    until: str | None,
-    snapshots: tuple[str, ...],
-    report: Report,
-    again: tuple[str, ...],
-) -> Iterator[list[Cell]]:
-    """Yield groups of cells, one Dagster run each: cells of one partition whose inputs are made or in the same group.
-
-    When nothing is missing any more, the assets in `again` are yielded once, although they are made.
-    """
-    attempted: set[tuple[str, str]] = set()
-    while report.exit_code == OK:
-        comparison = look()
-        left = _chosen(comparison, until, snapshots)
-        name = comparison.recipe.name
-        left = left or [comparison.cells[asset, name] for asset in again if (asset, name) not in attempted]
-        refusal = _refusal(comparison, left)
-        if refusal is not None:
-            report.refusals.append(refusal)
-            report.exit_code = REFUSED
-            return
-        group = _next_group(comparison, left)
-        if not group:
-            return
-        if attempted & {cell.key for cell in group}:
-            report.exit_code = FAILED
-            report.error = f"{group[0].asset} [{group[0].partition}] was materialized and is still not made"
-            return
-        attempted |= {cell.key for cell in group}
-        yield group
-
-
-def _next_group(comparison: Comparison, left: list[Cell]) -> list[Cell]:
-    group: list[Cell] = []
-    inside: set[tuple[str, str]] = set()
-    undone = {cell.key for cell in comparison.to_do()}
-    for cell in left:
-        ready = all(key in inside or key not in undone for key in cell.waits_for)
-        if ready and comparison.refused_by(cell) is None and (not group or cell.partition == group[0].partition):
-            group.append(cell)
-            inside.add(cell.key)
-    return group
-
-
-def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
-    for cell in left:
-        refusing = comparison.refused_by(cell)
-        if refusing is not None:
-            return refusal_of(refusing)
-    return None
-
-
-def refusal_of(cell: Cell) -> dict[str, Any]:
-    """Return the first failed gate of a cell's artifact, for the JSON answer: name, evidence, asset and partition."""
-    assert cell.artifact is not None
-    gate = cell.artifact.failed_gates[0]
-    return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
-
-
-def _explain(result: Any, report: Report, root: Path) -> None:
-    """Enter the exit code and error sentence of a failed Dagster run into the report."""
-    for event in result.all_events:
-        if event.is_step_failure:
-            data = event.step_failure_data
-            if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
-                continue  # the gate's verdict is in the artifact; the next comparison reports it with its evidence
-            metadata = data.user_failure_data.metadata if data.user_failure_data else {}
-            code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
-            description = data.user_failure_data.description if data.user_failure_data else ""
-            if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
-                report.error, report.exit_code = "interrupted; run again to go on", FAILED
-                return
-            cause = _root_cause(data.error)
-            report.error = masked(description or full_disk(cause, root) or cause)
-            report.exit_code = code if code in (BAD_INPUT, REFUSED) else FAILED
-            return
-
-
-def _root_cause(error: Any) -> str:
-    """The message of the innermost cause of a serialized exception, with its last three stack frames."""
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return f"{error.message.strip()}\n{''.join(error.stack[-3:])}" if error is not None else "failed"
+def _execute_all(schedule: Schedule, executions: Here | Apart, report: Report, announce: Listener) -> None:
+    """Execute the groups of the schedule; after a failure or a refusal, only those that are under way to their end."""
+    with executions:
+        while True:
+            while report.exit_code == OK and executions.has_room:
+                group = schedule.next_group(executions.under_way)
+                if not group:
+                    break
+                executions.start(group)
+            if not executions.under_way:
+                break
+            for group, failure in executions.ended():
+                if failure is not None:
+                    report.error = "\n".join(part for part in (report.error, failure.error) if part)
+                    report.exit_code = report.exit_code or failure.exit_code
+                    for cell in group:
+                        announce("failed", cell, {"others": len(executions.under_way)})
+    if schedule.refusal is not None:
+        report.refusals.append(schedule.refusal)
+        report.exit_code = report.exit_code or REFUSED
+    if schedule.stuck is not None and report.exit_code == OK:
+        report.exit_code = FAILED
+        report.error = f"{schedule.stuck.asset} [{schedule.stuck.partition}] was materialized and is still not made"
 
 
 def _fill(report: Report, comparison: Comparison, made_here: set[tuple[str, str]]) -> None:

@@ -10,7 +10,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from assets.run import full_disk
+from assets.disk import full_disk
 from training.job import DataError
 from training.secrets import masked
 

@@ -23,6 +23,8 @@ from training.secrets import remember_address
 if TYPE_CHECKING:
     import dagster as dg
 
+# Runs of one training at a time are let in by a root; all other runs pass by.
+TRAINING_POOL = "training"
 DAGSTER_YAML = """\
 # Made by pedigree. Local stores; nothing leaves this machine.
 telemetry:
@@ -70,6 +72,14 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
     home = dagster_home(root)
     with _one_at_a_time(home):
         return dg.DagsterInstance.from_config(str(home))  # this creates the tables of all its stores
+
+
+def trainings_at_once(instance: dg.DagsterInstance) -> int:
+    """Return how many trainings may go on at the same time: the limit of Dagster's pool for them, at least 1."""
+    limits = instance.event_log_storage.get_pool_limits()
+    own = next((limit.limit for limit in limits if limit.name == TRAINING_POOL), None)
+    general = instance.get_concurrency_config().pool_config.default_pool_limit
+    return max(1, next((limit for limit in (own, general) if limit is not None), 1))
 
 
 def make_stores(root: Path, tracking_uri: str) -> None:

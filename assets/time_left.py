@@ -1,4 +1,4 @@
-"""How long the running asset and the whole recipe will still take, from progress and from earlier artifacts.
+"""How long the running assets and the whole recipe will still take, from progress and from earlier artifacts.
 
 A time for which there is neither progress nor an earlier artifact is None, not a guess.
 """
@@ -6,7 +6,7 @@ A time for which there is neither progress nor an earlier artifact is None, not 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +97,22 @@ class TimeLeft:
         self._ended_at = self._clock()
         self.num_ended += 1
 
-    def num_cells(self, running: Running | None) -> int:
+    def num_cells(self, running: Sequence[Running]) -> int:
         """Return the number of cells (assets in partitions) of the whole run."""
-        return self.num_ended + (running is not None) + len(self._expected)
+        return self.num_ended + len(running) + len(self._expected)
 
-    def of_recipe(self, running: Running) -> tuple[float, bool]:
+    def of_recipe(self, running: Sequence[Running]) -> tuple[float, bool]:
         """Return seconds until everything is made, and whether the time of each cell is known.
 
-        Cells whose time is unknown are left out.
+        Cells whose time is unknown are left out. If several cells are being made at the same time, nobody knows how
+        long as many will; the result is then the least that is possible with so many, and counts as not known.
         """
-        parts = [running.seconds_left, *self._expected.values()]
+        parts = [one.seconds_left for one in running] + list(self._expected.values())
         known = [part for part in parts if part is not None]
         gaps = len(self._expected) * sum(self._gaps) / len(self._gaps) if known else 0.0
+        if len(running) > 1:
+            longest = max((one.seconds_left or 0.0 for one in running), default=0.0)
+            return max(longest, (sum(known) + gaps) / len(running)), False
         return sum(known) + gaps, len(known) == len(parts)
 
 

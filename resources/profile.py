@@ -92,6 +92,9 @@ class Profile(ProfileRecord):
         default=None, description="MLflow; None: sqlite under the root; ${NAME} stands for a variable, say a password"
     )
     notify: Notify = Notify()
+    cells_at_once: int = Field(
+        default=1, ge=1, le=64, description="assets and partitions that `pedigree run` makes at the same time"
+    )
     default: dict[str, Any] = Field(default_factory=dict)  # fields of `Size`
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     slurm: SlurmSettings = SlurmSettings()

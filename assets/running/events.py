@@ -33,6 +33,7 @@ def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
     | `progress` | a row of numbers that the job reported |
     | `made` | the artifact's record |
     | `reused` | none |
+    | `failed` | `others`: the number of other cells that are being made |
     """
     _listener(kind, cell, values)
 

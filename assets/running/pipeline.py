@@ -67,4 +67,9 @@ def tracking_of(root: Path, profile: Profile) -> Tracking:
     return _TRACKING[key]
 
 
+def report_for(owner: str, root: Path, profile: Profile) -> None:
+    """Let this process report to MLflow through the writer of another process, which is the owner of what it opens."""
+    _TRACKING[root, profile.tracking_uri] = Tracking(profile.tracking_uri, root, in_background=False, owner=owner)
+
+
 _TRACKING: dict[tuple[Path, str | None], Tracking] = {}

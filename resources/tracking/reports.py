@@ -27,15 +27,16 @@ class Tracking:
     """Reports to and queries of the MLflow store of one root.
 
     Without a `uri`, the store is a sqlite database under the root. With `in_background=False`, reports wait in the
-    spool until `replay` is called.
+    spool until `replay` is called, or until the writer of another process sends them. `owner` is the process whose
+    writer closes the runs that this one left open.
     """
 
-    def __init__(self, uri: str | None, root: Path, *, in_background: bool = True) -> None:
+    def __init__(self, uri: str | None, root: Path, *, in_background: bool = True, owner: str = OWNER) -> None:
         self.uri = uri or default_uri(root)
         remember_address(self.uri)
         self.root = root
         self._folder = root / "tracking"
-        self._in_background = in_background
+        self._in_background, self._owner = in_background, owner
 
     # What stages report
 
@@ -67,7 +68,7 @@ class Tracking:
         return StageRun(self, _launch_key(launch_id))
 
     def _spool(self, line: dict[str, Any]) -> None:
-        append_line(self._folder, {**line, "owner": OWNER})
+        append_line(self._folder, {**line, "owner": self._owner})
         if self._in_background:
             start_writer(self.uri, self.root)
 

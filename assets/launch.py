@@ -1,0 +1,136 @@
+"""What all Dagster runs of one `pedigree run` share, and the execution of one such run.
+
+Importing this module imports Dagster, which takes 2 s; `assets/run.py` imports it only if something must be made.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.declare import build
+from assets.disk import full_disk
+from assets.job import JOB, execute, run_job
+from assets.notices import tell_of_steps
+from assets.partitions import Partitions
+from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE
+from assets.running.events import heard_by
+from assets.running.pipeline import Pipeline, report_for
+from assets.stores import dagster_home, opened_instance
+from resources.tracking.process import OWNER
+from training.process.processes import die_with_parent
+from training.recipe import Recipe
+from training.records import read_record
+from training.secrets import masked
+
+FAILED = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a run of Dagster failed: a sentence for a person, and the exit code of the command."""
+
+    error: str
+    exit_code: int = FAILED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The recipe, root, profile and tags of all Dagster runs of one `pedigree run`. It can be sent to a process."""
+
+    recipe: Mapping[str, Any]  # as plain data
+    root: str
+    profile: str
+    exact: bool
+    tags: Mapping[str, str]
+    owner: str = OWNER  # the process whose writer sends reports to MLflow
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The Dagster resource of the runs."""
+        return Pipeline(
+            root=self.root,
+            profile=self.profile,
+            cancels_on_interrupt=True,
+            resolved_recipe=json.dumps(self.recipe),
+            exact=self.exact,
+        )
+
+    @cached_property
+    def _job(self) -> dg.JobDefinition:
+        recipe = read_record(Recipe, self.recipe)
+        assets = build(Partitions({recipe.name: recipe}))
+        resources = {"pipeline": self.pipeline}
+        definitions = dg.Definitions(
+            assets=assets, jobs=[run_job()], resources=resources, executor=dg.in_process_executor
+        )
+        return definitions.resolve_job_def(JOB)
+
+    def execute(self, assets: Sequence[str], partition: str, instance: dg.DagsterInstance) -> Failure | None:
+        """Make these assets of a partition as one Dagster run; return why it failed, or None.
+
+        A gate that refused an artifact is no failure here, because the artifact is made.
+        """
+        os.environ.setdefault("DAGSTER_HOME", str(dagster_home(Path(self.root))))
+        result = execute(self._job, assets, partition, instance=instance, tags=self.tags)
+        if result.success:
+            return None
+        notify = self.pipeline.loaded_profile().notify
+        tell_of_steps(notify, result.all_events, partition=partition, run_id=result.run_id)
+        return _failure_of(result, Path(self.root))
+
+
+def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender: Connection) -> None:
+    """Make these assets of a partition in this process, which was started for it.
+
+    Sends each announcement as `(kind, asset, values)`, and last a Failure or None. The process is in a process group of
+    its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
+    """
+    os.setpgid(0, 0)
+    die_with_parent()
+    gc.enable()  # the fork server switched it off
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    root = Path(launch.root)
+    with heard_by(lambda kind, cell, values: sender.send((kind, cell.asset, values))):
+        try:
+            report_for(launch.owner, root, launch.pipeline.loaded_profile())
+            with opened_instance(root) as instance:
+                failure = launch.execute(assets, partition, instance)
+        except Exception as error:  # the command says it, as it says an error of its own
+            failure = Failure(error=masked(full_disk(str(error), root) or f"{type(error).__name__}: {error}"))
+    sender.send(failure)
+
+
+def _failure_of(result: dg.ExecutionResult, root: Path) -> Failure | None:
+    """Return why a Dagster run failed, from its first failed step; None if only gates refused."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
+                continue  # the gate's verdict is in the artifact; the next comparison reports it with its evidence
+            if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
+                return Failure(error="interrupted; run again to go on")
+            metadata: Mapping[str, Any] = data.user_failure_data.metadata if data.user_failure_data else {}
+            code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
+            cause = _root_cause(data.error)
+            said = data.user_failure_data.description if data.user_failure_data else ""
+            code = code if code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE) else FAILED
+            return Failure(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
+    return None
+
+
+def _root_cause(error: Any) -> str:
+    """The message of the innermost cause of a serialized exception, with its last three stack frames."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return f"{error.message.strip()}\n{''.join(error.stack[-3:])}" if error is not None else "failed"
