@@ -28,7 +28,7 @@ from assets.running.events import heard_by
 from assets.running.pipeline import Pipeline, report_for
 from assets.stores import dagster_home, opened_instance
 from resources.tracking.process import OWNER
-from training.process.processes import die_with_parent
+from training.process.lifetime import die_with_parent
 from training.recipe import Recipe
 from training.records import read_record
 from training.secrets import masked

@@ -1,0 +1,130 @@
+"""Cells side by side, with real jobs. A lease that the test holds makes the job of a cell wait as long as it wants."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assets.chain import CHAIN, trains
+from assets.run import run_recipe
+from assets.running.watchers import watchers_of
+from assets.schedule import Schedule
+from assets.status import Cell, compare
+from training import artifact
+from training.recipes import load_recipe_file
+from training.running.lease import Lease
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "kitchen-small.yaml"
+UNTIL = "extracted_documents"
+ONE, TWO = "kitchen-small@kitchen-1", "kitchen-small@kitchen-2"
+MOST_WAITS = 40  # one about every two seconds: then the other snapshot does not come
+
+
+@pytest.fixture
+def profile(tmp_path):
+    path = tmp_path / "side.yaml"
+    path.write_text("name: side\ncells_at_once: 2\n")
+    return str(path)
+
+
+def folder_of(root: Path, asset: str, partition: str) -> Path:
+    cell = compare(load_recipe_file(RECIPE), root).cells[asset, partition]
+    return artifact.folder_of(root, asset, cell.fingerprint)
+
+
+def held(root: Path, partition: str) -> Lease:
+    folder = folder_of(root, "crawl_archives", partition)
+    folder.mkdir(parents=True)
+    return Lease(folder)
+
+
+class Told:
+    """The announcements of a run; `when` maps (kind, asset, partition) to what is done at the first such one."""
+
+    def __init__(self, when):
+        self.seen: list[tuple[str, str, str]] = []
+        self._when = when
+
+    def __call__(self, kind: str, cell: Cell, values: dict) -> None:
+        one = (kind, cell.asset, cell.partition)
+        first = one not in self.seen
+        self.seen.append(one)
+        if first and one in self._when:
+            self._when[one]()
+        assert self.seen.count(("waits", "crawl_archives", ONE)) < MOST_WAITS, "the second snapshot waits for the first"
+
+
+def run(root, profile, told):
+    return run_recipe(
+        load_recipe_file(RECIPE), root, profile=profile, until=UNTIL, snapshots=(), announce=told
+    )
+
+
+def test_a_snapshot_is_made_while_another_one_waits(tmp_path, profile):
+    root = tmp_path / "root"
+    with held(root, ONE) as lease:
+        told = Told({("made", UNTIL, TWO): lambda: lease.__exit__()})
+        report = run(root, profile, told)
+    assert (report.exit_code, report.error) == (0, "")
+    made = [(asset, partition) for kind, asset, partition in told.seen if kind == "made"]
+    assert made == [("crawl_archives", TWO), (UNTIL, TWO), ("crawl_archives", ONE), (UNTIL, ONE)]
+    assert {partition for partitions in report.assets.values() for partition in partitions} == {ONE, TWO}
+
+
+def test_after_a_failure_nothing_new_begins_and_what_is_under_way_goes_on(tmp_path, profile):
+    root = tmp_path / "root"
+    with held(root, ONE):
+        place = folder_of(root, "crawl_archives", ONE)
+        told = Told({("started", UNTIL, TWO): lambda: os.kill(watchers_of(place)[0].pid, signal.SIGKILL)})
+        report = run(root, profile, told)
+    assert report.exit_code == 1
+    assert report.error == f"the process that made crawl_archives [{ONE}] was killed"
+    assert set(report.assets) == {"crawl_archives", UNTIL} and list(report.assets[UNTIL]) == [TWO]
+    assert told.seen.index(("failed", "crawl_archives", ONE)) < told.seen.index(("made", UNTIL, TWO))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_jobs_with_one_sentence(tmp_path, profile, number):
+    root = tmp_path / "root"
+    with held(root, ONE), held(root, TWO):
+        places = [folder_of(root, "crawl_archives", partition) for partition in (ONE, TWO)]
+        argv = ["run", str(RECIPE), "--until", UNTIL, "--profile", profile, "--root", str(root), "--json"]
+        command = subprocess.Popen(
+            [sys.executable, "-c", "from assets.cli import main; main()", *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not all((place / "watchers").is_dir() and watchers_of(place) for place in places):
+            assert command.poll() is None, command.communicate()
+            time.sleep(0.1)
+        watching = [watchers_of(place)[0].pid for place in places]
+        assert len({command.pid, *watching}) == 3
+        command.send_signal(number)
+        said, shown = command.communicate()
+    assert command.returncode == 128 + number, shown
+    assert json.loads(said)["error"].startswith("interrupted by Ctrl-C" if number == signal.SIGINT else "ended by SIGTERM")
+    assert shown.count("was cancelled and no other one watches the job") == 2, shown
+    assert not any(watchers_of(place) for place in places)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in watching)
+
+
+def test_only_so_many_trainings_as_the_pool_allows_go_on_at_once(tmp_path):
+    comparison = compare(load_recipe_file(RECIPE), tmp_path)
+    cells = list(comparison.cells.values())
+    training = [cell for cell in cells if trains(CHAIN[cell.asset])]
+    assert len(training) >= 2
+
+    def next_of(trainings: int) -> list[Cell]:
+        free = [cell for cell in training if not set(cell.waits_for) & {cell.key for cell in cells}]
+        schedule = Schedule(look=lambda: comparison, left_in=lambda seen: free, at_once=4, trainings=trainings)
+        return schedule.next_group([[training[0]]])
+
+    assert next_of(1) == []
