@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assets.chain import CHAIN, trains
+from assets.recipe_folders import load_recipe
 from assets.run import run_recipe
 from assets.running.watchers import watchers_of
 from assets.schedule import Schedule
 from assets.status import Cell, compare
 from training import artifact
-from training.recipes import load_recipe_file
 from training.running.lease import Lease
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "kitchen-small.yaml"
@@ -35,7 +36,7 @@ def profile(tmp_path):
 
 
 def folder_of(root: Path, asset: str, partition: str) -> Path:
-    cell = compare(load_recipe_file(RECIPE), root).cells[asset, partition]
+    cell = compare(load_recipe(str(RECIPE)), root).cells[asset, partition]
     return artifact.folder_of(root, asset, cell.fingerprint)
 
 
@@ -62,9 +63,7 @@ class Told:
 
 
 def run(root, profile, told):
-    return run_recipe(
-        load_recipe_file(RECIPE), root, profile=profile, until=UNTIL, snapshots=(), announce=told
-    )
+    return run_recipe(load_recipe(str(RECIPE)), root, profile=profile, until=UNTIL, snapshots=(), announce=told)
 
 
 def test_a_snapshot_is_made_while_another_one_waits(tmp_path, profile):
@@ -110,21 +109,24 @@ def test_a_signal_ends_all_jobs_with_one_sentence(tmp_path, profile, number):
         command.send_signal(number)
         said, shown = command.communicate()
     assert command.returncode == 128 + number, shown
-    assert json.loads(said)["error"].startswith("interrupted by Ctrl-C" if number == signal.SIGINT else "ended by SIGTERM")
+    assert json.loads(said)["error"].startswith(
+        "interrupted by Ctrl-C" if number == signal.SIGINT else "ended by SIGTERM"
+    )
     assert shown.count("was cancelled and no other one watches the job") == 2, shown
     assert not any(watchers_of(place) for place in places)
     assert not any(Path(f"/proc/{pid}").exists() for pid in watching)
 
 
 def test_only_so_many_trainings_as_the_pool_allows_go_on_at_once(tmp_path):
-    comparison = compare(load_recipe_file(RECIPE), tmp_path)
-    cells = list(comparison.cells.values())
-    training = [cell for cell in cells if trains(CHAIN[cell.asset])]
-    assert len(training) >= 2
+    comparison = compare(load_recipe(str(RECIPE)), tmp_path)
+    ready = [replace(cell, inputs=(), guards=()) for cell in comparison.cells.values()]
+    training = [cell for cell in ready if trains(CHAIN[cell.asset])][:2]
+    data = next(cell for cell in ready if not trains(CHAIN[cell.asset]))
 
-    def next_of(trainings: int) -> list[Cell]:
-        free = [cell for cell in training if not set(cell.waits_for) & {cell.key for cell in cells}]
-        schedule = Schedule(look=lambda: comparison, left_in=lambda seen: free, at_once=4, trainings=trainings)
+    def next_one(trainings: int, *left: Cell) -> list[Cell]:
+        schedule = Schedule(look=lambda: comparison, left_in=lambda seen: list(left), at_once=4, trainings=trainings)
         return schedule.next_group([[training[0]]])
 
-    assert next_of(1) == []
+    assert next_one(1, *training) == []
+    assert next_one(1, *training, data) == [data]
+    assert next_one(2, *training, data) == [training[1]]
