@@ -37,7 +37,7 @@ FAILED = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRun:
     """Why a run of Dagster failed: a sentence for a person, and the exit code of the command."""
 
     error: str
@@ -76,7 +76,7 @@ class Launch:
         )
         return definitions.resolve_job_def(JOB)
 
-    def execute(self, assets: Sequence[str], partition: str, instance: dg.DagsterInstance) -> Failure | None:
+    def execute(self, assets: Sequence[str], partition: str, instance: dg.DagsterInstance) -> FailedRun | None:
         """Make these assets of a partition as one Dagster run; return why it failed, or None.
 
         A gate that refused an artifact is no failure here, because the artifact is made.
@@ -93,7 +93,7 @@ class Launch:
 def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender: Connection) -> None:
     """Make these assets of a partition in this process, which was started for it.
 
-    Sends each announcement as `(kind, asset, values)`, and last a Failure or None. The process is in a process group of
+    Sends each announcement as `(kind, asset, values)`, and last a FailedRun or None. The process is in a process group of
     its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
     """
     os.setpgid(0, 0)
@@ -107,11 +107,11 @@ def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender:
             with opened_instance(root) as instance:
                 failure = launch.execute(assets, partition, instance)
         except Exception as error:  # the command says it, as it says an error of its own
-            failure = Failure(error=masked(full_disk(str(error), root) or f"{type(error).__name__}: {error}"))
+            failure = FailedRun(error=masked(full_disk(str(error), root) or f"{type(error).__name__}: {error}"))
     sender.send(failure)
 
 
-def _failure_of(result: dg.ExecutionResult, root: Path) -> Failure | None:
+def _failure_of(result: dg.ExecutionResult, root: Path) -> FailedRun | None:
     """Return why a Dagster run failed, from its first failed step; None if only gates refused."""
     for event in result.all_events:
         if event.is_step_failure:
@@ -119,13 +119,13 @@ def _failure_of(result: dg.ExecutionResult, root: Path) -> Failure | None:
             if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
                 continue  # the gate's verdict is in the artifact; the next comparison reports it with its evidence
             if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
-                return Failure(error="interrupted; run again to go on")
+                return FailedRun(error="interrupted; run again to go on")
             metadata: Mapping[str, Any] = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             cause = _root_cause(data.error)
             said = data.user_failure_data.description if data.user_failure_data else ""
             code = code if code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE) else FAILED
-            return Failure(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
+            return FailedRun(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
     return None
 
 

@@ -20,7 +20,7 @@ from assets.promotion.standing import Standing, standing
 from assets.repeated import Repeats
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
-from assets.schedule import Apart, Here, Schedule, refusal_of
+from assets.schedule import InProcesses, InThisProcess, Schedule, refusal_of
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import opened_instance, trainings_at_once
 from training import artifact
@@ -213,7 +213,7 @@ def _materialize_all(
                 trainings=trainings_at_once(instance),
             )
             say("starting a run in Dagster")
-            executions = Apart(launch, at_once, announce) if at_once > 1 else Here(launch, instance)
+            executions = InProcesses(launch, at_once, announce) if at_once > 1 else InThisProcess(launch, instance)
             _execute_all(schedule, executions, report, announce)
         report_result(launched, compare(recipe, root))
         is_done = report.exit_code == OK
@@ -222,7 +222,9 @@ def _materialize_all(
         pipeline.tracking().finish_launch(launch_id, status)
 
 
-def _execute_all(schedule: Schedule, executions: Here | Apart, report: Report, announce: Listener) -> None:
+def _execute_all(
+    schedule: Schedule, executions: InThisProcess | InProcesses, report: Report, announce: Listener
+) -> None:
     """Execute the groups of the schedule; after a failure or a refusal, only those that are under way to their end."""
     with executions:
         while True:

@@ -22,7 +22,7 @@ from assets.status import Cell, Comparison
 if TYPE_CHECKING:
     import dagster as dg
 
-    from assets.launch import Failure, Launch
+    from assets.launch import FailedRun, Launch
 
 
 @dataclass(kw_only=True)
@@ -105,14 +105,14 @@ def refusal_of(cell: Cell) -> dict[str, Any]:
     return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
 
 
-class Here:
+class InThisProcess:
     """Executes one group at a time, in this process and its main thread, which signals can interrupt."""
 
     def __init__(self, launch: Launch, instance: dg.DagsterInstance) -> None:
         self._launch, self._instance = launch, instance
-        self._ended: list[tuple[list[Cell], Failure | None]] = []
+        self._ended: list[tuple[list[Cell], FailedRun | None]] = []
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> InThisProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,13 +132,13 @@ class Here:
         """Execute a group, to its end."""
         self._ended.append((group, self._launch.execute(_assets(group), group[0].partition, self._instance)))
 
-    def ended(self) -> Iterator[tuple[list[Cell], Failure | None]]:
+    def ended(self) -> Iterator[tuple[list[Cell], FailedRun | None]]:
         """Yield the group that has ended, with why it failed, or None."""
         while self._ended:
             yield self._ended.pop()
 
 
-class Apart:
+class InProcesses:
     """Executes up to `at_once` groups at the same time, each in a process of its own.
 
     Dagster redirects the output of its whole process while a step runs, and threads that share its storage come to wait
@@ -155,7 +155,7 @@ class Apart:
         self._context.set_forkserver_preload(["training.engines.fork_server", "assets.launch"])
         self._running: dict[Connection, tuple[BaseProcess, list[Cell]]] = {}
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> InProcesses:
         return self
 
     def __exit__(
@@ -190,15 +190,15 @@ class Apart:
         sender.close()
         self._running[receiver] = process, group
 
-    def ended(self) -> Iterator[tuple[list[Cell], Failure | None]]:
+    def ended(self) -> Iterator[tuple[list[Cell], FailedRun | None]]:
         """Wait until something is announced or a process ends; yield each group that has ended with its failure."""
-        from assets.launch import Failure
+        from assets.launch import FailedRun
 
         for receiver in cast(list[Connection], wait(list(self._running))):
             try:
                 said = receiver.recv()
             except EOFError:  # the process was killed
-                said = Failure(error=f"the process that made {_names(self._running[receiver][1])} was killed")
+                said = FailedRun(error=f"the process that made {_names(self._running[receiver][1])} was killed")
             if isinstance(said, tuple):
                 kind, asset, values = said
                 self._announce(kind, next(cell for cell in self._running[receiver][1] if cell.asset == asset), values)
