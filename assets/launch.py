@@ -93,8 +93,8 @@ class Launch:
 def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender: Connection) -> None:
     """Make these assets of a partition in this process, which was started for it.
 
-    Sends each announcement as `(kind, asset, values)`, and last a FailedRun or None. The process is in a process group of
-    its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
+    Sends each announcement as `(kind, asset, values)`, and last a FailedRun or None. The process is in a process group
+    of its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
     """
     os.setpgid(0, 0)
     die_with_parent()
