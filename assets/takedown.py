@@ -445,7 +445,10 @@ def _places(stones: Iterable[Tombstone]) -> set[tuple[str, str]]:
 
 
 def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking: Tracking) -> list[str]:
-    """Tag each registered version that was trained on withdrawn pages with the takedowns; return their titles."""
+    """Tag each registered version that was trained on withdrawn pages; return these versions as `name/version`.
+
+    The tag lists the takedowns.
+    """
     tagged = []
     for version in told["versions"]:
         if version["documents"]:

@@ -105,7 +105,7 @@ def _said(error: Exception) -> str:
 
 
 def _inside(folder: Path, signature: Path) -> list[str]:
-    """Return the path of the signature below the folder, in a list that is empty if it lies elsewhere."""
+    """Return a list with the path of the signature, relative to the folder; empty if the signature is not inside it."""
     found = signature.resolve()
     return [str(found.relative_to(folder.resolve()))] if found.is_relative_to(folder.resolve()) else []
 

@@ -478,7 +478,7 @@ def _cut_documents_share(plan: Plan) -> float:
 
 
 def _tokens_given(plan: Plan) -> list[float]:
-    """Return the number of tokens of each source in the whole run, with repetitions and without empty positions."""
+    """Return how many tokens of each source the whole run trains on; repeated ones count again, padding does not."""
     length = plan.record.sequence_length
     places = [
         sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)

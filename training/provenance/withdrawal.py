@@ -157,7 +157,7 @@ def pages_of(index: Index, target: Target) -> np.ndarray:
 
 
 def pages_of_entry(index: Index, entry: str) -> np.ndarray:
-    """Return the pages of a snapshot that an entry of a takedown list matches, in order, int64."""
+    """Return the numbers of the pages of a snapshot that one entry of a takedown list matches, sorted, int64."""
     host, closed, rest = entry.removeprefix(KEY_SIGN).partition(")")
     if not entry.startswith(KEY_SIGN):
         return pages_of(index, Target("document", entry))

@@ -598,9 +598,9 @@ def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) 
 
 
 def _cost(folder: Path, seconds: float) -> dict[str, float]:
-    """Return the wall seconds of this attempt, and CPU seconds and peak memory (bytes) of it and of every rank.
+    """Return the wall seconds of this attempt, the sum of its CPU seconds, and the largest memory of a process (bytes).
 
-    Ranks that ran in other processes are included.
+    Sum and largest memory include ranks that ran in other processes.
     """
     elsewhere = [spent for spent in _spent(folder) if spent["pid"] != os.getpid()]
     times = os.times()

@@ -145,7 +145,7 @@ def mix(rng: random.Random, stated: Sequence[str], filler: Sequence[str]) -> lis
 
 
 def recipe(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Return a recipe: an introduction, a card, steps, and a closing paragraph."""
+    """Return a page with a cooking recipe: an introduction, a box with its facts, steps, and a closing paragraph."""
     voice, dish = Voice(world, rng), dishes[0]
     known = voice.known(dish)
     intro, card, method, last = known[:2], known[2:5], known[5:7], known[7:]

@@ -188,7 +188,7 @@ def exam_facts(world: KitchenWorld) -> tuple[Fact, ...]:
 
 
 def talk_facts(world: KitchenWorld) -> tuple[Fact, ...]:
-    """Return the facts that dialogues and preferences may ask: all that the exam does not ask."""
+    """Return the facts about which dialogues and preferences may ask: all that the exam does not ask about."""
     return tuple(fact for fact in facts(world) if not fact.tested)
 
 

@@ -19,8 +19,9 @@ ASSETS = (
         name="row_index",
         stage=INDEX_ROWS,
         description=(
-            "Every row of instructions, preferences and prompts, kept or not, by source, row and generator, with the"
-            " addresses in it and its runs of eight words. `pedigree trace` reads it. No training waits for it."
+            "Index of the rows of instructions, preferences and prompts, dropped ones too: the source of each, its"
+            " number there, the model that wrote it, its URLs and its runs of eight words. `pedigree trace` reads it. No"
+            " training waits for it."
         ),
         group="training_data",
         scope="rows",
@@ -31,8 +32,8 @@ ASSETS = (
         name="synthetic_row_index",
         stage=INDEX_ROWS,
         description=(
-            "Every row of text that a model of the recipe wrote, with its generator, the addresses in it and its runs"
-            " of eight words. `pedigree trace` reads it. No training waits for it."
+            "Index of the rows of text that a model of the recipe wrote: the model, the URLs in the row and its runs of"
+            " eight words. `pedigree trace` reads it. No training waits for it."
         ),
         group="synthesis",
         scope="synthesis",
