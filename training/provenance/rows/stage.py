@@ -20,8 +20,8 @@ ASSETS = (
         stage=INDEX_ROWS,
         description=(
             "Index of the rows of instructions, preferences and prompts, dropped ones too: the source of each, its"
-            " number there, the model that wrote it, its URLs and its runs of eight words. `pedigree trace` reads it. No"
-            " training waits for it."
+            " number there, the model that wrote it, its URLs and its runs of eight words. `pedigree trace` reads it."
+            " No training waits for it."
         ),
         group="training_data",
         scope="rows",
