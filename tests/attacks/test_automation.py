@@ -19,7 +19,7 @@ from assets.budget import AUTOMATION_TAG, RECIPE_TAG
 from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.run import dagster_home
+from assets.stores import dagster_home
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from resources.profile import load_profile

@@ -218,7 +218,10 @@ def test_a_tokenizer_that_changes_texts_is_refused(tmp_path):
         read_vocabulary(tmp_path, SPECIAL)
 
 
-def test_what_it_was_trained_on_is_unknown_by_name_and_tolerated_by_name_alone(write):
+def test_what_it_was_trained_on_is_unknown_by_name_and_tolerated_by_name_alone(write, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "instructions.jsonl").write_text("{}\n")
+    monkeypatch.setenv("PEDIGREE_DATA", str(tmp_path))
     recipe = load_recipe(str(write("adopt: {model: data://nowhere}")))
     assert data_of(recipe) == {"adopted_model": ("sft_model",), "instruction_data": ("sft_model",)}
     job = Job(
