@@ -19,9 +19,9 @@ from assets.budget import AUTOMATION_TAG, RECIPE_TAG
 from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.stores import dagster_home
 from assets.running.pipeline import Pipeline
 from assets.status import compare
+from assets.stores import dagster_home
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from tests.end_to_end.conftest import RECIPES
