@@ -120,7 +120,7 @@ class InThisProcess:
 
     @property
     def under_way(self) -> list[list[Cell]]:
-        """The group that was executed and not yet returned by `ended`, if any."""
+        """The group of cells whose end the caller has not heard of yet, in a list; empty if there is none."""
         return [group for group, _ in self._ended]
 
     @property
@@ -170,7 +170,7 @@ class InProcesses:
 
     @property
     def under_way(self) -> list[list[Cell]]:
-        """The groups that were started and not yet returned by `ended`."""
+        """Groups of cells that are being made, or whose end the caller has not heard of yet."""
         return [group for _, group in self._running.values()]
 
     @property
@@ -197,15 +197,16 @@ class InProcesses:
         for receiver in cast(list[Connection], wait(list(self._running))):
             try:
                 said = receiver.recv()
-            except EOFError:  # the process was killed
-                said = FailedRun(error=f"the process that made {_names(self._running[receiver][1])} was killed")
+            except Exception as error:  # no message has an end if Ctrl-C came while it was read
+                how = "was killed" if isinstance(error, EOFError) else f"cannot be heard any more: {error}"
+                said = FailedRun(error=f"the process that made {_names(self._running[receiver][1])} {how}")
             if isinstance(said, tuple):
                 kind, asset, values = said
                 self._announce(kind, next(cell for cell in self._running[receiver][1] if cell.asset == asset), values)
                 continue
             process, group = self._running.pop(receiver)
+            receiver.close()  # first, so that a process that would still write does not wait for a reader
             process.join()
-            receiver.close()
             yield group, said
 
 

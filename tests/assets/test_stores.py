@@ -6,7 +6,7 @@ import multiprocessing
 
 import dagster as dg  # noqa: F401 - here once, not in every process
 
-from assets.stores import opened_instance
+from assets.stores import TRAINING_POOL, opened_instance, trainings_at_once
 
 
 def open_at_once(root, start, said):
@@ -28,3 +28,10 @@ def test_several_first_starts_at_once_make_one_set_of_tables(tmp_path):
     assert [said.get(timeout=60) for _ in processes] == [0] * 4
     for process in processes:
         process.join()
+
+
+def test_as_many_trainings_go_on_as_the_pool_of_dagster_allows(tmp_path):
+    with opened_instance(tmp_path) as instance:
+        assert trainings_at_once(instance) == 1
+        instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 3)
+        assert trainings_at_once(instance) == 3
