@@ -23,6 +23,7 @@ from assets.run import run_recipe
 from assets.running.watchers import watchers_of
 from assets.schedule import Schedule
 from assets.status import Cell, compare
+from resources.compute.base import HANDLE_FILE
 from training import artifact
 from training.running.lease import Lease
 
@@ -110,7 +111,7 @@ def test_a_signal_ends_all_jobs_with_one_sentence(tmp_path, profile, number):
             stderr=subprocess.PIPE,
             text=True,
         )
-        while not all((place / "watchers").is_dir() and watchers_of(place) for place in places):
+        while not all((place / HANDLE_FILE).exists() for place in places):  # a job to end, not only a watcher
             assert command.poll() is None, command.communicate()
             time.sleep(0.1)
         watching = [watchers_of(place)[0].pid for place in places]
