@@ -143,7 +143,11 @@ def _precision() -> dict[str, Any]:
         "float32_matmul": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
-    return chosen | ({"cudnn_benchmark": torch.backends.cudnn.benchmark} if torch.cuda.is_available() else {})
+    if torch.cuda.is_available():
+        return chosen | {"cudnn_benchmark": torch.backends.cudnn.benchmark}
+    lacks_bf16 = importlib.import_module("training.process.precision").lacks_bf16  # as for torch
+    # Named only where it is replaced, so that the class of another machine stays as it is on record.
+    return chosen | ({"bf16": "in fp32"} if lacks_bf16(torch.device("cpu")) else {})
 
 
 # Patterns that find the libraries for matrix products on a CPU in torch's description of its build.
@@ -199,6 +203,7 @@ def in_words(numerics: Mapping[str, Any]) -> str:
     if numerics["micro_batch_tokens"]:
         parts.append(f"micro-batches of {_one(numerics, 'micro_batch_tokens')} tokens")
     parts += [name for name in ("compile", "audit") if numerics[name]]
+    parts += [f"bf16 {how}" for name, how in _items(numerics["precision"]) if name == "bf16"]
     parts += [f"{name} {version}" for name, version in _items(numerics["builds"])]
     parts += [f"{name}={value}" for name, value in _items(numerics["variables"])]
     return ", ".join(parts)

@@ -30,12 +30,12 @@ from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
+from training.process.precision import dtype_here, replaced_here
 from training.records import RecipeError
 from training.running.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches. This saves padding and keeps the order random beyond them.
 BATCHES_SORTED_TOGETHER = 32
-BF16 = {"bf16": True, "fp32": False}  # the recipe's precision: whether matrix products are computed in bf16
 COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
 EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
 ADAPTER_FOLDER = "adapter"
@@ -101,13 +101,15 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
     Raise RecipeError for a `trl` field that the class does not have or that another field of the recipe decides.
     """
     check_passed_through(recipe, cls.__name__, where=where)
+    if is_main_process() and (fallback := replaced_here(recipe.precision, _device())):
+        work.progress.message(fallback, level="WARNING")
     settings: dict[str, Any] = {
         "output_dir": str(work.scratch / "trainer"),
         "learning_rate": recipe.learning_rate,
         "num_train_epochs": 1,
         "lr_scheduler_type": "cosine",
         "warmup_steps": getattr(recipe, "warmup_fraction", 0.05),
-        "bf16": BF16[recipe.precision],
+        "bf16": dtype_here(recipe.precision, _device()) is torch.bfloat16,
         "use_cpu": not torch.cuda.is_available(),
         "seed": recipe.seed,
         "data_seed": recipe.seed,
@@ -127,6 +129,10 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
         raise RecipeError(f"{where}.trl: {error}") from None
 
 
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
     # transformers 5.23 renamed this field and warns about the old name; older versions know only the old name.
     if "activation_checkpointing" in {field.name for field in dataclasses.fields(cls)}:
@@ -141,7 +147,7 @@ def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> 
     Implementations give equal results up to rounding.
     """
     model = load_model(folder, reward=reward)
-    if BF16[precision] and not torch.cuda.is_available():
+    if _device().type == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")
     return model

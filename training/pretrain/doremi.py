@@ -40,7 +40,7 @@ from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.memory import check_memory, needed_beside_reference
 from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
-from training.pretrain.models.decoder import DTYPES, Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.clipping import clip_gradients, gradient_norm
 from training.pretrain.optim.make import make_optimizers
@@ -48,6 +48,7 @@ from training.pretrain.optim.schedule import scheduled_factor, set_learning_rate
 from training.pretrain.parallel import World, own_device
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.usage import memory_of
+from training.process.precision import dtype_here, replaced_here
 from training.records import RecipeError, differing_from_defaults
 from training.running.runner import StopRequested, stop_requests
 
@@ -72,6 +73,8 @@ def run(job: Job, work: Work) -> Outcome:
         shards,
         rows_at_once=(job.run.micro_batch_tokens or 0) // plan.record.sequence_length,
     )
+    if fallback := replaced_here(pretrain.precision, proxy.device):
+        work.progress.message(fallback, level="WARNING")
     weights = SourceWeights([source.name for source in plan.record.sources if source.samples], recipe)
     identity = _identity(job, plan, recipe, pretrain)
     with Store(work.scratch / CHECKPOINTS_FOLDER, proxy.world) as store:
@@ -296,7 +299,7 @@ class Proxy:
         self.model.to(self.device)
         self.reference = reference.to(self.device)
         self.optimizers = make_optimizers(self.model, self.recipe)
-        self.dtype = DTYPES[recipe.precision]
+        self.dtype = dtype_here(recipe.precision, self.device)
         self.rows_at_once = rows_at_once or plan.phases[0].rows
         read = [number for number, source in enumerate(plan.record.sources) if source.samples]
         self._place_of = {number: place for place, number in enumerate(read)}

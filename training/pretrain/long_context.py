@@ -20,12 +20,13 @@ from training.order.batches import Plan, Shards, held_out_bytes, open_shards, re
 from training.pretrain import held_out
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models import export
-from training.pretrain.models.decoder import DTYPES, Decoder
+from training.pretrain.models.decoder import Decoder
 from training.pretrain.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
 from training.pretrain.parallel import World, own_device
 from training.pretrain.pretrain import MODEL_FOLDER, PLANS, trained
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
+from training.process.precision import dtype_here
 from training.records import RecipeError
 
 FILE = "long_context.json"
@@ -66,7 +67,7 @@ def judged(job: Job, work: Work, outcome: Outcome, plan: Plan, lengths: dict[str
         model = export.read_model(folder).to(own_device())
         measured[when] = {
             name: {
-                "needles": found_needles(items[name], scorer(model, DTYPES[pretrain.precision])),
+                "needles": found_needles(items[name], scorer(model, dtype_here(pretrain.precision, own_device()))),
                 "bits_per_byte": bits_per_byte(model, pretrain, plan, shards, length=length),
             }
             for name, length in lengths.items()

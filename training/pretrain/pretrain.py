@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from training.pretrain.shares import check_by_share
 from training.pretrain.step import Trainer
 from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
+from training.process.precision import replaced_here
 from training.records import RecipeError
 from training.run_settings import RunSettings
 
@@ -97,7 +99,9 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         if recipe.precision == "fp8":
             require_fp8(shape, plan, job.run, world)
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
-        check_room(shape, recipe, plan, job, world, export.read_shape(taught_by) if taught_by else None)
+        fallback = world.first_said(replaced_here(recipe.precision, world.device))
+        computed = replace(recipe, precision="fp32") if fallback else recipe
+        check_room(shape, computed, plan, job, world, export.read_shape(taught_by) if taught_by else None)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", needed_on_disk(shape, recipe, kept=store.kept), work.path)
         store.tidy()
@@ -112,6 +116,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             objective=make_objective(recipe, plan, _tokenizer_folder(job)),
             is_audited=job.run.audit,
         )
+        if fallback and world.is_first:
+            work.progress.message(fallback, level="WARNING")
         trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)

@@ -27,7 +27,7 @@ from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.mesh import spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
-from training.pretrain.models.decoder import DTYPES, Decoder, Hidden
+from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim.averages import average_share, set_average_share
 from training.pretrain.optim.clipping import clip_gradients
@@ -38,6 +38,7 @@ from training.pretrain.pipeline import PipelinePart
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.state import State
+from training.process.precision import DTYPES, replaced_here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +79,9 @@ class Trainer:
     ) -> None:
         self.model, self.pieces = model, spread(model, world)
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
-        self.dtype = DTYPES[recipe.precision]
+        # Processes exchange states, so all compute in fp32 if one of them must.
+        is_replaced = bool(world.first_said(replaced_here(recipe.precision, world.device)))
+        self.dtype = torch.float32 if is_replaced else DTYPES[recipe.precision]
         self.attention = attention_kind(
             world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
         )

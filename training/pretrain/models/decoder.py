@@ -24,9 +24,6 @@ from training.pretrain.models.layers import Product, feed_forward, linear, recom
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.models.shape import ModelConfig
 
-# The number format of passes for each `precision` of a recipe. With fp8, only the layers' products are in fp8.
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
-
 
 class Attention(nn.Module):
     """Grouped-query attention within documents."""

@@ -118,10 +118,13 @@ def _as_matrix(part: Tensor, is_tall: bool) -> Tensor:
 def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
     """Return the matrices `[N, R, C]`, R ≤ C, with their singular values moved close to 1 (roughly 0.7 to 1.2).
 
-    Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon.
+    Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon; in
+    fp32 on a processor without fast products in bf16.
     """
+    from training.process.precision import lacks_bf16
+
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrices.bfloat16()
+    x = matrices.float() if lacks_bf16(matrices.device) else matrices.bfloat16()
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.transpose(1, 2)
