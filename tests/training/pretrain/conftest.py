@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from training.process import precision
+
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
@@ -13,3 +15,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def bf16(monkeypatch):
+    """Compute bf16 in bf16, as a processor with fast products in bf16 does, at whatever speed this one has."""
+    monkeypatch.setattr(precision, "lacks_bf16", lambda device: False)

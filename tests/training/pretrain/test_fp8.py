@@ -259,14 +259,14 @@ def data(tmp_path_factory):
 
 
 @needs_torchao
-def test_training_lowers_the_loss_as_bf16_does(data):
+def test_training_lowers_the_loss_as_bf16_does(data, bf16):
     one, other = (losses_of(data, Degrees(), 0, 1, steps=12, precision=kind) for kind in ("fp8", "bf16"))
     assert one != other and one[0] - one[-1] > 1.0
     assert one[-1] == pytest.approx(other[-1], rel=0.02)
 
 
 @needs_torchao
-def test_the_artifacts_notes_say_what_was_in_fp8(data):
+def test_the_artifacts_notes_say_what_was_in_fp8(data, bf16):
     trainers = [trainer_in(data, Degrees(), 0, 1, precision=kind) for kind in ("fp8", "bf16")]
     for trainer in trainers:
         trainer.run_step()

@@ -194,7 +194,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_then_stops(chain):
         trainer.run_step()
 
 
-def test_the_formats_in_the_notes_are_read_off_what_is_there(chain):
+def test_the_formats_in_the_notes_are_read_off_what_is_there(chain, bf16):
     noted = {}
     for precision in ("bf16", "fp32"):
         trainer = trainer_of(chain, model=EXPERTS, precision=precision, optimizer="adamw")
