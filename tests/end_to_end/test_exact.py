@@ -52,6 +52,10 @@ def records(root: Path) -> dict[str, bytes]:
     }
 
 
+def digests(some: dict[str, bytes]) -> set[str]:
+    return {json.loads(record)["digest"] for record in some.values()}
+
+
 def test_what_a_registered_version_was_made_from_stays(own, copy):
     before = records(own)
     ran = edited(copy, "run", "kitchen-small", "--exact", *UNTIL, root=own)
