@@ -39,6 +39,7 @@ from training.records import RecipeError, write_record
 
 LIMIT = 1e-4
 STEPS = 2  # the second one sees an update
+TEXT = 11  # tokens of a text; not a multiple of any number of processes
 ROWS, LENGTH = 4, 32
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
@@ -104,12 +105,16 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """The results of a few training steps: the losses, the first step's gradients by name, and the experts' loads."""
+    """The results of a few training steps: losses, the first step's gradients by name, experts' loads, and logits.
+
+    The logits are those of a short text after the last step, as texts and the check of the export need them.
+    """
 
     losses: list[float]
     norm: float
     gradients: dict[str, torch.Tensor]
     loads: torch.Tensor
+    logits: torch.Tensor
 
     def difference(self, other: Run) -> float:
         """Return the largest relative difference between two runs, over losses, gradients and loads."""
@@ -120,6 +125,7 @@ class Run:
             ((gradient - other.gradients[name]).norm() / other.gradients[name].norm().clamp(min=1e-12)).item()
             for name, gradient in self.gradients.items()
         ]
+        tensors.append(((self.logits - other.logits).norm() / other.logits.norm()).item())
         return max(*numbers, *tensors, (self.loads - other.loads).abs().max().item() if self.loads.numel() else 0.0)
 
 
@@ -200,7 +206,8 @@ def run(one: Combination, data: Data, world: World) -> Run:
         own = None if piece is None else trainer.pieces.whole(piece, piece.own.grad)
         gradients[name] = from_stages(own, shape, world).clone()
     losses = [report.loss, *(trainer.run_step().loss for _ in range(STEPS - 1))]
-    return Run(losses=losses, norm=report.gradient_norm, gradients=gradients, loads=report.loads)
+    logits = trainer.logits(range(2, 2 + TEXT), at=range(TEXT))
+    return Run(losses=losses, norm=report.gradient_norm, gradients=gradients, loads=report.loads, logits=logits)
 
 
 # A task is done by so many processes; what it gives in the first of them is its result.

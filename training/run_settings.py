@@ -35,6 +35,7 @@ class RunSettings:
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
     memory_gb: float | None = formerly(0.0)  # None: no limit is requested
+    text_samples: bool = True  # pretraining: whether the model writes texts while it is trained
     sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
     evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
     # How the ranks of a data stage are run (training/engines):

@@ -317,29 +317,23 @@ def reshard(model: Decoder) -> None:
             module.reshard()
 
 
-def gathered(model: Decoder, pieces: Pieces) -> Decoder | None:
-    """Return the whole model in the first process and None in the others. All processes must call this.
+def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
+    """Yield every weight and buffer of a model with its name, whole, one after the other. All processes must iterate.
 
-    A model that is not split is returned itself.
+    Every process gets each whole tensor, but only one at a time exists. If nothing is split, they are the model's own.
     """
     world = pieces.world
     if not world.is_split:
-        return model if world.is_first else None
-    made = Decoder(model.config).to(world.device) if world.is_first else None
-    target = dict(made.named_parameters()) if made is not None else {}
-    buffers = dict(model.named_buffers())
+        yield from (*model.named_parameters(), *model.named_buffers())
+        return
     for name, shape in pieces.shapes.items():
         piece = pieces.by_name.get(name)
-        weight = from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)
-        if made is not None:
-            target[name].data.copy_(weight)
+        yield name, from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)
+    buffers = dict(model.named_buffers())
     with torch.device("meta"):
         everything = dict(Decoder(model.config).named_buffers())
     for name, buffer in everything.items():
-        brought = from_stages(buffers.get(name), tuple(buffer.shape), world)
-        if made is not None:
-            made.get_buffer(name).copy_(brought)
-    return made
+        yield name, from_stages(buffers.get(name), tuple(buffer.shape), world)
 
 
 def from_stages(tensor: Tensor | None, shape: tuple[int, ...], world: World) -> Tensor:

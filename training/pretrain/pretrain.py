@@ -6,12 +6,15 @@ import json
 import logging
 import math
 import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from training.artifact import write_text
 from training.identity import numerics
@@ -35,7 +38,7 @@ from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8, check_gpu
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
-from training.pretrain.mesh import gathered
+from training.pretrain.mesh import wholes
 from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.families import inexpressible
@@ -61,6 +64,7 @@ PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan") 
 CHECKPOINTS_FOLDER = "checkpoints"
 BUNDLE_FOLDER = "stopped"
 SKIPPED_FILE = "skipped_documents.jsonl"
+COMPARED_POSITIONS = 256  # of each of two rows, on which the exported model is compared with the trained one
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -125,8 +129,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         for line in broken:
             work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
         resumed_at = trainer.state.position.step
-        sample = sampler(_tokenizer_folder(job), trainer) if world.is_first else None
-        if world.is_first and sample is None:
+        sample = sampler(_tokenizer_folder(job), trainer) if job.run.text_samples else None
+        if world.is_first and sample is None and job.run.text_samples:
             work.progress.message(
                 "no text samples: the objective continues no text, the package tokenizers is not installed, or nothing"
                 " is held out"
@@ -143,11 +147,47 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
             train(trainer, watch)
             use_average(trainer.optimizers)
-            measured, whole = held_out(trainer), gathered(trainer.model, trainer.pieces)
-        if whole is None:
-            return Outcome(files=())
+            measured, compared = held_out(trainer), trained_logits(trainer)
+            weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)
+            if not world.is_first:
+                deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
+                return Outcome(files=())
+            exported = export_model(job, work, trainer, weights)
         notes = _notes(trainer, broken, resumed_at)
-        return _finish(job, work, trainer, whole, measured, notes, sidecars)
+        return _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
+
+
+def trained_logits(trainer: Trainer) -> tuple[Tensor, Tensor]:
+    """Return the beginnings of two rows `[2, L]`, and the logits `[2, L, V]` of the trained model for them, in fp32.
+
+    All processes must call this.
+    """
+    rows, _, _ = trainer.shards.rows(
+        index(trainer.plan, 0)[:2], length=min(COMPARED_POSITIONS, trainer.plan.phase_at(0).sequence_length)
+    )
+    places = range(rows.shape[1])
+    logits = [trainer.logits(row.tolist(), at=places, dtype=torch.float32) for row in rows]
+    return torch.from_numpy(rows).to(trainer.world.device), torch.stack(logits)
+
+
+def alive_through(weights: Iterable[tuple[str, Tensor]], alive: Callable[[], None]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights; each of them is a sign of life."""
+    for one in weights:
+        alive()
+        yield one
+
+
+def export_model(job: Job, work: Work, trainer: Trainer, weights: Iterable[tuple[str, Tensor]]) -> tuple[str, ...]:
+    """Write the trained model's folder; return the names of its files."""
+    names = export.write_weights(
+        trainer.model.config,
+        weights,
+        work.path / MODEL_FOLDER,
+        tokenizer=_tokenizer_folder(job),
+        eos_id=trainer.plan.record.eos_id,
+        own_layout=bool(own_layout(trainer.model.config, trainer.recipe)),
+    )
+    return tuple(f"{MODEL_FOLDER}/{name}" for name in names)
 
 
 def compile_model(trainer: Trainer, what: bool | str) -> None:
@@ -327,22 +367,18 @@ def _finish(
     job: Job,
     work: Work,
     trainer: Trainer,
-    model: Decoder,
+    exported: tuple[str, ...],
+    compared: tuple[Tensor, Tensor],
     held_out: dict[str, float],
     notes: dict[str, Any],
     sidecars: Sidecars,
 ) -> Outcome:
-    """Export the model, check it and return the outcome of the stage."""
+    """Check the exported model and return the outcome of the stage."""
     position, record, ledger = trainer.state.position, trainer.plan.record, trainer.state.ledger
-    folder = work.path / MODEL_FOLDER
-    reasons = own_layout(trainer.model.config, trainer.recipe)
-    if reasons:
+    if reasons := own_layout(trainer.model.config, trainer.recipe):
         notes["own_layout"] = list(reasons)
-    names = export.write_model(
-        model, folder, tokenizer=_tokenizer_folder(job), eos_id=record.eos_id, own_layout=bool(reasons)
-    )
-    rows = trainer.shards.rows(index(trainer.plan, 0)[:2], length=trainer.plan.phase_at(0).sequence_length)
-    comparison = export.compare(model, folder, torch.from_numpy(rows[0]).to(trainer.world.device))
+    rows, logits = compared
+    comparison = export.difference(logits, work.path / MODEL_FOLDER, rows, by_layer=trainer.world.is_split)
     start = position.first_loss if position.first_loss is not None else math.nan
     end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
     trained = trainer.plan.tokens_before(position.step) - sum(
@@ -367,7 +403,7 @@ def _finish(
         step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
     )
     return Outcome(
-        files=(*(f"{MODEL_FOLDER}/{name}" for name in names), *_write_ledger(work, ledger, sidecars)),
+        files=(*exported, *_write_ledger(work, ledger, sidecars)),
         metrics=metrics,
         gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall, ledger), _export_gate(comparison)),
         notes=notes,

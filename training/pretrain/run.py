@@ -12,9 +12,7 @@ import torch
 from training.order.ledger import LedgerEntry
 from training.pretrain import bundle, checkpoint
 from training.pretrain.held_out import held_out
-from training.pretrain.mesh import gathered
 from training.pretrain.models.account import peak_teraflops
-from training.pretrain.models.decoder import Decoder
 from training.pretrain.report import StepReport, Told
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
@@ -36,7 +34,7 @@ class RunHooks:
     checkpoint_seconds: float
     bundle: Path  # folder that is written when the run stops itself; see `bundle.py`
     describe: bundle.Describe
-    sample: Callable[[Decoder], str] | None = None  # returns a text that the model writes
+    sample: Callable[[], str] | None = None  # returns a text that the model writes; called by all processes
     sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
 
@@ -130,7 +128,7 @@ def _report(trainer: Trainer, watch: RunHooks, report: StepReport, *, seconds: f
         numbers = _numbers(trainer, report, seconds=seconds) | measured
         watch.progress.message(f"step {step} of {steps}: {said(numbers)}")
     is_sampled = _is_one_of(step, steps, TEXT_SAMPLES, every=watch.sample_steps)
-    model = gathered(trainer.model, trainer.pieces) if is_sampled else None
+    text = watch.sample() if is_sampled and watch.sample is not None else None
     if not trainer.world.is_first:
         return
     if report.was_rerun:
@@ -139,8 +137,8 @@ def _report(trainer: Trainer, watch: RunHooks, report: StepReport, *, seconds: f
         watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
     if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
         watch.progress.log(step=step, steps=steps, **_numbers(trainer, report, seconds=seconds))
-    if watch.sample is not None and model is not None:
-        watch.progress.sample(step=step, text=watch.sample(model))
+    if text is not None:
+        watch.progress.sample(step=step, text=text)
 
 
 def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from training.order.batches import Plan, Sample, Shards, index, trained_tokens
@@ -24,7 +25,7 @@ from training.pretrain import audit
 from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
-from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.loss import next_token_loss, softcapped, token_losses
 from training.pretrain.mesh import spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, Hidden
@@ -33,7 +34,7 @@ from training.pretrain.optim.averages import average_share, set_average_share
 from training.pretrain.optim.clipping import clip_gradients
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
-from training.pretrain.parallel import POSITIONS, ROWS, World, micro_batches
+from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.pipeline import PipelinePart
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
@@ -351,6 +352,32 @@ class Trainer:
         head = self.model.head_weight.to(self.dtype)
         losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
         return losses.double().sum().item()
+
+    @torch.no_grad()
+    def logits(self, tokens: Sequence[int], *, at: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+        """Return the logits `[len(at), V]` of a text at the positions `at`, in fp32. All processes must call this.
+
+        The model stays spread: each process computes its layers and positions, and every process gets all logits.
+        `dtype` is the number format of the pass; None means that of training.
+        """
+        splits = self.world.length(*POSITIONS)
+        row = np.zeros((1, -(-len(tokens) // splits) * splits), np.int64)
+        row[0, : len(tokens)] = tokens
+        padding = (np.arange(row.shape[1]) >= len(tokens)).astype(np.int64)[None]  # a document of its own
+        batch = Batch(row, np.full_like(row, IGNORED), padding)
+        result = torch.zeros(len(at), self.model.config.vocab_size, device=self.world.device)
+        before, self.dtype = self.dtype, dtype or self.dtype
+        try:
+            row_BL, _, mask = self._tensors(batch)
+            states = self._last_states(row_BL, mask, like=self._states_like(batch))
+            own = range(row.shape[1])[self.world.positions(row.shape[1], *POSITIONS)]
+            if states is not None and (mine := [n for n, place in enumerate(at) if place in own]):
+                chosen = states[0, [at[n] - own.start for n in mine]]
+                head = self.model.head_weight.to(self.dtype)
+                result[mine] = softcapped(F.linear(chosen, head), self.model.config.logit_softcap).float()
+        finally:
+            self.dtype = before
+        return self.world.sum(result, *PARTS_OF_A_ROW)
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
         """Return the states after the last layer; None in a process that does not have this layer."""

@@ -27,7 +27,7 @@ from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees
 from training.pretrain.divisible import check_degrees
-from training.pretrain.mesh import gathered
+from training.pretrain.mesh import wholes
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
@@ -81,8 +81,7 @@ def resumed(data, folder, degrees, rank, size):
 
 def ended(trainer):
     loss = trainer.run_step().loss
-    whole = gathered(trainer.model, trainer.pieces)
-    return loss, {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
+    return loss, {name: whole.detach().clone() for name, whole in wholes(trainer.model, trainer.pieces)}
 
 
 def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):

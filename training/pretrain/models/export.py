@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor
 from training.artifact import write_json
 from training.job import DataError
 from training.pretrain.checkpoint import save_tensors
+from training.pretrain.models.account import FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import ROPE_TYPES, read_config
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
@@ -33,6 +34,8 @@ from training.tokenizer_files import write_tokenizer
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
 OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
 WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # which file each weight is in, if there are several
+FILE_BYTES = 5_000_000_000  # of a file of weights at most, unless one weight is larger
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
 
@@ -132,31 +135,93 @@ def _mlp_views(mlp: MLP | Experts) -> Iterator[tuple[str, Tensor]]:
             yield f"mlp.{name}_proj.weight", getattr(mlp, name)
 
 
-@torch.no_grad()
 def write_model(
     model: Decoder, folder: Path, *, tokenizer: Path, eos_id: int, own_layout: bool = False
 ) -> tuple[str, ...]:
+    """Write a model that is whole in memory; see `write_weights`."""
+    weights = (*model.named_parameters(), *model.named_buffers())
+    return write_weights(model.config, weights, folder, tokenizer=tokenizer, eos_id=eos_id, own_layout=own_layout)
+
+
+@torch.no_grad()
+def write_weights(
+    shape: ModelConfig,
+    weights: Iterable[tuple[str, Tensor]],
+    folder: Path,
+    *,
+    tokenizer: Path,
+    eos_id: int,
+    own_layout: bool = False,
+    file_bytes: int = FILE_BYTES,
+) -> tuple[str, ...]:
     """Write weights, configuration and the tokenizer's files into `folder` and return the names of the files.
+
+    `weights` are all weights and buffers of a Decoder of this shape with their names, in its order. They are taken one
+    after the other and written into files of up to `file_bytes`, so that no more than one file's are in memory.
 
     `own_layout` is for a model that no class of transformers can run: weights have this package's names, and
     `config.json` has its own form, which `read_model` reads and transformers refuses.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    copied = write_tokenizer(tokenizer, folder, max_length=model.config.max_length)
+    copied = write_tokenizer(tokenizer, folder, max_length=shape.max_length)
     bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     if own_layout:
-        views = own_views(model)
-        shape = _renamed(write_record(model.config), OWN_NAMES)
-        config = {"model_type": OWN_TYPE, "shape": shape, "eos_token_id": eos_id}
+        named = _renamed(write_record(shape), OWN_NAMES)
+        config = {"model_type": OWN_TYPE, "shape": named, "eos_token_id": eos_id}
     else:
-        config = hugging_face_config(model.config, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
-        views = hugging_face_views(model)
-    save_tensors({name: _written(name, view).cpu() for name, view in views}, folder / WEIGHTS)
+        config = hugging_face_config(shape, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
+    files = _write_files(weights, _parts(shape, own_layout=own_layout), folder, file_bytes=file_bytes)
     write_json(folder / "config.json", config)
     generation = {"bos_token_id": bos_id, "eos_token_id": eos_id, "pad_token_id": pad_id, "do_sample": False}
     given = {name: value for name, value in generation.items() if value is not None}
     write_json(folder / "generation_config.json", given)
-    return (WEIGHTS, "config.json", "generation_config.json", *copied)
+    return (*files, "config.json", "generation_config.json", *copied)
+
+
+Parts = dict[str, list[tuple[str, Tensor]]]  # by weight: the names in the files, each with a view of a meta tensor
+
+
+def _parts(shape: ModelConfig, *, own_layout: bool) -> Parts:
+    """Return, for each weight of a Decoder that is written, its parts in the files."""
+    with torch.device("meta"):
+        skeleton = Decoder(shape)
+    names = {id(tensor): name for name, tensor in own_views(skeleton)}
+    parts: Parts = {name: [] for name in names.values()}
+    for name, view in own_views(skeleton) if own_layout else hugging_face_views(skeleton):
+        parts[names[id(view if view._base is None else view._base)]].append((name, view))
+    return parts
+
+
+def _write_files(
+    weights: Iterable[tuple[str, Tensor]], parts: Parts, folder: Path, *, file_bytes: int
+) -> tuple[str, ...]:
+    """Write the parts of each weight, and an index if they are in several files; return the files' names."""
+    sizes = {name: FP32 * view.numel() for some in parts.values() for name, view in some}
+    place, count, room = dict.fromkeys(sizes, 1), 1, file_bytes
+    for name, size in sizes.items():
+        if size > room and room < file_bytes:
+            count, room = count + 1, file_bytes
+        place[name], room = count, room - size
+    last = {number: name for name, number in place.items()}
+    waiting: dict[str, Tensor] = {}
+    for weight, whole in weights:
+        whole = whole.contiguous()
+        for name, view in parts[weight]:
+            part = whole.as_strided(view.shape, view.stride(), whole.storage_offset() + view.storage_offset())
+            waiting[name] = _written(name, part).cpu()
+            if last[place[name]] == name:
+                save_tensors(waiting, folder / _file_name(place[name], count))
+                waiting = {}
+    files = tuple(_file_name(number, count) for number in last)
+    if count == 1:
+        return files
+    listed = {name: _file_name(number, count) for name, number in place.items()}
+    write_json(folder / INDEX, {"metadata": {"total_size": sum(sizes.values())}, "weight_map": listed})
+    return (*files, INDEX)
+
+
+def _file_name(number: int, count: int) -> str:
+    return WEIGHTS if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
 
 
 def own_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
@@ -225,7 +290,7 @@ def _is_repeated(name: str, config: ModelConfig) -> bool:
 
 def _weights(folder: Path) -> dict[str, Tensor]:
     """Return every tensor of `model.safetensors`, or of the files in its index."""
-    index = folder / f"{WEIGHTS}.index.json"
+    index = folder / INDEX
     files = [WEIGHTS]
     if not (folder / WEIGHTS).exists() and index.exists():
         files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
@@ -284,15 +349,23 @@ class LogitDifference:
 
 @torch.no_grad()
 def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> LogitDifference:
-    """Run the exported model in transformers and the trained model here, on the same tokens, and compare their logits.
+    """Compare the logits of the exported model with those of a trained model that is whole in memory."""
+    ours = model.logits(tokens_BL, one_document(tokens_BL, dtype=torch.float32, window=model.config.window))
+    return difference(ours, folder, tokens_BL)
 
-    A model in the package's own layout is read back by this package instead.
+
+@torch.no_grad()
+def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, by_layer: bool = False) -> LogitDifference:
+    """Run the exported model in transformers and compare its logits with the trained model's, `ours` `[B, L, V]`.
+
+    With `by_layer`, only one layer at a time is read into memory. A model in the package's own layout is read back by
+    this package instead, and whole.
     """
-    ours = _logits(model, tokens_BL)
     if json.loads((folder / "config.json").read_text("utf-8"))["model_type"] == OWN_TYPE:
-        theirs = _logits(read_model(folder).to(tokens_BL.device), tokens_BL)
+        back = read_model(folder).to(tokens_BL.device)
+        theirs = back.logits(tokens_BL, one_document(tokens_BL, dtype=torch.float32, window=back.config.window))
     else:
-        theirs = _transformers_logits(folder, tokens_BL)
+        theirs = _transformers_logits(folder, tokens_BL, by_layer=by_layer).to(ours.device)
     return LogitDifference(
         largest_difference=(theirs - ours).abs().max().item(),
         differing_argmax=int((theirs.argmax(-1) != ours.argmax(-1)).sum()),
@@ -300,16 +373,14 @@ def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> LogitDifference:
     )
 
 
-def _logits(model: Decoder, tokens_BL: Tensor) -> Tensor:
-    return model.logits(tokens_BL, one_document(tokens_BL, dtype=torch.float32, window=model.config.window))
-
-
-def _transformers_logits(folder: Path, tokens_BL: Tensor) -> Tensor:
+def _transformers_logits(folder: Path, tokens_BL: Tensor, *, by_layer: bool) -> Tensor:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
+    placed: dict[str, Any] = {"device_map": {"": "disk"}, "offload_folder": folder} if by_layer else {}
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True, **placed
     )
-    return model.to(tokens_BL.device).eval()(tokens_BL, use_cache=False).logits
+    model = model if by_layer else model.to(tokens_BL.device)
+    return model.eval()(tokens_BL, use_cache=False).logits
