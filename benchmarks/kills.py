@@ -253,8 +253,15 @@ def train_as(path: Path) -> None:
     stage.set_up_torch(job)
     with joined_world() as world:
         shape = stage.model_shape(job.settings_as(ModelRecipe, "model"), Path(job.input_of("tokenizer").path))
-        model = stage.build_model(shape, recipe)
-        trainer = noisy_trainer()(model, recipe, plan, shards, world, micro_batch_tokens=job.run.micro_batch_tokens)
+        trainer = noisy_trainer()(
+            stage.Decoder(shape),
+            recipe,
+            plan,
+            shards,
+            world,
+            weights=stage.first_weights(shape, recipe),
+            micro_batch_tokens=job.run.micro_batch_tokens,
+        )
         trainer.state.resume(checkpoint.Store(folder / "checkpoints", world))
         progress = Progress(folder, enabled=world.is_first)
         train(

@@ -1,8 +1,8 @@
 """Predict the memory of a pretraining and the time of its steps, and find layouts that fit. Imports no torch.
 
 The arithmetic describes this package's trainer as it is: FSDP gathers fp32 weights, each micro-batch reduces its
-gradients, and the first process gathers the whole model to write samples and to export it. `python -m
-benchmarks.forecast` compares the memory with trainings on a CPU. Nothing here has been compared with a GPU.
+gradients, and the export joins one weight at a time. `python -m benchmarks.forecast` compares the memory with trainings
+on a CPU. Nothing here has been compared with a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from training.pretrain.degrees import Degrees, micro_batches_in
 from training.pretrain.devices import Device
 from training.pretrain.divisible import check_degrees
 from training.pretrain.memory import Needed
-from training.pretrain.models.account import FP32, Recompute, least_bytes, parameter_shapes
+from training.pretrain.models.account import (
+    FILE_BYTES,
+    FP32,
+    Recompute,
+    largest_bytes,
+    least_bytes,
+    parameter_shapes,
+)
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
@@ -116,28 +123,28 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     step = _of_a_step(training, layout, on_gpu=on_gpu)
     held = {name: step[name] for name in ("libraries", "weights", "optimizer")}
     copy = {} if on_gpu else {COPY: step["weights"] + step["optimizer"]}
-    is_split = degrees.product > 1
     moments = {"step": step | copy}
-    if is_split:
-        moments["text sample"] = held | copy | {"whole model": whole}
-    if compares:
-        read = whole if on_gpu else whole + TRANSFORMERS
-        moments["export"] = held | copy | ({"whole model": whole} if is_split else {}) | {"model read back": read}
-    if not on_gpu:
-        moments["start"] = {"libraries": LIBRARIES, "whole model": whole}
+    if degrees.product > 1:  # one weight is joined at a time, and one layer at a time is read back
+        file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
+        library = TRANSFORMERS if compares and not on_gpu else 0
+        moments["export"] = held | copy | {"whole weight": 2 * largest_bytes(config), "transformers": library} | file
+    elif compares:
+        moments["export"] = held | copy | {"model read back": whole if on_gpu else whole + TRANSFORMERS}
     return moments
 
 
 def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
     """Return the bytes of a node's own memory that its processes need together, if they train on GPUs.
 
-    Every process builds the whole model in the node's memory before it moves its part to the GPU.
+    Each process copies its share for checkpoints. The weights with which it starts pass through the node's memory one
+    at a time; the first process writes them in the end, a file at a time.
     """
     step = _of_a_step(training, layout, on_gpu=True)
-    copies = layout.processes * (step["weights"] + step["optimizer"])
-    built = layout.processes * FP32 * training.shape.parameter_count
-    libraries = {"libraries": layout.processes * LIBRARIES}
-    return libraries | ({"whole models at the start": built} if built >= copies else {"copies for checkpoints": copies})
+    return {
+        "libraries": layout.processes * LIBRARIES,
+        "copies for checkpoints": layout.processes * (step["weights"] + step["optimizer"]),
+        "file of weights": min(FILE_BYTES, FP32 * training.shape.parameter_count),
+    }
 
 
 def peak(moments: Moments) -> tuple[str, int]:

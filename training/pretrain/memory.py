@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training.pretrain.degrees import Degrees, micro_batches_in
-from training.pretrain.models.account import FP32, least_bytes
+from training.pretrain.models.account import FP32, largest_bytes, least_bytes
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
@@ -53,14 +53,11 @@ def check_memory(what: str, needed: Needed, *, together: int, total: int, where:
     """Raise RecipeError, showing the calculation, if the known needs of `together` processes exceed `total` bytes."""
     if together * sum(needed.values()) > total:
         parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
-        advice = _SMALLER if WHOLE_MODEL in needed else _ADVICE[what]
         raise RecipeError(
-            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {advice}"
+            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {_ADVICE[what]}"
         )
 
 
-WHOLE_MODEL = "the whole model for texts and export"
-_SMALLER = "the first process gathers all weights, whatever the degrees; choose a smaller model or a larger GPU"
 _LARGER = "choose a smaller model or a larger machine"
 _ADVICE = {
     "pretrain": f"lower micro_batch_tokens, set recompute, or {_LARGER}",
@@ -92,11 +89,11 @@ def needed_to_train(
 
 
 def _in_export(config: ModelConfig, phase: Needed) -> Needed:
-    """Return the bytes that the first process needs to gather a spread model, to write a text or to export it."""
+    """Return the bytes that a process needs to export a spread model, of which it joins one weight at a time."""
     return {
         "weights": phase["weights"],
         "optimizer": phase["optimizer"],
-        WHOLE_MODEL: FP32 * config.parameter_count,
+        "a whole weight and its parts": 2 * largest_bytes(config),
     }
 
 

@@ -11,7 +11,7 @@ head's logits needs no group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -211,19 +211,25 @@ def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
 
 
 def spread(model: Decoder, world: World) -> Pieces:
-    """Reduce a whole model, the same on every process, to this process's part, on its device; return its pieces."""
+    """Reduce a whole model, the same on every process, to this process's part, on its device; return its pieces.
+
+    A model on the meta device takes no memory before it is reduced. Its part then has arbitrary values: see `fill`.
+    """
+    is_empty = model.norm.is_meta
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     cuts = dict(_cut(model, world)) if world.is_split else {}
     if world.length("pipeline") > 1:
         _drop_other_stages(model, world)
     if world.mesh is None:
-        model.to(world.device)
+        model.to_empty(device=world.device) if is_empty else model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
             sharded = fully_shard(module, mesh=world.mesh["shard"])
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
+        if is_empty:
+            model.to_empty(device=world.device)
     has_both_ends = world.length("pipeline") > 1 and model.config.tied_embeddings
     made = [
         _piece(name, held, shapes[name], cuts, world, at_both_ends=has_both_ends and name == "embedding")
@@ -232,6 +238,18 @@ def spread(model: Decoder, world: World) -> Pieces:
     pieces = Pieces(made, world, shapes)
     model.pieces = pieces  # kept here because later the module may hold the tensors that FSDP gathered
     return pieces
+
+
+@torch.no_grad()
+def fill(model: Decoder, pieces: Pieces, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Copy this process's part of each whole weight or buffer, which are given by name, one after the other."""
+    buffers = dict(model.named_buffers())
+    for name, whole in weights:
+        if name in pieces.by_name:
+            piece = pieces.by_name[name]
+            piece.own.copy_(whole[piece.place])
+        elif name in buffers:
+            buffers[name].copy_(whole)
 
 
 def pieces_of(model: nn.Module) -> Pieces:

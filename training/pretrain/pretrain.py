@@ -40,7 +40,7 @@ from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
-from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, drawn
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
@@ -109,13 +109,16 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", needed_on_disk(shape, recipe, kept=store.kept), work.path)
         store.tidy()
-        model = build_model(shape, recipe, start, is_read=bool(checkpoints(store.folder)))
+        with torch.device("meta"):  # no process ever holds the whole model
+            model = Decoder(shape)
         trainer = Trainer(
             model,
             recipe,
             plan,
             shards,
             world,
+            # A checkpoint will replace all of them.
+            weights=() if checkpoints(store.folder) else first_weights(shape, recipe, start),
             micro_batch_tokens=job.run.micro_batch_tokens,
             objective=make_objective(recipe, plan, _tokenizer_folder(job)),
             is_audited=job.run.audit,
@@ -215,23 +218,22 @@ def own_layout(shape: ModelConfig, recipe: PretrainRecipe) -> tuple[str, ...]:
     return (*inexpressible(shape), *recipe.objective.inexpressible())
 
 
-def build_model(
-    shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None, *, is_read: bool = False
-) -> Decoder:
-    """Return a model with the weights in `start`, or with weights initialised from the seed.
+def first_weights(
+    shape: ModelConfig, pretrain: PretrainRecipe, start: Path | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield every weight and buffer with which training begins, by name, one after the other, on the CPU.
 
-    Initialisation happens on the CPU, so it is the same on every process and device. With `is_read` the weights are
-    meaningless, because a checkpoint will replace all of them. The seed's generator is used for the model alone, so
-    torch's random state is the same in every case.
+    They are those of the model in `start`, or are drawn from the recipe's seed, the same on every process and device.
+    The seed's generator is used for the model alone, so torch's random state is the same in every case.
     """
-    model = Decoder(shape)
-    if is_read:
-        return model
     if start is not None:
-        model.load_state_dict(export.read_model(start).state_dict())
-        return model
-    initialise(model, zero_outputs=pretrain.zero_init_outputs, generator=torch.Generator().manual_seed(pretrain.seed))
-    return model
+        yield from export.read_weights(shape, start)
+        return
+    with torch.device("meta"):
+        model = Decoder(shape)
+    generator = torch.Generator().manual_seed(pretrain.seed)
+    yield from drawn(model, zero_outputs=pretrain.zero_init_outputs, generator=generator)
+    yield from ((name, torch.zeros(buffer.shape)) for name, buffer in model.named_buffers())
 
 
 def make_objective(recipe: PretrainRecipe, plan: Plan, tokenizer: Path) -> Objective:

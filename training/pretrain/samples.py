@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.order.batches import held_out_samples
-from training.pretrain.models.export import is_installed
 from training.pretrain.step import Trainer
 
 PROMPT_TOKENS = 16
@@ -19,13 +18,15 @@ def sampler(tokenizer: Path, trainer: Trainer) -> Callable[[], str] | None:
     All processes must call this, and the function that it returns, because the model stays spread over them. Return
     None if the objective does not continue text, the package tokenizers is missing, or nothing is held out.
     """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        Tokenizer = None
     plan, shards = trainer.plan, trainer.shards
     samples = [sample for number in range(len(plan.record.sources)) for sample in held_out_samples(plan, number)[:1]]
-    lacks = not (trainer.recipe.objective.continues_text and samples and is_installed("tokenizers"))
-    if trainer.world.first_said("no texts" if lacks else ""):
+    can = trainer.recipe.objective.continues_text and samples and Tokenizer is not None
+    if trainer.world.first_said("" if can else "no texts"):
         return None
-    from tokenizers import Tokenizer
-
     encoding = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)
     prompt = tokens[0, : min(PROMPT_TOKENS, samples[0][0].length - 1)].tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -26,7 +26,7 @@ from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import spread
+from training.pretrain.mesh import fill, spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
@@ -73,12 +73,14 @@ class Trainer:
         shards: Shards,
         world: World,
         *,
+        weights: Iterable[tuple[str, Tensor]] = (),
         micro_batch_tokens: int | None = None,
         objective: Objective | None = None,
         is_audited: bool = False,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.pieces = model, spread(model, world)
+        fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         # Processes exchange states, so all compute in fp32 if one of them must.
         is_replaced = bool(world.first_said(replaced_here(recipe.precision, world.device)))

@@ -26,7 +26,7 @@ from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact, Job, RefusedInput
 from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
-from training.pretrain.pretrain import build_model, model_shape
+from training.pretrain.pretrain import first_weights, model_shape
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, write_record
 from training.settings.evaluation import EvaluationRecipe, TrainedOn
@@ -123,8 +123,9 @@ def test_pretraining_goes_on_from_its_weights(made):
     names = [one.name for one in ModelRecipe.__dataclass_fields__.values()]
     section = ModelRecipe(**{name: getattr(base, name) for name in names})
     shape = model_shape(section, made.file("model"), made.file("model"))
-    begun = build_model(shape, PretrainRecipe(tokens=64, sequence_length=8, global_batch_tokens=64), made.file("model"))
-    assert shape.vocab_size == 406 and torch.equal(begun.embedding, export.read_model(made.file("model")).embedding)
+    recipe = PretrainRecipe(tokens=64, sequence_length=8, global_batch_tokens=64)
+    begun = dict(first_weights(shape, recipe, made.file("model")))
+    assert shape.vocab_size == 406 and torch.equal(begun["embedding"], export.read_model(made.file("model")).embedding)
 
 
 def test_the_corpus_gets_the_adopted_tokenizer_untrained(made, tmp_path):

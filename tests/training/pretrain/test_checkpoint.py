@@ -78,7 +78,7 @@ def test_a_flip_or_a_cut_of_a_trainers_own_checkpoint_is_always_noticed(tmp_path
     shape = dataclasses.replace(tiny.MODEL, width=16, layers=1, heads=2, kv_heads=1, mlp_width=16)
     recipe = dataclasses.replace(tiny.PRETRAIN, optimizer="adamw", max_skipped_steps=5)
     chain = tiny.TinyChain(tmp_path / "chain", pretrain=recipe)
-    model = stage.build_model(stage.model_shape(shape, Path(chain.tokenizer.path)), recipe)
+    model = tiny.built(stage.model_shape(shape, Path(chain.tokenizer.path)), recipe)
     trainer = Trainer(model, recipe, chain.plan, chain.open_shards(), world())
     trainer.state.resume(Store(tmp_path / "kept", world()))
     trainer.run_step()

@@ -223,7 +223,7 @@ def test_a_student_that_is_spread_over_processes_is_refused(chain):
         distill.teacher_folder(job, PRETRAIN, Path(chain.tokenizer.path), spread)
 
 
-def test_a_teacher_that_has_no_room_beside_the_student_is_refused_with_the_sum(chain, monkeypatch):
+def test_a_teacher_that_has_no_room_beside_the_student_is_refused_with_the_sum(chain, monkeypatch, bf16):
     job = chain.job("crowded", model=STUDENT)
     alone = needed_to_train(
         stage.model_shape(STUDENT, Path(chain.tokenizer.path)),

@@ -9,7 +9,7 @@ import pytest
 from training.order.batch_settings import BatchPhase
 from training.pretrain.devices import device_of
 from training.pretrain.forecast import Layout, PlannedTraining, host_memory, layouts, memory, passes_of, peak, step_time
-from training.pretrain.memory import WHOLE_MODEL, needed_to_train
+from training.pretrain.memory import needed_to_train
 from training.pretrain.models.account import preset_shape
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
@@ -24,27 +24,26 @@ def training(preset):
     return PlannedTraining(shape=preset_shape(preset), recipe=RECIPE, phase=PHASE)
 
 
-def test_a_step_of_a_large_model_is_shared_and_its_export_is_not():
+def test_a_large_model_is_shared_at_every_moment():
     layout = Layout(nodes=16, processes=8, shard=16, tensor=8, micro_batch_tokens=8192, recompute="full")
     moments = memory(training("llama-3-70b"), layout, on_gpu=True)
     step, whole = moments["step"], 4 * 70_553_706_496
     assert step["weights"] == whole // 128 and step["optimizer"] == whole // 64
     assert sum(step.values()) < H100.memory_bytes
-    assert peak(moments)[0] == "export" and moments["text sample"]["whole model"] == whole > H100.memory_bytes
-    # Each of eight processes of a node builds the whole model in the node's memory.
-    assert host_memory(training("llama-3-70b"), layout)["whole models at the start"] == 8 * whole
+    embedding = 4 * 128_256 * 8192  # the largest weight
+    assert moments["export"]["whole weight"] == 2 * embedding < sum(step.values())
+    assert peak(moments) == ("step", sum(step.values()))
+    # Of a node's memory each of eight processes takes its share, for checkpoints.
+    host = host_memory(training("llama-3-70b"), layout)
+    assert host["copies for checkpoints"] == 8 * 3 * (whole // 128) and host["file of weights"] == 5e9
 
 
-def test_a_run_is_refused_for_the_whole_model_that_one_process_gathers():
+def test_a_run_is_refused_only_for_what_a_process_holds():
     run = RunSettings(nodes=16, processes=8, shard=16, tensor=8, micro_batch_tokens=8192, recompute="full")
     needed = needed_to_train(
         preset_shape("llama-3-70b"), RECIPE, RECIPE.phases, run, processes=128, probabilities=False
     )
-    assert needed[WHOLE_MODEL] == 4 * 70_553_706_496
-    alone = replace(run, nodes=1, processes=1, shard=1, tensor=1)
-    assert WHOLE_MODEL not in needed_to_train(
-        preset_shape("llama-3-8b"), RECIPE, RECIPE.phases, alone, processes=1, probabilities=False
-    )
+    assert needed["weights"] == 4 * 70_553_706_496 // 128 and sum(needed.values()) < H100.memory_bytes
 
 
 def test_layouts_divide_the_batch_fit_the_device_and_begin_with_the_fastest():

@@ -266,7 +266,7 @@ def test_an_objective_trains_the_same_in_one_pass_and_in_several(chain, kind):
     for micro_batch_tokens in (None, 64):
         folder = Path(chain.tokenizer.path)
         trainer = Trainer(
-            stage.build_model(stage.model_shape(tiny.MODEL, folder), recipe),
+            tiny.built(stage.model_shape(tiny.MODEL, folder), recipe),
             recipe,
             chain.plan,
             chain.open_shards(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import math
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +32,10 @@ from training.pretrain.degrees import Degrees
 from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import wholes
 from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
+from training.pretrain.samples import continued
 from training.pretrain.shares import check_by_share, own_share
 from training.pretrain.step import Trainer
 from training.pretrain.watchdog import Watchdog
@@ -157,6 +162,49 @@ def checked_by_share(folder, rank, size):
     return both
 
 
+WIDE = ModelConfig(vocab_size=300, width=512, layers=8, heads=8, kv_heads=4, mlp_width=2048, max_length=64)
+
+
+def held(data, rank, size, *, builds_whole=False):
+    """The most bytes that a process takes to begin a training; how many joined weights exist at once; digest and text.
+
+    `builds_whole` makes the model whole before it is reduced to the process's part.
+    """
+    plan, shards = data.open()
+    recipe = parallel.recipe_of(ADAMW)
+    world = world_of(Degrees(shard=2, tensor=2) if size > 1 else Degrees(), rank, size)
+    with peak() as beginning:
+        if builds_whole:
+            trainer = Trainer(tiny.built(WIDE, recipe), recipe, plan, shards, world)
+        else:
+            with torch.device("meta"):
+                model = Decoder(WIDE)
+            trainer = Trainer(model, recipe, plan, shards, world, weights=stage.first_weights(WIDE, recipe))
+    text, digest = continued(trainer, [5, 6, 7], new_tokens=4), hashlib.sha256()
+    joined, most = [], 0
+    for name, whole in wholes(trainer.model, trainer.pieces):
+        digest.update(name.encode() + whole.detach().numpy().tobytes())
+        joined.append(weakref.ref(whole))
+        most = max(most, sum(one() is not None for one in joined))
+    return beginning[0], most, text, digest.hexdigest()
+
+
+@contextmanager
+def peak():
+    """Yield a list to which the most bytes that the block takes beyond those before it are added."""
+    found = []
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed would be used again unnoticed
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
+    yield found
+    found.append(memory("VmHWM") - before)
+
+
+def memory(field):
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(f"{field}:")]
+    return 1024 * int(line.split()[1])
+
+
 SHARED = {"plan": ["plan.json"], "shards": [f"{number}.bin" for number in range(3)]}
 
 
@@ -185,8 +233,11 @@ def done(data, tmp_path_factory):
     tasks["shared", 2] = (2, partial(checked_by_share, folder / "shared"))
     for size in (2, 4):
         tasks["audited", size] = (size, partial(audited, data))
+    tasks["held", 4] = (4, partial(held, data))
+    tasks["held whole", 4] = (4, partial(held, data, builds_whole=True))
     results = parallel.in_processes(list(tasks.values()), folder)
     made = dict(zip(tasks, results, strict=True))
+    made["held", 1] = held(data, 0, 1)
     made |= {("to one", name): resumed(data, folder / name, Degrees(), 0, 1) for name in MESHES}
     return made | {"alone": one}
 
@@ -209,7 +260,7 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping", "shared")
+    apart = ("audited", "skipping", "shared", "held", "held whole")
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
@@ -217,6 +268,15 @@ def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
         assert weights.keys() == expected.keys(), key
         for name, weight in weights.items():
             assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
+
+
+def test_no_process_ever_holds_the_whole_of_a_spread_model(done):
+    whole = 4 * WIDE.parameter_count
+    beginning, joined, *same = done["held", 4]
+    assert beginning < 0.8 * whole < whole < done["held whole", 4][0]
+    assert joined <= 2
+    # It begins with the same weights, and writes the same text.
+    assert tuple(same) == done["held whole", 4][2:] == done["held", 1][2:]
 
 
 def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(done):

@@ -69,7 +69,7 @@ class Poisoned(Trainer):
 def trainer_of(chain, folder=None, *, kind=Trainer, **changes):
     """A trainer that keeps its checkpoints in `folder`, or keeps none."""
     recipe = dataclasses.replace(chain.pretrain, **changes)
-    model = stage.build_model(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), recipe)
+    model = tiny.built(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), recipe)
     trainer = kind(model, recipe, chain.plan, chain.open_shards(), ALONE, micro_batch_tokens=128)
     if folder is not None:
         trainer.state.resume(checkpoint.Store(folder / "checkpoints", ALONE))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from training import artifact
 from training.job import InputArtifact, Job, Outcome, Work
@@ -18,7 +19,10 @@ from training.order import plan as plan_stage
 from training.order.batch_settings import BatchPhase as BatchPhase
 from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.order.settings import MixtureRecipe
-from training.pretrain.models.shape import ModelRecipe
+from training.pretrain.models import export
+from training.pretrain.models.decoder import Decoder
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.pretrain import first_weights
 from training.pretrain.settings import PretrainRecipe
 from training.progress import METRICS_FILE, Progress
 from training.records import write_record
@@ -72,6 +76,16 @@ def make_tokenizer(folder: Path, *, more: Sequence[str] = ()) -> InputArtifact:
     config = {"eos_token": "<|endoftext|>", "pad_token": "<|pad|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return commit(folder, "tokenizer", ["tokenizer.json", "tokenizer_config.json"])
+
+
+def built(shape: ModelConfig, recipe: PretrainRecipe, start: Path | None = None) -> Decoder:
+    """A whole model in memory, with the weights with which training begins."""
+    model = Decoder(shape)
+    own = dict(export.own_views(model))
+    with torch.no_grad():
+        for name, weight in first_weights(shape, recipe, start):
+            own[name].copy_(weight)
+    return model
 
 
 def make_shards(

@@ -22,6 +22,7 @@ from training.records import read_record
 Recompute = Literal["none", "selective", "full"]
 
 FP32 = 4
+FILE_BYTES = 5_000_000_000  # of an exported file of weights at most, unless one weight is larger
 # Peak dense bf16 TFLOP/s by the makers' data sheets; the keys are parts of the names that drivers report.
 PEAK_TERAFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "B200": 2250.0}
 
@@ -29,6 +30,11 @@ PEAK_TERAFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "B
 def peak_teraflops(device_name: str) -> float | None:
     """Return the peak dense bf16 TFLOP/s of a device; None if it is not in the table, such as a CPU."""
     return next((peak for name, peak in PEAK_TERAFLOPS.items() if name in device_name), None)
+
+
+def largest_bytes(config: ModelConfig) -> int:
+    """Return the bytes of the largest weight in fp32."""
+    return FP32 * max(prod(shape) for _, shape in parameter_shapes(config))
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

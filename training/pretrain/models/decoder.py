@@ -10,6 +10,7 @@ pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -239,20 +240,31 @@ EMBEDDING_DEVIATION = 0.02
 
 @torch.no_grad()
 def initialise(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> None:
-    """Fill every weight from `generator`, in the order of `named_parameters`, so that a seed determines the model.
+    """Fill every weight of a model that is whole in memory with the numbers of `drawn`."""
+    for name, weight in drawn(model, zero_outputs=zero_outputs, generator=generator):
+        model.get_parameter(name).copy_(weight)
+
+
+def drawn(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Yield the first value of every weight by name, in the order of `named_parameters`, one after the other.
+
+    They are drawn from `generator`, so that a seed determines the model. `model` may be on the meta device; only its
+    shapes are read.
 
     Embedding and head are normal with standard deviation 0.02, the matrices of the layers with 1 / sqrt(inputs), which
     preserves the scale of activations at any width. Matrices that write into the residual stream are divided by sqrt(2
     · layers) (GPT-2), or are zero with `zero_outputs`, so that each block starts as the identity. Norm gains are 1.
     """
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 1:
-            parameter.fill_(1.0)
+        weight = torch.empty(parameter.shape, dtype=parameter.dtype)
+        if weight.dim() == 1:
+            weight.fill_(1.0)
         elif name in ("embedding", "head"):
-            parameter.normal_(0.0, EMBEDDING_DEVIATION, generator=generator)
+            weight.normal_(0.0, EMBEDDING_DEVIATION, generator=generator)
         elif not name.endswith(("attention.output", "mlp.down", "mlp.shared_down")):
-            parameter.normal_(0.0, parameter.shape[-1] ** -0.5, generator=generator)
+            weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
         elif zero_outputs:
-            parameter.zero_()
+            weight.zero_()
         else:
-            parameter.normal_(0.0, (2 * model.config.layers * parameter.shape[-1]) ** -0.5, generator=generator)
+            weight.normal_(0.0, (2 * model.config.layers * weight.shape[-1]) ** -0.5, generator=generator)
+        yield name, weight

@@ -9,18 +9,19 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 
 from training.artifact import write_json
 from training.job import DataError
 from training.pretrain.checkpoint import save_tensors
-from training.pretrain.models.account import FP32
+from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import ROPE_TYPES, read_config
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
@@ -35,7 +36,6 @@ OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of tran
 OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # which file each weight is in, if there are several
-FILE_BYTES = 5_000_000_000  # of a file of weights at most, unless one weight is larger
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
 
@@ -262,25 +262,42 @@ def _config(folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
-    """Load the model in a folder of either layout.
+    """Load the model in a folder of either layout; see `read_weights` for the errors."""
+    model = Decoder(_shape(_config(folder)))
+    own = dict(own_views(model))
+    for name, weight in read_weights(model.config, folder):
+        own[name].copy_(weight)
+    return model
 
-    Its weights are in one safetensors file, or in several with an index. DataError is raised if a weight is missing,
+
+@torch.no_grad()
+def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield every weight and buffer of a model of this shape from a folder of either layout, one after the other.
+
+    Weights are in one safetensors file, or in several with an index. DataError is raised if a weight is missing,
     has another shape or is unknown to this model, and for pickled weights, which are never read.
     """
     data = _config(folder)
-    model = Decoder(_shape(data))
-    views = dict(own_views(model) if data.get("model_type") == OWN_TYPE else hugging_face_views(model))
-    weights = _weights(folder)
-    unknown = [name for name in weights if name not in views and not _is_repeated(name, model.config)]
-    if unknown:
-        raise DataError(f"{folder}: {unknown[0]} is no weight of a {data['model_type']} with this config.json")
-    for name, view in views.items():
-        wanted = _written_shape(name, view)
-        given = tuple(weights[name].shape) if name in weights else "missing"
-        if given != wanted:
-            raise DataError(f"{folder}: {name} is {given}, the configuration wants {wanted}")
-        view.copy_(weights[name].view(view.shape))
-    return model
+    parts = _parts(shape, own_layout=data.get("model_type") == OWN_TYPE)
+    with ExitStack() as opened:
+        weights = _weights(folder, opened)
+        known = {name for some in parts.values() for name, _ in some}
+        unknown = [name for name in weights if name not in known and not _is_repeated(name, shape)]
+        if unknown:
+            raise DataError(f"{folder}: {unknown[0]} is no weight of a {data['model_type']} with this config.json")
+        for name, view in (one for some in parts.values() for one in some):
+            wanted = _written_shape(name, view)
+            given = tuple(weights[name].get_slice(name).get_shape()) if name in weights else "missing"
+            if given != wanted:
+                raise DataError(f"{folder}: {name} is {given}, the configuration wants {wanted}")
+        with torch.device("meta"):
+            skeleton = Decoder(shape)
+        for weight, tensor in own_views(skeleton):
+            whole = torch.zeros(tensor.shape)  # a router's bias, which only the own layout has, is 0
+            for name, view in parts[weight]:
+                part = whole.as_strided(view.shape, view.stride(), view.storage_offset())
+                part.copy_(weights[name].get_tensor(name).view(view.shape))
+            yield weight, whole
 
 
 def _is_repeated(name: str, config: ModelConfig) -> bool:
@@ -288,21 +305,22 @@ def _is_repeated(name: str, config: ModelConfig) -> bool:
     return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
 
 
-def _weights(folder: Path) -> dict[str, Tensor]:
-    """Return every tensor of `model.safetensors`, or of the files in its index."""
+def _weights(folder: Path, opened: ExitStack) -> dict[str, Any]:
+    """Return the open file, `model.safetensors` or one of those in its index, that holds each tensor."""
     index = folder / INDEX
     files = [WEIGHTS]
     if not (folder / WEIGHTS).exists() and index.exists():
         files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    tensors: dict[str, Tensor] = {}
+    found: dict[str, Any] = {}
     for name in files:
         # An index may only name files in the same folder; other paths could lead to any file of the machine.
         if Path(name).name != name or not (folder / name).exists():
             pickled = any(path.suffix in PICKLES for path in folder.iterdir())
             advice = "; weights in pickles are not read, save them again as safetensors" if pickled else ""
             raise DataError(f"{folder}: there is no {name} in it{advice}")
-        tensors |= load_file(folder / name)
-    return tensors
+        file = opened.enter_context(safe_open(folder / name, framework="pt"))
+        found |= dict.fromkeys(file.keys(), file)
+    return found
 
 
 def _special_id(tokenizer: Path, name: str) -> int | None:
@@ -359,13 +377,15 @@ def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, by_layer: bool 
     """Run the exported model in transformers and compare its logits with the trained model's, `ours` `[B, L, V]`.
 
     With `by_layer`, only one layer at a time is read into memory. A model in the package's own layout is read back by
-    this package instead, and whole.
+    this package instead, and whole; with `by_layer` on the CPU.
     """
     if json.loads((folder / "config.json").read_text("utf-8"))["model_type"] == OWN_TYPE:
-        back = read_model(folder).to(tokens_BL.device)
-        theirs = back.logits(tokens_BL, one_document(tokens_BL, dtype=torch.float32, window=back.config.window))
+        tokens = tokens_BL.cpu() if by_layer else tokens_BL
+        back = read_model(folder).to(tokens.device)
+        theirs = back.logits(tokens, one_document(tokens, dtype=torch.float32, window=back.config.window))
     else:
-        theirs = _transformers_logits(folder, tokens_BL, by_layer=by_layer).to(ours.device)
+        theirs = _transformers_logits(folder, tokens_BL, by_layer=by_layer)
+    theirs = theirs.to(ours.device)
     return LogitDifference(
         largest_difference=(theirs - ours).abs().max().item(),
         differing_argmax=int((theirs.argmax(-1) != ours.argmax(-1)).sum()),

@@ -80,6 +80,34 @@ def test_the_export_is_the_model_and_comes_back_the_same(tokenizer, tmp_path, na
     assert torch.equal(logits_of(back), logits_of(model))
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_several_files_hold_the_same_model_and_are_read_a_layer_at_a_time(tokenizer, tmp_path, name):
+    model = model_of(dataclasses.replace(SMALL, **SHAPES[name]))
+    weights, limit = (*model.named_parameters(), *model.named_buffers()), 20_000
+    names = export.write_weights(
+        model.config, weights, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS, file_bytes=limit
+    )
+    listed = json.loads((tmp_path / export.INDEX).read_text())["weight_map"]
+    assert set(listed.values()) == {name for name in names if name.endswith(".safetensors")} and len(listed) > 9
+    for file in set(listed.values()):
+        sizes = {name: 4 * tensor.numel() for name, tensor in load_file(tmp_path / file).items()}
+        assert {name for name, of in listed.items() if of == file} == set(sizes)
+        assert sum(sizes.values()) <= limit or len(sizes) == 1
+    back = export.read_model(tmp_path)
+    assert all(torch.equal(back.get_parameter(name), one) for name, one in model.named_parameters())
+    assert export.difference(logits_of(model), tmp_path, tokens(), by_layer=True).is_equal
+
+
+def test_a_layer_that_is_not_the_models_is_noticed_when_it_is_read_alone(tokenizer, tmp_path):
+    model = model_of(SMALL)
+    export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
+    ours = logits_of(model)
+    with torch.no_grad():
+        model.blocks[1].mlp.down[0, 0] += 0.5
+    export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
+    assert not export.difference(ours, tmp_path, tokens(), by_layer=True).is_equal
+
+
 def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
     model = model_of(dataclasses.replace(SMALL, rope_scaling=RotaryScaling(kind="ntk", factor=4.0)))
     export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
