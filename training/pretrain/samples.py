@@ -25,7 +25,7 @@ def sampler(tokenizer: Path, trainer: Trainer) -> Callable[[], str] | None:
     plan, shards = trainer.plan, trainer.shards
     samples = [sample for number in range(len(plan.record.sources)) for sample in held_out_samples(plan, number)[:1]]
     can = trainer.recipe.objective.continues_text and samples and Tokenizer is not None
-    if trainer.world.first_said("" if can else "no texts"):
+    if trainer.world.first_said("" if can else "no texts") or Tokenizer is None:
         return None
     encoding = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     tokens, _, _ = shards.rows(samples[:1], length=plan.record.sequence_length)

@@ -273,7 +273,7 @@ def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
 def test_no_process_ever_holds_the_whole_of_a_spread_model(done):
     whole = 4 * WIDE.parameter_count
     beginning, joined, *same = done["held", 4]
-    assert beginning < 0.8 * whole < whole < done["held whole", 4][0]
+    assert beginning < 0.85 * whole < whole < done["held whole", 4][0]
     assert joined <= 2
     # It begins with the same weights, and writes the same text.
     assert tuple(same) == done["held whole", 4][2:] == done["held", 1][2:]
