@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def backend(slurm: MiniSlurm) -> SlurmBackend:
 
 
 def fan_out(folder: Path, *faults: tuple[int, str], phases: tuple[str, ...] = (), **size) -> Task:
-    """Six ranks, of each phase if there are several, in three tasks: task 1 makes ranks 1 and 4."""
+    """Six ranks, of each phase if there are several, in three tasks: task 1 begins with ranks 1 and 4."""
     wanted = Size(**{"backend": "slurm", "nodes": 3, "workers": 1, "memory_gb": 0.25, "hours": 0.1, **size})
     return toy_task(folder, ranks=6, faults=list(faults), size=wanted, num_tasks=3, phases=phases)
 
@@ -58,17 +59,18 @@ def test_a_failed_task_fails_the_stage_with_its_cause_and_the_retry_makes_only_t
     with heard_by(lambda kind, cell, values: heard.append((kind, values))):
         made, said = made_of(task, backend)
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE
-    assert ("progress", {"step": 4, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
-    cause = "2 of 6 ranks were not made: 1, 4; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
+    assert ("progress", {"step": 5, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
+    cause = "1 of 6 ranks were not made: 1; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     (retried,) = [line for line in said if "trying again" in line]
-    assert cause in retried and "(log-1.txt)" in retried and submissions(said) == 2
+    assert cause in retried and submissions(said) == 2
+    assert re.search(r"\(log-[012]\.txt\)", retried)  # of the task that had taken the rank
 
 
 def test_bad_input_in_a_task_spends_no_retry_and_a_killed_task_is_told_by_its_signal(backend, tmp_path):
     task = fan_out(tmp_path, (0, "bad"), (1, "kill"), (2, "bad"))
     made, said = made_of(task, backend)
     assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
-    assert "2 of 3 failed tasks of its fan-out: rank 0 met a fault (log-0.txt, log-2.txt)" in str(made)
+    assert re.search(r"of 3 failed tasks of its fan-out: rank [02] met a fault \(log-", str(made))
 
 
 def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, backend, tmp_path):
@@ -91,7 +93,7 @@ def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_t
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE
     assert (made.path / "all-5.txt").read_text() == "".join(f"rank {rank}\n" for rank in range(6))
     cause = (
-        "2 of 6 ranks of the phase make were not made: 1, 4;"
+        "1 of 6 ranks of the phase make were not made: 1;"
         " 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     )
     (retried,) = [line for line in said if "trying again" in line]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from assets.running.follow import Following
 from assets.running.patience import Patience
 from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
-from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
+from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, array_name, job_name
 from resources.profile import Size, SlurmSettings
 from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
@@ -25,7 +26,7 @@ from tests.toys import made_of
 
 pytestmark = pytest.mark.cluster
 
-SETTINGS = SlurmSettings(partition="main", poll_seconds=0.2)
+SETTINGS = SlurmSettings(partition="main", poll_seconds=0.01)  # so that each poll of a test asks anew
 
 
 @pytest.fixture
@@ -109,7 +110,9 @@ def test_a_fan_out_runs_every_range_and_then_finishes(slurm, backend, tmp_path):
     task = task_of(tmp_path, code, str(tmp_path / "ran"), num_tasks=3)
     assert wait(backend, backend.submit(task)).state == "succeeded"
     lines = (tmp_path / "ran").read_text().splitlines()
-    assert sorted(line.split("]")[0] for line in lines[:3]) == [f"['--ranks', '{i}/3'" for i in range(3)]
+    array = slurm.jobs(array_name(job_name(task.key, tmp_path)))[0]["ArrayJobId"]
+    shares = [f"['--ranks', '{number}/3', '--claims', '{array}'" for number in range(3)]
+    assert sorted(line.split("]")[0] for line in lines[:3]) == shares
     assert lines[3].startswith("['--finish', '0'] on node")  # the finishing job ran last
     assert len(lines) == 4
 
@@ -147,6 +150,42 @@ def test_an_ended_job_makes_room_for_the_next(slurm, backend, tmp_path):
     assert second != first
     wait(backend, second)
     assert backend.find(task.key, task.folder) == second
+
+
+POLLS = """
+import sys
+from resources.compute.base import Handle
+from resources.compute.slurm import SlurmBackend
+from resources.profile import SlurmSettings
+backend = SlurmBackend(SlurmSettings(poll_seconds=600))
+handle = Handle(backend="slurm", id=sys.argv[1], key="toy", folder=sys.argv[2])
+print(*sorted({backend.poll(handle).state for _ in range(5)}))
+"""
+COUNTS = '#!/bin/sh\necho {command} >> {log}\nexec {real} "$@"\n'
+
+
+def test_one_answer_of_slurm_is_enough_for_all_processes_that_poll(slurm, backend, tmp_path, monkeypatch):
+    handles = [backend.submit(task_of(tmp_path / key, SLEEP, str(tmp_path / key / "mark"), key=key)) for key in "abc"]
+    handles.append(backend.submit(task_of(tmp_path / "d", "raise SystemExit(3)", key="d")))
+    wait(backend, handles[3])
+    for handle in handles[:3]:
+        wait_for(Path(handle.folder) / "mark")
+    log, place = tmp_path / "calls", tmp_path / "bin"
+    place.mkdir()
+    for command in ("squeue", "scontrol"):
+        real = shutil.which(command, path=slurm.variables["PATH"])
+        (place / command).write_text(COUNTS.format(command=command, log=log, real=real))
+        (place / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{slurm.variables['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where the answer is shared
+    pollers = [
+        subprocess.Popen([sys.executable, "-c", POLLS, one.id, one.folder], stdout=subprocess.PIPE, text=True)
+        for one in handles
+    ]
+    assert [one.communicate()[0].strip() for one in pollers] == ["running"] * 3 + ["failed"]
+    assert log.read_text() == "squeue\n"
+    for handle in handles[:3]:
+        backend.cancel(handle)
 
 
 LOSES_ITS_ANSWER = """#!{python}
@@ -212,7 +251,7 @@ def test_a_job_that_slurm_never_heard_of_is_lost(backend, tmp_path):
 
 def test_a_silent_controller_is_waited_for(slurm, backend, tmp_path, monkeypatch):
     handle = backend.submit(task_of(tmp_path, "import time; time.sleep(1)"))
-    monkeypatch.setattr("resources.compute.slurm.CALL_SECONDS", 0.5)
+    monkeypatch.setattr("resources.compute.slurm_calls.CALL_SECONDS", 0.5)
     slurm.pause_controller()
     try:
         status = backend.poll(handle)
