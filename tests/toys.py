@@ -56,7 +56,7 @@ def finish(job, work, results):
     return Outcome(files=tuple(name for result in results for name in result["files"]))
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_ranks")}))
+    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_ranks", in_ranks=True)}))
 """
 
 # Each rank of the second phase writes what all ranks of the first have written.

@@ -22,6 +22,12 @@ MISSING_RANKS_EXIT_CODE = 4
 State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"]
 
 
+class NotSubmitted(RuntimeError):
+    """A backend could not submit a task. With `is_refused`, it refuses the task as the profile describes it."""
+
+    is_refused = False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """One job to run.

@@ -34,8 +34,8 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.size import SlurmSettings
-from resources.compute.slurm_calls import SlurmError, call, jobs_of, user
-from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, status_of
+from resources.compute.slurm_calls import SlurmError, SlurmRefusal, call, jobs_of, user
+from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, refused, status_of
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
@@ -423,6 +423,8 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
         return answer.strip().split(";")[0]
     except SlurmError as error:
         if not _UNCERTAIN.search(str(error)):
+            if fields := refused(str(error)):
+                raise SlurmRefusal(f"the queue refuses the job because of {fields} in the profile: {error}") from None
             raise
         job = _look_for(name, token)
         if job is None:

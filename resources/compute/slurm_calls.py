@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from resources.compute.base import NotSubmitted
+
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
 # The fields of `squeue` under the names that `scontrol show job` has for them.
 _FIELDS = {
@@ -37,8 +39,14 @@ _FIELDS = {
 _CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
 
 
-class SlurmError(RuntimeError):
+class SlurmError(NotSubmitted):
     """Slurm refused a call or gave no usable answer; the message contains Slurm's own."""
+
+
+class SlurmRefusal(SlurmError):
+    """The queue refuses a job; the message names the fields of the profile that it depends on."""
+
+    is_refused = True
 
 
 def call(argv: list[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from resources.profile import Size, SlurmSettings
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
 from training.artifact import Artifact
+from training.job import read_job
 from training.running.attempt import read_attempts
+from training.running.versions import VARIABLE, write_versions
+from training.stage import Stage
 
 pytestmark = pytest.mark.cluster
 
@@ -76,15 +81,19 @@ def test_bad_input_in_a_task_spends_no_retry_and_a_killed_task_is_told_by_its_si
 def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, backend, tmp_path):
     task = fan_out(tmp_path, (1, "sleep"))
     backend.submit(task)
-    slurm.wait_until(lambda: any((tmp_path / "toys").glob("fault-*")), "task 1 sleeps")
+    slurm.wait_until(lambda: any((tmp_path / "toys").glob("fault-*")), "a task sleeps")
+    (claim,) = Path(task.folder).glob("ranks/claims-*/00001.0.claim")
+    array, number, _ = re.split("[_.]", claim.read_text(), maxsplit=2)  # whoever came to rank 1 first
     (sleeper,) = [
-        job for job in slurm.jobs(array_name(job_name(task.key, Path(task.folder)))) if job.get("ArrayTaskId") == "1"
+        job
+        for job in slurm.jobs(array_name(job_name(task.key, Path(task.folder))))
+        if (job.get("ArrayJobId"), job.get("ArrayTaskId")) == (array, number)
     ]
     slurm.call("scontrol", "requeue", sleeper["JobId"])
     made, said = made_of(task, backend)
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE and submissions(said) == 0
     attempts = {one["attempt"].partition("_")[2] for one in read_attempts(Path(task.folder))}
-    assert {"1.0", "1.1"} <= attempts
+    assert {f"{number}.0", f"{number}.1"} <= attempts
 
 
 def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_that_is_told(backend, tmp_path):
@@ -98,3 +107,21 @@ def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_t
     )
     (retried,) = [line for line in said if "trying again" in line]
     assert cause in retried and submissions(said) == 2
+
+
+def test_nodes_with_another_version_of_the_code_are_refused_before_any_rank(slurm, tmp_path, monkeypatch):
+    task = fan_out(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stage = Stage(name="toy", version="1", module="toy_ranks", in_ranks=True)
+    noted = write_versions(read_job(Path(task.folder) / "job.json"), stage)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "toy_ranks.py").write_text((tmp_path / "toy_ranks.py").read_text() + "ANOTHER = 1\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{there}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    other = SlurmBackend(SlurmSettings(partition="main", poll_seconds=0.2, python=str(python)))
+    made, said = made_of(replace(task, environment={**task.environment, VARIABLE: str(noted)}), other)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
+    assert "has other versions than the machine that submitted this job: toy_ranks " in str(made)
+    assert "in the profile (`slurm.python`)" in str(made) and ranks_of(task) == []

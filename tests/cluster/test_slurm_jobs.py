@@ -18,11 +18,12 @@ from assets.running.follow import Following
 from assets.running.patience import Patience
 from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
-from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, array_name, job_name
+from resources.compute.slurm import JOB_FILE, SlurmBackend, array_name, job_name
 from resources.profile import Size, SlurmSettings
 from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of
+from tests.toys import toy_task as toy_ranks
 
 pytestmark = pytest.mark.cluster
 
@@ -239,9 +240,36 @@ def test_a_submitter_that_dies_before_the_answer_leaves_one_job(slurm, backend, 
     assert len({job.get("ArrayJobId") for job in arrays}) == (1 if num_tasks > 1 else 0)
 
 
-def test_a_refused_job_is_an_error_with_what_slurm_said(backend, tmp_path):
-    with pytest.raises(SlurmError, match="Requested node configuration is not available"):
-        backend.submit(task_of(tmp_path, "pass", memory_gb=500))
+REFUSALS = [
+    ({"memory_gb": 500}, {}, "memory_gb"),
+    ({"gpus_per_node": 9}, {}, "gpus_per_node"),
+    ({}, {"partition": "elsewhere"}, "slurm.partition"),
+    ({"num_tasks": 5000}, {}, "nodes"),
+]
+
+
+@pytest.mark.parametrize(("size", "settings", "field"), REFUSALS, ids=[field for _, _, field in REFUSALS])
+def test_a_refused_job_is_bad_input_with_a_field_of_the_profile(slurm, tmp_path, size, settings, field):
+    backend = SlurmBackend(SlurmSettings(poll_seconds=0.2, **settings))
+    made, said = made_of(replace(task_of(tmp_path, "pass", **size), key="toys-f"), backend)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and said == []
+    assert f"`{field}`" in str(made) and "in the profile: sbatch" in str(made)
+    assert list(tmp_path.glob("log*")) == []
+
+
+def test_a_node_that_does_not_see_the_root_is_told_in_one_sentence(slurm, backend, tmp_path):
+    unseen = tmp_path / "unseen"  # the nodes have mounts of their own
+    unseen.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(unseen)], check=True)
+    try:
+        made, said = made_of(
+            toy_ranks(unseen, ranks=3, faults=[], size=Size(backend="slurm", workers=1, hours=0.1)), backend
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(unseen)], check=True)
+    assert isinstance(made, StageFailed) and made.exit_code == 2
+    assert "the root must be on a file system that all nodes share" in str(made)
+    assert sum(line.startswith("submitted") for line in said) == 1
 
 
 def test_a_job_that_slurm_never_heard_of_is_lost(backend, tmp_path):

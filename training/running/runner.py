@@ -49,6 +49,7 @@ from training.running.claims import Claims
 from training.running.lease import Lease, LeaseHeld
 from training.running.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.running.phase import Phase, phase_of, phases_of
+from training.running.versions import check_versions, versions_of
 from training.secrets import masked_errors, masked_output
 from training.stage import Stage, modules_of
 
@@ -183,6 +184,8 @@ def run_job(
         log.info("%s is there already", folder)
         return 0
     check_parts(job.settings)
+    if stage.in_ranks:
+        check_versions(job, stage)
     # Ranks and processes check what they open; a stage in one piece reads its inputs whole, so that is done here.
     is_shared = stage.in_ranks or stage.distributed
     for item in job.inputs:
@@ -415,19 +418,8 @@ def _maker(job: Job, stage: Stage, phase: str) -> Maker:
         order={"job": write_record(job), "stage": write_record(stage), "phase": phase},
         rank=partial(_made_rank, job, stage, phase),
         begin=partial(_begin_worker, stage),
-        versions=partial(_versions, job, stage),
+        versions=partial(versions_of, job, stage),
     )
-
-
-def _versions(job: Job, stage: Stage) -> dict[str, str]:
-    """Return, by name, the versions of Python and libraries and the digests of modules with which ranks are made."""
-    runner = digest_of(Path(__file__).read_text("utf-8"))
-    return {
-        **reuse.versions(),
-        **stage.library_versions(),
-        **made_by.own_code(*modules_of(stage, job.settings)),
-        __name__: runner,
-    }
 
 
 def _made_rank(job: Job, stage: Stage, phase: str, rank: int) -> dict[str, Any]:
