@@ -16,9 +16,9 @@ from typing import Any
 
 from training.engines.engine import Maker
 from training.engines.workers import sendable
+from training.identity.differing import differing
 from training.process.lifetime import SignsOfLife, die_with_parent
 from training.records import RecipeError
-from training.running.versions import differing
 from training.secrets import masked, masked_output
 
 SIGN_SECONDS = 10.0  # between two looks at whether this worker uses the processor

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from training.artifact import SCRATCH_FOLDER
 from training.files.checksums import digest_of
 from training.files.writing import write_json
 from training.identity import made_by
+from training.identity.differing import differing
 from training.job import Job
 from training.records import RecipeError
 from training.running import reuse
@@ -19,7 +19,6 @@ from training.stage import Stage, modules_of
 
 VARIABLE = "PEDIGREE_VERSIONS"  # names the file to compare with; set for jobs that run on other machines
 VERSIONS_FILE = "versions.json"
-NAMED = 3  # versions that a refusal lists
 
 
 def versions_of(job: Job, stage: Stage) -> dict[str, str]:
@@ -56,14 +55,3 @@ def check_versions(job: Job, stage: Stage) -> None:
             f"node {socket.gethostname()} has other versions than the machine that submitted this job: {said}; install"
             " the same ones there, or name an interpreter that has them in the profile (`slurm.python`)"
         )
-
-
-def differing(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Return the versions of a node (`there`) that differ from those of the job (`here`), in words; "" if none does."""
-    other = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
-    lines = [f"{one} {_short(there.get(one))} there, {_short(here.get(one))} here" for one in other[:NAMED]]
-    return "; ".join(lines) + (f", and {len(other) - NAMED} more" if len(other) > NAMED else "")
-
-
-def _short(version: str | None) -> str:
-    return "absent" if version is None else version[:12]
