@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from training.engines.differing import differing
 from training.engines.engine import Maker
 from training.engines.workers import sendable
-from training.identity.differing import differing
 from training.process.lifetime import SignsOfLife, die_with_parent
 from training.records import RecipeError
 from training.secrets import masked, masked_output

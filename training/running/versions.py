@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 
 from training.artifact import SCRATCH_FOLDER
+from training.engines.differing import differing
 from training.files.checksums import digest_of
 from training.files.writing import write_json
 from training.identity import made_by
-from training.identity.differing import differing
 from training.job import Job
 from training.records import RecipeError
 from training.running import reuse
