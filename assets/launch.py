@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from assets.declare import build
 from assets.disk import full_disk
 from assets.job import JOB, execute, run_job
-from assets.notices import tell_of_steps
+from assets.notices import tell, tell_of_steps
 from assets.partitions import Partitions
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE
 from assets.running.events import heard_by
@@ -88,6 +90,23 @@ class Launch:
         notify = self.pipeline.loaded_profile().notify
         tell_of_steps(notify, result.all_events, partition=partition, run_id=result.run_id)
         return _failure_of(result, Path(self.root))
+
+    def end_killed(self, assets: Sequence[str], partition: str, cause: str, instance: dg.DagsterInstance) -> None:
+        """Finish the Dagster run of a process that was killed while it made these assets, and post its failure.
+
+        Dagster would list the run as running for ever, because only the process of a run reports its end.
+        """
+        started = dg.RunsFilter(
+            statuses=NOT_FINISHED_STATUSES, tags={**self.tags, PARTITION_NAME_TAG: partition}, job_name=JOB
+        )
+        chosen = {dg.AssetKey(name) for name in assets}
+        runs = [run for run in instance.get_runs(started) if run.asset_selection == chosen]
+        for run in runs:
+            instance.report_run_failed(run, masked(cause))
+        run_id = runs[0].run_id if runs else ""  # it may have been killed before it had one
+        for asset in assets:
+            notify = self.pipeline.loaded_profile().notify
+            tell(notify, "failed", asset=asset, partition=partition, cause=cause, run_id=run_id)
 
 
 def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender: Connection) -> None:

@@ -213,7 +213,8 @@ def _materialize_all(
                 trainings=trainings_at_once(instance),
             )
             say("starting a run in Dagster")
-            executions = InProcesses(launch, at_once, announce) if at_once > 1 else InThisProcess(launch, instance)
+            apart = at_once > 1
+            executions = InProcesses(launch, at_once, announce, instance) if apart else InThisProcess(launch, instance)
             _execute_all(schedule, executions, report, announce)
         report_result(launched, compare(recipe, root))
         is_done = report.exit_code == OK

@@ -147,10 +147,12 @@ class InProcesses:
 
     If the context is left because of an exception, such as Ctrl-C, each process is interrupted once: it ends its job,
     or leaves it to its other watchers. The exception goes on when all have ended.
+
+    A process that was killed reports nothing. Its run of Dagster is ended here, and its failure posted to the webhook.
     """
 
-    def __init__(self, launch: Launch, at_once: int, announce: Listener) -> None:
-        self._launch, self._at_once, self._announce = launch, at_once, announce
+    def __init__(self, launch: Launch, at_once: int, announce: Listener, instance: dg.DagsterInstance) -> None:
+        self._launch, self._at_once, self._announce, self._instance = launch, at_once, announce, instance
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload(["training.engines.fork_server", "assets.launch"])
         self._running: dict[Connection, tuple[BaseProcess, list[Cell]]] = {}
@@ -195,10 +197,12 @@ class InProcesses:
         from assets.launch import FailedRun
 
         for receiver in cast(list[Connection], wait(list(self._running))):
+            is_killed = False
             try:
                 said = receiver.recv()
             except Exception as error:  # no message has an end if Ctrl-C came while it was read
-                how = "was killed" if isinstance(error, EOFError) else f"cannot be heard any more: {error}"
+                is_killed = isinstance(error, EOFError)
+                how = "was killed" if is_killed else f"cannot be heard any more: {error}"
                 said = FailedRun(error=f"the process that made {_names(self._running[receiver][1])} {how}")
             if isinstance(said, tuple):
                 kind, asset, values = said
@@ -207,6 +211,8 @@ class InProcesses:
             process, group = self._running.pop(receiver)
             receiver.close()  # first, so that a process that would still write does not wait for a reader
             process.join()
+            if is_killed:
+                self._launch.end_killed(_assets(group), group[0].partition, said.error, self._instance)
             yield group, said
 
 

@@ -23,6 +23,7 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 
 from resources.compute.base import Backend
 from resources.compute.size import ProfileRecord, Size, SlurmSettings, read_size
+from training.process.cores import available_cores
 from training.records import RecipeError, all_of
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
@@ -119,11 +120,6 @@ class Profile(ProfileRecord):
         from resources.compute.local import LocalBackend
 
         return LocalBackend(withheld=self._withheld)
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_profile(name_or_path: str) -> Profile:

@@ -56,7 +56,7 @@ def finish(job, work, results):
     return Outcome(files=tuple(name for result in results for name in result["files"]))
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_ranks")}))
+    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_ranks", in_ranks=True)}))
 """
 
 # Each rank of the second phase writes what all ranks of the first have written.
@@ -85,7 +85,7 @@ def toy_task(
     faults: list[tuple[int, str]],
     size: Size | None = None,
     num_tasks: int = 1,
-    workers: int = 1,
+    workers: int | None = 1,
     phases: tuple[str, ...] = (),
 ) -> Task:
     """The task of a toy job, which is written."""
@@ -116,7 +116,9 @@ def toy_task(
 def made_of(task: Task, backend: Backend) -> tuple[Artifact | StageFailed, list[str]]:
     """What comes of a task and all its attempts, as an asset is told, and what the run says meanwhile."""
     said: list[str] = []
-    watch: Any = SimpleNamespace(say=said.append, is_canceling=lambda: False, observe=lambda _: None)
+    watch: Any = SimpleNamespace(
+        say=said.append, is_canceling=lambda: False, observe=lambda _: None, tell_waiting=lambda *_: None
+    )
     run: Any = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
     cell: Any = SimpleNamespace(asset="toys", partition="r")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from training.process.cores import available_cores
 from training.records import formerly
 
 
@@ -16,7 +17,7 @@ class RunSettings:
     sums; their records hold the numerics class that they were made in (training.identity.numerics).
     """
 
-    workers: int = 1
+    workers: int | None = 1  # None: one for each core that the job has where it runs
     threads: int | None = formerly(0)  # None: torch's default, one for each core
     processes: int = 1
     nodes: int = 1
@@ -45,3 +46,8 @@ class RunSettings:
     rank_memory_gb: float | None = formerly(0.0)  # memory that a rank asks of Ray; None: a rank asks for none
     rank_retries: int = 2  # how often a rank is made again because its worker or node was lost
     price_per_hour: float | None = formerly(0.0)  # price of one node, in any currency; None: no price is computed
+
+    @property
+    def num_workers(self) -> int:
+        """Number of worker processes of a data stage, in the process that asks."""
+        return available_cores() if self.workers is None else self.workers

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from assets.running.causes import (
+    BAD_INPUT_EXIT_CODE,
     BUSY_EXIT_CODE,
     FINAL_EXIT_CODES,
     REQUEUE_EXIT_CODE,
@@ -17,7 +18,7 @@ from assets.running.causes import (
     saved,
 )
 from assets.running.events import announce
-from assets.running.jobs import task_of
+from assets.running.jobs import note_versions, task_of
 from assets.running.numbers import row_of
 from assets.running.patience import Patience, Retries
 from assets.running.pipeline import Pipeline
@@ -25,7 +26,7 @@ from assets.running.reports import FanOut, Observed, Tail, forward
 from assets.running.watch import Watch
 from assets.running.watchers import Watcher, Watching
 from assets.status import Cell
-from resources.compute.base import HANDLE_FILE, Backend, Handle, Status, Task
+from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, Status, Task
 from resources.tracking.reports import StageRun
 from training import artifact
 from training.artifact import Artifact
@@ -42,11 +43,12 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     Returns the artifact and the URL of the job's run in MLflow. Raises StageFailed if the job ends without an artifact.
     """
     profile = pipeline.loaded_profile()
-    backend = profile.backend_for(cell.asset)
+    backend, size = profile.backend_for(cell.asset), profile.size_for(cell.asset)
+    note_versions(job, size)
     run = _tracked(job, pipeline, watch)
     following = Following(
         backend=backend,
-        task=task_of(job, profile.size_for(cell.asset)),
+        task=task_of(job, size),
         run=run,
         watch=watch,
         cell=cell,
@@ -138,7 +140,11 @@ class Following:
 
     def attempt(self) -> Status:
         """Submit one attempt, or find the one that is running, watch it to its end, and return its final status."""
-        handle = self._submitted()
+        try:
+            handle = self._submitted()
+        except NotSubmitted as error:
+            code = BAD_INPUT_EXIT_CODE if error.is_refused else None
+            raise StageFailed(f"{self.cell.asset} [{self.cell.partition}]: {error}", code) from None
         # Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow
         # keeps equal rows once.
         metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)

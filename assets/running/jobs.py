@@ -16,6 +16,7 @@ from resources.tracking.reports import artifact_key
 from training import artifact
 from training.job import InputArtifact, Job
 from training.run_settings import RunSettings
+from training.running.versions import VARIABLE, versions_file, write_versions
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.
@@ -92,11 +93,24 @@ def task_of(job: Job, size: Size) -> Task:
         argv=("-m", stage.package, str(Path(job.output) / "job.json")),
         size=size,
         folder=job.output,
-        environment=_environment(),
+        environment=_environment() | ({VARIABLE: str(versions_file(job))} if _compares(job, size) else {}),
         num_tasks=size.nodes if stage.in_ranks and not on_ray else 1,
         phases=stage.phases,
         on_ray=on_ray and size.nodes > 1,
     )
+
+
+def note_versions(job: Job, size: Size) -> None:
+    """Write down the versions with which the job is submitted, if it makes data on another machine.
+
+    The job refuses a node that has others, because data artifacts are the same bytes everywhere.
+    """
+    if _compares(job, size):
+        write_versions(job, CHAIN[job.asset].stage)
+
+
+def _compares(job: Job, size: Size) -> bool:
+    return size.backend != "local" and CHAIN[job.asset].stage.in_ranks
 
 
 def _environment() -> dict[str, str]:

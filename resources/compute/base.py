@@ -22,6 +22,12 @@ MISSING_RANKS_EXIT_CODE = 4
 State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"]
 
 
+class NotSubmitted(RuntimeError):
+    """A backend could not submit a task. With `is_refused`, it refuses the task as the profile describes it."""
+
+    is_refused = False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """One job to run.
@@ -29,8 +35,8 @@ class Task:
     `key` is made from asset and fingerprint; a backend never runs two tasks with one key at once. `argv` follows
     the interpreter. Logs and exit status are written to `folder`.
 
-    With `num_tasks` > 1, a backend with several nodes first runs that many tasks, each for a share of the ranks
-    (`--ranks i/n` is added to the command), and then a finishing job (`--finish SHARE` is added). The finishing job
+    With `num_tasks` > 1, a backend with several nodes first runs that many tasks, which share the ranks (`--ranks i/n
+    --claims NAME` is added to the command), and then a finishing job (`--finish SHARE` is added). The finishing job
     makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS_EXIT_CODE if more are
     missing. With `phases`, it runs that many tasks for each phase (`--phase NAME` is added too); the tasks of a
     phase begin when those of the phase before have ended. With `on_ray`, the nodes of the size form a Ray cluster,

@@ -77,9 +77,10 @@ class Size(RunSettings):
 
 
 def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
-    """Return a profile's fields as a size. Without `workers`, there is one worker for each of the `cores`.
+    """Return a profile's fields as a size. Without `workers`, there is one worker for each of this machine's `cores`.
 
-    A field that is null has its default. Raise RecipeError, with `where` as the place of the fields.
+    On Slurm there is one for each core that the job gets, which only the job knows. A field that is null has its
+    default. Raise RecipeError, with `where` as the place of the fields.
     """
     backend = given.get("backend")
     if backend == "ray":
@@ -88,7 +89,8 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
         raise RecipeError(f"{where}.backend: the {backend} backend is not built yet; there are local and slurm")
     # Profiles of earlier editions write 0 workers where this one leaves them out.
     told = {name: value for name, value in given.items() if value is not None and (name, value) != ("workers", 0)}
-    return read_record(Size, {"workers": cores, **told}, where=where)
+    workers = None if backend == "slurm" else cores
+    return read_record(Size, {"workers": workers, **told}, where=where)
 
 
 class SlurmSettings(ProfileRecord):

@@ -11,12 +11,9 @@ the job carries the token as its comment, and the next submission looks for a jo
 from __future__ import annotations
 
 import hashlib
-import os
-import pwd
 import re
 import secrets
 import shlex
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -37,10 +34,10 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.size import SlurmSettings
-from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, status_of
+from resources.compute.slurm_calls import SlurmError, SlurmRefusal, call, jobs_of, user
+from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, refused, status_of
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
-CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
 SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
 SILENCE_SECONDS = 3600.0  # jobs keep running while the controller is down; after this long a job counts as lost
@@ -55,10 +52,6 @@ _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Error messages of Slurm's clients after which it is unknown whether the controller received the call.
 _UNCERTAIN = re.compile("timed out|gave no answer|unable to contact|connect failure|connection refused", re.I)
-
-
-class SlurmError(RuntimeError):
-    """Slurm refused a call or gave no usable answer; the message contains Slurm's own."""
 
 
 class SlurmBackend:
@@ -110,7 +103,7 @@ class SlurmBackend:
     def poll(self, handle: Handle) -> Status:
         """The job's status from the controller, or from accounting if the controller no longer knows the job."""
         try:
-            fields = _fields(_call(["scontrol", "-o", "show", "job", handle.id]))
+            (fields, *_) = jobs_of(handle.id, within_seconds=self.poll_seconds)
         except SlurmError as error:
             return self._without_controller(handle, str(error))
         self._silent_since = None
@@ -128,11 +121,10 @@ class SlurmBackend:
 
     def _tasks(self, arrays: list[str]) -> list[Status]:
         """The statuses of the arrays' tasks. Failed and cancelled ones are kept, because Slurm soon forgets them."""
-        lines: list[str] = []
+        found: list[Status] = []
         for array in arrays:
             with suppress(SlurmError):
-                lines += _call(["scontrol", "-o", "show", "job", array]).splitlines()
-        found = [status_of(fields) for fields in map(_fields, lines) if "JobState" in fields]
+                found += [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
         self._seen |= {one.attempt: one for one in found if one.state in ("failed", "cancelled")}
         return found
 
@@ -157,7 +149,7 @@ class SlurmBackend:
         """Cancel the task's jobs, the finishing job first, because it would start when the array ends."""
         name = job_name(handle.key, Path(handle.folder))
         for one in (name, array_name(name)):
-            _call(["scancel", "--quiet", f"--user={_user()}", f"--name={one}"])
+            call(["scancel", "--quiet", f"--user={user()}", f"--name={one}"])
 
     def find(self, key: str, folder: str) -> Handle | None:
         """The job whose id is stored in the folder, or else a queued job with the task's name; None if there is none.
@@ -235,22 +227,28 @@ def render(task: Task, settings: SlurmSettings) -> str:
 def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
     """Return the sbatch script of a fan-out's job array.
 
-    The array index of a task selects its ranks (`--ranks i/n`).
+    The array index of a task selects the ranks that it begins with (`--ranks i/n`). All tasks of the array take the
+    other ranks as they come to them (`--claims`).
     """
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
     head += _says_attempt(NAME_OF_ARRAY_TASK)
     command = shlex.join([*interpreter_argv(task, _python(settings)), *(["--phase", phase] if phase else [])])
-    return "\n".join([*head, f'exec {command} --ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}"', ""])
+    shares = f'--ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}" --claims "$SLURM_ARRAY_JOB_ID"'
+    return "\n".join([*head, f"exec {command} {shares}", ""])
 
 
 def _python(settings: SlurmSettings) -> str:
     return settings.python or sys.executable
 
 
-def _cpus(task: Task) -> int:
-    return max(task.size.workers or 1, (task.size.threads or 0) * task.size.processes)
+def _cpus(task: Task) -> int | None:
+    """Return the cores that a profile asks for on each node; None, all of a node's, if it names no number of them."""
+    size = task.size
+    if size.workers is None and size.threads is None:
+        return None
+    return max(size.workers or 1, (size.threads or 0) * size.processes)
 
 
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
@@ -264,7 +262,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
         "qos": settings.qos,
         "nodes": str(size.nodes if distributed else 1),
         "ntasks-per-node": "1",
-        "cpus-per-task": str(_cpus(task)),
+        "cpus-per-task": str(_cpus(task) or ""),
         "mem": f"{round(size.memory_gb * 1024)}M" if size.memory_gb else "",
         "gpus-per-node": str(size.gpus_per_node) if size.gpus_per_node else "",
         "time": str(max(1, round(size.hours * 60))),
@@ -275,6 +273,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     }
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
+    lines += ["#SBATCH --exclusive"] if _cpus(task) is None else []
     lines += [f"#SBATCH --output={_checked(task.folder, 'folder')}/{log}", "#SBATCH --requeue", ""]
     exports = dict(task.environment)
     if size.threads:
@@ -301,8 +300,13 @@ def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
     meeting = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"
     # By itself srun inherits neither the job's processors nor, after --export in the head, its variables.
-    step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cpus(task)}"
+    step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cores_on_node(task)}"
     return [*_meeting_place(), f"exec srun {step} bash -c {shlex.quote(on_node)}"]
+
+
+def _cores_on_node(task: Task) -> str:
+    """Return the number of a job's cores on a node, as a word of the shell: the profile's or what Slurm gave."""
+    return str(_cpus(task) or '"$SLURM_CPUS_ON_NODE"')
 
 
 def _meeting_place() -> list[str]:
@@ -323,16 +327,16 @@ def _on_ray(task: Task, settings: SlurmSettings) -> list[str]:
     """
     python = shlex.quote(_python(settings))
     memory = [f"--memory={round(task.size.memory_gb * 2**30)}"] if task.size.memory_gb else []
-    common = ["--num-cpus", str(_cpus(task)), "--num-gpus=0", *memory]
+    common = ["--num-gpus=0", *memory]
     common += [f"--object-store-memory={OBJECT_STORE_BYTES}", "--disable-usage-stats", "--block"]
-    start = f"{python} -m ray.scripts.scripts start {shlex.join(common)}"
+    start = f"{python} -m ray.scripts.scripts start --num-cpus {_cores_on_node(task)} {shlex.join(common)}"
     on_node = [
         'if [ "$SLURM_NODEID" = 0 ]; then',
         f'  exec {start} --head --port="$MASTER_PORT" --include-dashboard=false --temp-dir="/tmp/ray-$SLURM_JOB_ID"',
         "fi",
         f'until {start} --address="$RAY_ADDRESS"; do sleep 2; done',  # the head may not listen yet
     ]
-    step = f"--overlap --export=ALL --cpus-per-task={_cpus(task)}"
+    step = f"--overlap --export=ALL --cpus-per-task={_cores_on_node(task)}"
     return [
         *_meeting_place(),
         'export RAY_ADDRESS="$MASTER_ADDR:$MASTER_PORT" RAY_AUTH_MODE=token',
@@ -365,7 +369,7 @@ def _checked_variable(name: str) -> str:
 
 def _accounted(job: str) -> Status | None:
     try:
-        answer = _call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
+        answer = call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
     except SlurmError:
         return None  # many clusters have no accounting
     line = next((line for line in answer.splitlines() if "|" in line), "")
@@ -395,17 +399,13 @@ def _all_queued(name: str, *, token: str) -> list[str]:
 
 def _jobs(name: str, states: list[str]) -> list[tuple[str, str, str]]:
     """Yield id, state and comment of this user's Slurm jobs with this name."""
-    answer = _call(["squeue", "--noheader", *states, f"--user={_user()}", f"--name={name}", "--format=%i|%T|%k"])
+    answer = call(["squeue", "--noheader", *states, f"--user={user()}", f"--name={name}", "--format=%i|%T|%k"])
     rows = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
     # Waiting array tasks are shown as 12_[0-3]; their job id is 12.
     return [(job.partition("_")[0], state, comment.strip()) for job, state, comment in rows]
 
 
-def _fields(line: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in line.split() if "=" in part)
-
-
-# Calling
+# Submitting
 
 
 def _unanswered(key: str, folder: Path) -> str | None:
@@ -419,10 +419,12 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
     script.write_text(text, "utf-8")
     name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
     try:
-        answer = _call(["sbatch", "--parsable", f"--comment={token}", *options, str(script)])
+        answer = call(["sbatch", "--parsable", f"--comment={token}", *options, str(script)])
         return answer.strip().split(";")[0]
     except SlurmError as error:
         if not _UNCERTAIN.search(str(error)):
+            if fields := refused(str(error)):
+                raise SlurmRefusal(f"the queue refuses the job because of {fields} in the profile: {error}") from None
             raise
         job = _look_for(name, token)
         if job is None:
@@ -446,27 +448,3 @@ def _look_for(name: str, token: str) -> str | None:
             if waited > UNCERTAIN_SECONDS:
                 raise
         time.sleep(0.5)
-
-
-def _call(argv: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            timeout=CALL_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
-        )
-    except FileNotFoundError:
-        raise SlurmError(f"{argv[0]} is not installed here; the slurm backend needs Slurm's client commands") from None
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{argv[0]} gave no answer in {CALL_SECONDS:.0f} s") from None
-    if done.returncode:
-        raise SlurmError(f"{' '.join(argv[:4])}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def _user() -> str:
-    return pwd.getpwuid(os.getuid()).pw_name

@@ -70,9 +70,29 @@ NEVER = {
 # account or QOS.
 _LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|Max\w+PerJob")
 _LIMIT_OF_ALL = re.compile(r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy")
+# What `sbatch` says when the queue refuses a job (slurm_errno), and the fields of the profile that it depends on.
+REFUSALS = {
+    "invalid partition": "`slurm.partition`",
+    "invalid account": "`slurm.account` and `slurm.partition`",
+    "invalid qos": "`slurm.qos`",
+    "user's group not permitted": "`slurm.partition`",
+    "not permitted to use this partition": "`slurm.partition` and `slurm.account`",
+    "time limit": "`hours`",
+    "memory specification": "`memory_gb`",
+    "generic resource": "`gpus_per_node`",
+    "job array": "`nodes`, the number of tasks of an array,",
+    "node count": "`nodes`",
+    "requested node configuration": "`nodes`, `workers`, `threads`, `processes`, `memory_gb` and `gpus_per_node`",
+    "cpu count": "`workers`, `threads` and `processes`",
+    "violates accounting/qos policy": "`slurm.account`, `slurm.qos`, `nodes`, `memory_gb` and `hours`",
+    "required partition not available": "`slurm.partition`",
+}
 # A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
 REQUEUE_EXIT_CODE = 75
+BAD_INPUT_EXIT_CODE = 2
+NO_LOG_SIGNAL = 53  # what slurmd reports when it cannot open a job's output file
+UNSEEN = "the root must be on a file system that all nodes share, under the same path"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -95,6 +115,11 @@ def status_of(fields: dict[str, str]) -> Status:
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
     if state == "PREEMPTED":
         exit_code = REQUEUE_EXIT_CODE  # preemption is no failure of the job
+    if (state, sign) == ("FAILED", str(NO_LOG_SIGNAL)):
+        said = f"{fields.get('NodeList', 'its node')} could not write the log in the root's folder: {UNSEEN}"
+        return Status(
+            state="failed", reason=said, exit_code=BAD_INPUT_EXIT_CODE, was_ended=True, attempt=_attempt(fields)
+        )
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
     said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
     return Status(
@@ -105,6 +130,11 @@ def status_of(fields: dict[str, str]) -> Status:
         attempt=_attempt(fields),
         log=f"log-{fields['ArrayTaskId']}.txt" if "ArrayTaskId" in fields else "log.txt",
     )
+
+
+def refused(said: str) -> str | None:
+    """Return the fields of the profile because of which `sbatch` refused a job; None if there is another reason."""
+    return next((fields for part, fields in REFUSALS.items() if part in said.lower()), None)
 
 
 def _attempt(fields: dict[str, str]) -> str:

@@ -23,8 +23,12 @@ from assets.run import run_recipe
 from assets.running.watchers import watchers_of
 from assets.schedule import Schedule
 from assets.status import Cell, compare
+from assets.stores import opened_instance
+from resources import notify
 from resources.compute.base import HANDLE_FILE
+from tests.hook import webhook
 from training import artifact
+from training.process.lifetime import start_of
 from training.running.lease import Lease
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "kitchen-small.yaml"
@@ -37,6 +41,12 @@ def profile(tmp_path):
     path = tmp_path / "side.yaml"
     path.write_text("name: side\ncells_at_once: 2\n")
     return str(path)
+
+
+@pytest.fixture
+def hook():
+    with webhook() as served:
+        yield served
 
 
 def folder_of(root: Path, asset: str, partition: str) -> Path:
@@ -80,15 +90,20 @@ def test_a_snapshot_is_made_while_another_one_waits(tmp_path, profile):
     assert {partition for partitions in report.assets.values() for partition in partitions} == {ONE, TWO}
 
 
-def test_after_a_failure_nothing_new_begins_and_what_is_under_way_goes_on(tmp_path, profile):
+def test_after_a_failure_nothing_new_begins_and_what_is_under_way_goes_on(tmp_path, profile, monkeypatch, hook):
     root = tmp_path / "root"
+    monkeypatch.setenv("HOOK", hook.address)
+    Path(profile).write_text(Path(profile).read_text() + "notify: {webhook: '${HOOK}', ui: https://ui.example}\n")
     with held(root, ONE):
         place = folder_of(root, "crawl_archives", ONE)
 
         def kill():
             while not watchers_of(place):
                 time.sleep(0.1)
-            os.kill(watchers_of(place)[0].pid, signal.SIGKILL)
+            pid = watchers_of(place)[0].pid
+            os.kill(pid, signal.SIGKILL)
+            while start_of(pid):  # until its end can be heard
+                time.sleep(0.1)
 
         told = Told({("started", "crawl_archives", TWO): kill})
         report = run(root, profile, told)
@@ -97,6 +112,13 @@ def test_after_a_failure_nothing_new_begins_and_what_is_under_way_goes_on(tmp_pa
     assert {asset: list(made) for asset, made in report.assets.items()} == {"crawl_archives": [TWO]}
     assert told.seen.index(("failed", "crawl_archives", ONE)) < told.seen.index(("made", "crawl_archives", TWO))
     assert not any(asset == UNTIL for kind, asset, _ in told.seen if kind == "started")
+    with opened_instance(root) as instance:
+        runs = {run.tags["dagster/partition"]: run for run in instance.get_runs()}
+    assert {partition: run.status.value for partition, run in runs.items()} == {ONE: "FAILURE", TWO: "SUCCESS"}
+    notify.finish()
+    (message,) = hook.messages
+    assert (message["kind"], message["asset"], message["partition"]) == ("failed", "crawl_archives", ONE)
+    assert message["cause"] == report.error and message["link"] == f"https://ui.example/runs/{runs[ONE].run_id}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,10 @@ from resources.profile import Size, SlurmSettings
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
 from training.artifact import Artifact
+from training.job import read_job
 from training.running.attempt import read_attempts
+from training.running.versions import VARIABLE, write_versions
+from training.stage import Stage
 
 pytestmark = pytest.mark.cluster
 
@@ -27,7 +33,7 @@ def backend(slurm: MiniSlurm) -> SlurmBackend:
 
 
 def fan_out(folder: Path, *faults: tuple[int, str], phases: tuple[str, ...] = (), **size) -> Task:
-    """Six ranks, of each phase if there are several, in three tasks: task 1 makes ranks 1 and 4."""
+    """Six ranks, of each phase if there are several, in three tasks: task 1 begins with ranks 1 and 4."""
     wanted = Size(**{"backend": "slurm", "nodes": 3, "workers": 1, "memory_gb": 0.25, "hours": 0.1, **size})
     return toy_task(folder, ranks=6, faults=list(faults), size=wanted, num_tasks=3, phases=phases)
 
@@ -58,31 +64,36 @@ def test_a_failed_task_fails_the_stage_with_its_cause_and_the_retry_makes_only_t
     with heard_by(lambda kind, cell, values: heard.append((kind, values))):
         made, said = made_of(task, backend)
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE
-    assert ("progress", {"step": 4, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
-    cause = "2 of 6 ranks were not made: 1, 4; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
+    assert ("progress", {"step": 5, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
+    cause = "1 of 6 ranks were not made: 1; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     (retried,) = [line for line in said if "trying again" in line]
-    assert cause in retried and "(log-1.txt)" in retried and submissions(said) == 2
+    assert cause in retried and submissions(said) == 2
+    assert re.search(r"\(log-[012]\.txt\)", retried)  # of the task that had taken the rank
 
 
 def test_bad_input_in_a_task_spends_no_retry_and_a_killed_task_is_told_by_its_signal(backend, tmp_path):
     task = fan_out(tmp_path, (0, "bad"), (1, "kill"), (2, "bad"))
     made, said = made_of(task, backend)
     assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
-    assert "2 of 3 failed tasks of its fan-out: rank 0 met a fault (log-0.txt, log-2.txt)" in str(made)
+    assert re.search(r"of 3 failed tasks of its fan-out: rank [02] met a fault \(log-", str(made))
 
 
 def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, backend, tmp_path):
     task = fan_out(tmp_path, (1, "sleep"))
     backend.submit(task)
-    slurm.wait_until(lambda: any((tmp_path / "toys").glob("fault-*")), "task 1 sleeps")
+    slurm.wait_until(lambda: any((tmp_path / "toys").glob("fault-*")), "a task sleeps")
+    (claim,) = Path(task.folder).glob("ranks/claims-*/00001.0.claim")
+    array, number, _ = re.split("[_.]", claim.read_text(), maxsplit=2)  # whoever came to rank 1 first
     (sleeper,) = [
-        job for job in slurm.jobs(array_name(job_name(task.key, Path(task.folder)))) if job.get("ArrayTaskId") == "1"
+        job
+        for job in slurm.jobs(array_name(job_name(task.key, Path(task.folder))))
+        if (job.get("ArrayJobId"), job.get("ArrayTaskId")) == (array, number)
     ]
     slurm.call("scontrol", "requeue", sleeper["JobId"])
     made, said = made_of(task, backend)
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE and submissions(said) == 0
     attempts = {one["attempt"].partition("_")[2] for one in read_attempts(Path(task.folder))}
-    assert {"1.0", "1.1"} <= attempts
+    assert {f"{number}.0", f"{number}.1"} <= attempts
 
 
 def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_that_is_told(backend, tmp_path):
@@ -91,8 +102,26 @@ def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_t
     assert isinstance(made, Artifact) and ranks_of(task) == ONCE
     assert (made.path / "all-5.txt").read_text() == "".join(f"rank {rank}\n" for rank in range(6))
     cause = (
-        "2 of 6 ranks of the phase make were not made: 1, 4;"
+        "1 of 6 ranks of the phase make were not made: 1;"
         " 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     )
     (retried,) = [line for line in said if "trying again" in line]
     assert cause in retried and submissions(said) == 2
+
+
+def test_nodes_with_another_version_of_the_code_are_refused_before_any_rank(slurm, tmp_path, monkeypatch):
+    task = fan_out(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stage = Stage(name="toy", version="1", module="toy_ranks", in_ranks=True)
+    noted = write_versions(read_job(Path(task.folder) / "job.json"), stage)
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "toy_ranks.py").write_text((tmp_path / "toy_ranks.py").read_text() + "ANOTHER = 1\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{there}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    other = SlurmBackend(SlurmSettings(partition="main", poll_seconds=0.2, python=str(python)))
+    made, said = made_of(replace(task, environment={**task.environment, VARIABLE: str(noted)}), other)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
+    assert "has other versions than the machine that submitted this job: toy_ranks " in str(made)
+    assert "in the profile (`slurm.python`)" in str(made) and ranks_of(task) == []

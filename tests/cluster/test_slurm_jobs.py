@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,15 +18,16 @@ from assets.running.follow import Following
 from assets.running.patience import Patience
 from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
-from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmError, job_name
+from resources.compute.slurm import JOB_FILE, SlurmBackend, array_name, job_name
 from resources.profile import Size, SlurmSettings
 from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of
+from tests.toys import toy_task as toy_ranks
 
 pytestmark = pytest.mark.cluster
 
-SETTINGS = SlurmSettings(partition="main", poll_seconds=0.2)
+SETTINGS = SlurmSettings(partition="main", poll_seconds=0.01)  # so that each poll of a test asks anew
 
 
 @pytest.fixture
@@ -109,7 +111,9 @@ def test_a_fan_out_runs_every_range_and_then_finishes(slurm, backend, tmp_path):
     task = task_of(tmp_path, code, str(tmp_path / "ran"), num_tasks=3)
     assert wait(backend, backend.submit(task)).state == "succeeded"
     lines = (tmp_path / "ran").read_text().splitlines()
-    assert sorted(line.split("]")[0] for line in lines[:3]) == [f"['--ranks', '{i}/3'" for i in range(3)]
+    array = slurm.jobs(array_name(job_name(task.key, tmp_path)))[0]["ArrayJobId"]
+    shares = [f"['--ranks', '{number}/3', '--claims', '{array}'" for number in range(3)]
+    assert sorted(line.split("]")[0] for line in lines[:3]) == shares
     assert lines[3].startswith("['--finish', '0'] on node")  # the finishing job ran last
     assert len(lines) == 4
 
@@ -147,6 +151,42 @@ def test_an_ended_job_makes_room_for_the_next(slurm, backend, tmp_path):
     assert second != first
     wait(backend, second)
     assert backend.find(task.key, task.folder) == second
+
+
+POLLS = """
+import sys
+from resources.compute.base import Handle
+from resources.compute.slurm import SlurmBackend
+from resources.profile import SlurmSettings
+backend = SlurmBackend(SlurmSettings(poll_seconds=600))
+handle = Handle(backend="slurm", id=sys.argv[1], key="toy", folder=sys.argv[2])
+print(*sorted({backend.poll(handle).state for _ in range(5)}))
+"""
+COUNTS = '#!/bin/sh\necho {command} >> {log}\nexec {real} "$@"\n'
+
+
+def test_one_answer_of_slurm_is_enough_for_all_processes_that_poll(slurm, backend, tmp_path, monkeypatch):
+    handles = [backend.submit(task_of(tmp_path / key, SLEEP, str(tmp_path / key / "mark"), key=key)) for key in "abc"]
+    handles.append(backend.submit(task_of(tmp_path / "d", "raise SystemExit(3)", key="d")))
+    wait(backend, handles[3])
+    for handle in handles[:3]:
+        wait_for(Path(handle.folder) / "mark")
+    log, place = tmp_path / "calls", tmp_path / "bin"
+    place.mkdir()
+    for command in ("squeue", "scontrol"):
+        real = shutil.which(command, path=slurm.variables["PATH"])
+        (place / command).write_text(COUNTS.format(command=command, log=log, real=real))
+        (place / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{slurm.variables['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where the answer is shared
+    pollers = [
+        subprocess.Popen([sys.executable, "-c", POLLS, one.id, one.folder], stdout=subprocess.PIPE, text=True)
+        for one in handles
+    ]
+    assert [one.communicate()[0].strip() for one in pollers] == ["running"] * 3 + ["failed"]
+    assert log.read_text() == "squeue\n"
+    for handle in handles[:3]:
+        backend.cancel(handle)
 
 
 LOSES_ITS_ANSWER = """#!{python}
@@ -200,9 +240,36 @@ def test_a_submitter_that_dies_before_the_answer_leaves_one_job(slurm, backend, 
     assert len({job.get("ArrayJobId") for job in arrays}) == (1 if num_tasks > 1 else 0)
 
 
-def test_a_refused_job_is_an_error_with_what_slurm_said(backend, tmp_path):
-    with pytest.raises(SlurmError, match="Requested node configuration is not available"):
-        backend.submit(task_of(tmp_path, "pass", memory_gb=500))
+REFUSALS = [
+    ({"memory_gb": 500}, {}, "memory_gb"),
+    ({"gpus_per_node": 9}, {}, "gpus_per_node"),
+    ({}, {"partition": "elsewhere"}, "slurm.partition"),
+    ({"num_tasks": 5000}, {}, "nodes"),
+]
+
+
+@pytest.mark.parametrize(("size", "settings", "field"), REFUSALS, ids=[field for _, _, field in REFUSALS])
+def test_a_refused_job_is_bad_input_with_a_field_of_the_profile(slurm, tmp_path, size, settings, field):
+    backend = SlurmBackend(SlurmSettings(poll_seconds=0.2, **settings))
+    made, said = made_of(replace(task_of(tmp_path, "pass", **size), key="toys-f"), backend)
+    assert isinstance(made, StageFailed) and made.exit_code == 2 and said == []
+    assert f"`{field}`" in str(made) and "in the profile: sbatch" in str(made)
+    assert list(tmp_path.glob("log*")) == []
+
+
+def test_a_node_that_does_not_see_the_root_is_told_in_one_sentence(slurm, backend, tmp_path):
+    unseen = tmp_path / "unseen"  # the nodes have mounts of their own
+    unseen.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(unseen)], check=True)
+    try:
+        made, said = made_of(
+            toy_ranks(unseen, ranks=3, faults=[], size=Size(backend="slurm", workers=1, hours=0.1)), backend
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(unseen)], check=True)
+    assert isinstance(made, StageFailed) and made.exit_code == 2
+    assert "the root must be on a file system that all nodes share" in str(made)
+    assert sum(line.startswith("submitted") for line in said) == 1
 
 
 def test_a_job_that_slurm_never_heard_of_is_lost(backend, tmp_path):
@@ -212,7 +279,7 @@ def test_a_job_that_slurm_never_heard_of_is_lost(backend, tmp_path):
 
 def test_a_silent_controller_is_waited_for(slurm, backend, tmp_path, monkeypatch):
     handle = backend.submit(task_of(tmp_path, "import time; time.sleep(1)"))
-    monkeypatch.setattr("resources.compute.slurm.CALL_SECONDS", 0.5)
+    monkeypatch.setattr("resources.compute.slurm_calls.CALL_SECONDS", 0.5)
     slurm.pause_controller()
     try:
         status = backend.poll(handle)

@@ -104,6 +104,15 @@ def test_the_script_of_a_job_on_several_nodes():
     assert "#SBATCH --signal=TERM@60\n" in head  # to the steps: the batch shell is only srun
 
 
+def test_without_a_number_in_the_profile_a_job_has_all_cores_of_its_node():
+    size = Size(backend="slurm", workers=None, engine="ray", nodes=2)
+    scripts = render(task_of(size=size, on_ray=True), SETTINGS), render_array(task_of(size=size, num_tasks=2), SETTINGS)
+    assert all("#SBATCH --exclusive\n" in script and "#SBATCH --cpus" not in script for script in scripts)
+    assert '--num-cpus "$SLURM_CPUS_ON_NODE" --num-gpus' in scripts[0]
+    assert '--export=ALL --cpus-per-task="$SLURM_CPUS_ON_NODE" bash' in scripts[0]
+    assert "--exclusive" not in render(task_of(), SETTINGS)
+
+
 def test_the_scripts_of_a_fan_out():
     task = task_of(num_tasks=3, size=Size(backend="slurm", workers=4, nodes=3))
     finishing, array = render(task, SETTINGS), render_array(task, SETTINGS)
@@ -113,7 +122,8 @@ def test_the_scripts_of_a_fan_out():
         f"#!/bin/bash\n#SBATCH --array=0-2\n#SBATCH --job-name={job_name('filter-0123', Path('/runs/f'))}.ranks\n"
     )
     assert "#SBATCH --output=/runs/f/log-%a.txt\n" in array
-    assert array.endswith('exec /opt/python -m training /runs/f/job.json --ranks "$SLURM_ARRAY_TASK_ID/3"\n')
+    shares = '--ranks "$SLURM_ARRAY_TASK_ID/3" --claims "$SLURM_ARRAY_JOB_ID"'
+    assert array.endswith(f"exec /opt/python -m training /runs/f/job.json {shares}\n")
     of_phase = render_array(task, SETTINGS, "sort")
     assert of_phase == array.replace("job.json --ranks", "job.json --phase sort --ranks")
 

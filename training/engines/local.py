@@ -5,16 +5,19 @@ With one worker they run in the job's own process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from training.engines import workers
 from training.engines.engine import Here, Maker
 
 
-def each_result(maker: Maker, ranks: Sequence[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Run the ranks in at most `workers` processes of this machine (see `training.engines.engine.Engine`)."""
-    number = min(here.run.workers, len(ranks))
+def each_result(maker: Maker, ranks: Iterable[int], here: Here) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Run the ranks in at most `workers` processes of this machine (see `training.engines.engine.Engine`).
+
+    A rank is taken from `ranks` when a worker is free for it.
+    """
+    number = min(here.run.num_workers, len(ranks) if isinstance(ranks, Sized) else here.run.num_workers)
     if number <= 1:
         for rank in ranks:
             yield rank, maker.rank(rank)

@@ -127,7 +127,7 @@ def remove_left_folders(place: Path) -> None:
 def _start(ray: ModuleType, folder: Path, here: Here) -> None:
     ray.init(
         address="local",
-        num_cpus=max(here.run.workers, round(here.run.rank_cpus)),
+        num_cpus=max(here.run.num_workers, round(here.run.rank_cpus)),
         num_gpus=0,
         _memory=None if here.run.memory_gb is None else int(here.run.memory_gb * 2**30),
         object_store_memory=OBJECT_STORE_BYTES,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from training.engines.differing import differing
 from training.engines.engine import Maker
 from training.engines.workers import sendable
 from training.process.lifetime import SignsOfLife, die_with_parent
@@ -21,7 +22,6 @@ from training.records import RecipeError
 from training.secrets import masked, masked_output
 
 SIGN_SECONDS = 10.0  # between two looks at whether this worker uses the processor
-NAMED = 3  # versions that a refusal lists
 
 _makers: dict[str, Maker] = {}  # by token: the job of this worker, after the check of the versions
 
@@ -61,22 +61,11 @@ def _begin(order: Mapping[str, Any], node: str) -> str:
         maker: Maker = getattr(importlib.import_module(module), name)(order["job"])
     except (ImportError, AttributeError, RecipeError) as error:
         return f"node {node} lacks this version of pedigree: {error}; install it there"
-    here, there = maker.versions(), order["versions"]
-    if other := sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name)):
-        return _differing(node, other, here, there)
+    if other := differing(maker.versions(), order["versions"]):
+        return f"node {node} has other versions than this job: {other}; install the same ones there"
     maker.begin()
     _makers[order["token"]] = maker
     return ""
-
-
-def _differing(node: str, other: list[str], here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    lines = [f"{one} {_short(here.get(one))} there, {_short(there.get(one))} here" for one in other[:NAMED]]
-    more = f", and {len(other) - NAMED} more" if len(other) > NAMED else ""
-    return f"node {node} has other versions than this job: {'; '.join(lines)}{more}; install the same ones there"
-
-
-def _short(version: str | None) -> str:
-    return "absent" if version is None else version[:12]
 
 
 class _SignsOfLife:

@@ -13,6 +13,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from multiprocessing import connection, get_context
 from typing import Any
 
@@ -36,16 +37,16 @@ def each_result(
 
     `modules` are imported once for all workers, and `begin` runs first in each worker. If a call fails, no further call
     begins; the error is raised when the running calls have ended. If a worker dies, WorkerDied is raised and the
-    running calls are killed.
+    running calls are killed. An argument is taken from `arguments` when a worker is free for it.
     """
     # forkserver: a child starts clean (no inherited threads or locks), and the preloaded modules are imported once.
     context = get_context("forkserver")
     context.set_forkserver_preload(["training.engines.fork_server", *modules])
-    left, failure = list(arguments), None
-    team = [_Worker(context, work, begin) for _ in range(min(workers, len(left)))]
+    left, failure, team = iter(arguments), None, list[_Worker]()
     try:
-        for one in team:
-            one.give(left.pop(0))
+        for argument in islice(left, workers):
+            team.append(_Worker(context, work, begin))
+            team[-1].give(argument)
         while busy := [one for one in team if one.is_busy]:
             for pipe in connection.wait([one.pipe for one in busy]):
                 one = next(one for one in busy if one.pipe is pipe)
@@ -53,8 +54,9 @@ def each_result(
                 if error is not None:
                     failure = failure or error
                     continue
-                if left and failure is None:
-                    one.give(left.pop(0))
+                if failure is None:
+                    for following in islice(left, 1):
+                        one.give(following)
                 yield argument, result
         if failure is not None:
             raise failure

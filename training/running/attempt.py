@@ -37,6 +37,15 @@ def attempt_name() -> str:
     return os.environ.get("SLURM_JOB_ID") or f"{socket.gethostname()}-{os.getpid()}"
 
 
+def attempt_task() -> str | None:
+    """Return the part of the attempt's name that it shares with earlier attempts; None if it is the first one.
+
+    The name ends with the number of earlier attempts, as in `8_1.2`.
+    """
+    task, _, restarts = os.environ.get(VARIABLE, "").rpartition(".")
+    return task if task and restarts.isdigit() and int(restarts) else None
+
+
 class Attempt:
     """The file in which this process records how it begins and ends.
 

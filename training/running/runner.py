@@ -24,11 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from training import artifact
+from training.engines import local
 from training.engines.engine import Here, Maker, engine_of
 from training.files.checked import damage_of, noting_opened
 from training.files.checksums import canonical_json, digest_of
@@ -42,10 +44,12 @@ from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 from training.running import reuse
 from training.running.accounts import balance_gate
-from training.running.attempt import Attempt
+from training.running.attempt import Attempt, attempt_name, attempt_task
+from training.running.claims import Claims
 from training.running.lease import Lease, LeaseHeld
 from training.running.leftovers import RANKS_FOLDER, remove_leftovers, remove_state
 from training.running.phase import Phase, phase_of, phases_of
+from training.running.versions import check_versions, versions_of
 from training.secrets import masked_errors, masked_output
 from training.stage import Stage, modules_of
 
@@ -99,6 +103,13 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         "--ranks", default="", help="comma-separated ranks to run, committing nothing; or i/n for every n-th from i"
     )
     parser.add_argument(
+        "--claims",
+        default="",
+        metavar="NAME",
+        help="with --ranks i/n: begin with these ranks and go on with all others, leaving out what another process with"
+        " the same NAME has claimed (training/running/claims.py)",
+    )
+    parser.add_argument(
         "--phase", default="", help="the phase of these ranks, if the stage has several (training/running/phase.py)"
     )
     parser.add_argument(
@@ -114,7 +125,8 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     try:
         if job.stage in stages and _knows_no_frames(stages[job.stage]):
             leave_pandas_out()
-        code = run_job(job, stages, ranks=options.ranks, phase=options.phase, missing_share=options.finish)
+        given = {"ranks": options.ranks, "claims": options.claims, "phase": options.phase}
+        code = run_job(job, stages, **given, missing_share=options.finish)
         attempt.ended(code)
         return code
     except (RecipeError, DataError) as error:
@@ -149,11 +161,18 @@ def _fail(code: int, error: object, attempt: Attempt) -> int:
 
 
 def run_job(
-    job: Job, stages: Mapping[str, Stage], *, ranks: str = "", phase: str = "", missing_share: float = 1.0
+    job: Job,
+    stages: Mapping[str, Stage],
+    *,
+    ranks: str = "",
+    claims: str = "",
+    phase: str = "",
+    missing_share: float = 1.0,
 ) -> int:
     """Run `job` until its artifact is committed, and return 0. An artifact that is committed already is left as it is.
 
-    `ranks` runs only these ranks, of the phase `phase` if the stage has several, and commits nothing. Raise
+    `ranks` runs only these ranks, of the phase `phase` if the stage has several, and commits nothing. With `claims`,
+    `ranks` says where to begin: all ranks are run that no other process with the same `claims` has claimed. Raise
     RanksMissing if the share of unfinished ranks of a phase is above `missing_share`, or if ranks of a phase before
     `phase` are missing.
     """
@@ -165,6 +184,8 @@ def run_job(
         log.info("%s is there already", folder)
         return 0
     check_parts(job.settings)
+    if stage.in_ranks:
+        check_versions(job, stage)
     # Ranks and processes check what they open; a stage in one piece reads its inputs whole, so that is done here.
     is_shared = stage.in_ranks or stage.distributed
     for item in job.inputs:
@@ -172,7 +193,7 @@ def run_job(
     for item in job.guards:  # verdicts: a few small files
         artifact.check_input(item)
     if ranks:
-        _run_array_task(job, stage, folder, ranks, phase)
+        _run_array_task(job, stage, folder, ranks, claims, phase)
         return 0
     if int(os.environ.get("RANK", "0")) != 0:
         # A follower of a distributed job works but neither holds the lease nor commits.
@@ -377,8 +398,9 @@ def _each_rank(
     """
     done = set[int]()
     for rank, result in _each_taken_over(job, stage, missing):
-        done.add(rank)
-        yield rank, result
+        if result is not None:
+            done.add(rank)
+            yield rank, result
     missing = [rank for rank in missing if rank not in done]
     if missing:
         yield from engine_of(job.run)(_maker(job, stage, phase), missing, _here(job, stage, progress))
@@ -396,19 +418,8 @@ def _maker(job: Job, stage: Stage, phase: str) -> Maker:
         order={"job": write_record(job), "stage": write_record(stage), "phase": phase},
         rank=partial(_made_rank, job, stage, phase),
         begin=partial(_begin_worker, stage),
-        versions=partial(_versions, job, stage),
+        versions=partial(versions_of, job, stage),
     )
-
-
-def _versions(job: Job, stage: Stage) -> dict[str, str]:
-    """Return, by name, the versions of Python and libraries and the digests of modules with which ranks are made."""
-    runner = digest_of(Path(__file__).read_text("utf-8"))
-    return {
-        **reuse.versions(),
-        **stage.library_versions(),
-        **made_by.own_code(*modules_of(stage, job.settings)),
-        __name__: runner,
-    }
 
 
 def _made_rank(job: Job, stage: Stage, phase: str, rank: int) -> dict[str, Any]:
@@ -423,7 +434,13 @@ def _here(job: Job, stage: Stage, progress: Progress) -> Here:
     return Here(run=job.run, modules=(stage.module,), folder=folder, scratch=scratch, progress=progress)
 
 
-def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _each_taken_over(
+    job: Job, stage: Stage, missing: Sequence[int], claimed: Callable[[Sequence[int]], Iterable[int]] = iter
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Copy the ranks that earlier artifacts seem to have; yield each with its result, or None if it was not copied.
+
+    `claimed` returns those of some ranks that this process may take, one after the other.
+    """
     module = _module(stage)
     places = list(reuse.earlier(job, stage, module)) if missing and reuse.is_reusable(stage, module) else []
     if not places:
@@ -431,10 +448,12 @@ def _each_taken_over(job: Job, stage: Stage, missing: list[int]) -> Iterator[tup
     folder = Path(job.output)
     made_by.note(_work(folder, enabled=False), *modules_of(stage, job.settings))
     asked = _asked(job, stage, module)
-    wanted = [asked[rank] for rank in missing if any(asked[rank].key in place.lines for place in places)]
-    with ThreadPoolExecutor(max(1, job.run.workers)) as pool:
-        taken = pool.map(partial(_taken_over, job, places, module), wanted)
-        yield from ((one.rank, result) for one, result in zip(wanted, taken, strict=True) if result is not None)
+    ranks = iter(claimed([rank for rank in missing if any(asked[rank].key in place.lines for place in places)]))
+    workers = max(1, job.run.num_workers)
+    with ThreadPoolExecutor(workers) as pool:
+        while wanted := [asked[rank] for rank in islice(ranks, workers)]:
+            taken = pool.map(partial(_taken_over, job, places, module), wanted)
+            yield from ((one.rank, result) for one, result in zip(wanted, taken, strict=True))
 
 
 def _taken_over(
@@ -569,7 +588,7 @@ def _mark(folder: Path, rank: int, phase: str = "") -> Path:
     return folder / RANKS_FOLDER / phase / f"{rank:05d}.json"
 
 
-def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, name: str) -> None:
+def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, claims: str, name: str) -> None:
     module = _module(stage)
     phase = phase_of(module, name)
     totals = {one.name: one.num_ranks(job) for one in phases_of(module)}
@@ -579,11 +598,58 @@ def _run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, name: str)
     if "/" in ranks:
         start, step = map(int, ranks.split("/"))
         chosen = list(range(start, total, step))
+    elif claims:
+        raise RecipeError(f"--claims: --ranks must be i/n, the share to begin with, not {ranks!r}")
     else:
-        chosen = [int(rank) for rank in ranks.split(",")]
+        start, step, chosen = 0, 1, [int(rank) for rank in ranks.split(",")]
     missing = [rank for rank in chosen if rank < total and finished_rank(folder, rank, name) is None]
-    for rank, _ in _each_rank(job, stage, missing, name, Progress(folder, enabled=False)):
+    if claims:
+        others = [rank for ahead in range(1, step) for rank in range((start + ahead) % step, total, step)]
+        made = _each_claimed(job, stage, [*missing, *others], name, claims)
+    else:
+        made = _each_rank(job, stage, missing, name, Progress(folder, enabled=False))
+    for rank, _ in made:
         log.info("rank %d of %d%s done", rank, total, _of(name))
+
+
+def _each_claimed(
+    job: Job, stage: Stage, ranks: Sequence[int], phase: str, scope: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the ranks that this process claims and makes, with their results, until others have claimed all of them."""
+    folder = Path(job.output)
+    here, maker = _here(job, stage, Progress(folder, enabled=False)), _maker(job, stage, phase)
+    place = folder / RANKS_FOLDER / phase / f"claims-{scope}"
+    num_made = 0
+    task = attempt_task()
+    with Claims(
+        place,
+        ranks,
+        partial(_marked_ranks, folder, phase),
+        name=attempt_name(),
+        restarted=task and f"{task}.",
+        goes_on=SignsOfLife(lambda: num_made, job.run.hang_seconds),
+    ) as claims:
+        left: list[int] = []  # claimed, and no earlier artifact has them
+        for rank, result in _each_taken_over(job, stage, ranks, claims.each_free):
+            if result is None:
+                left.append(rank)
+            else:
+                yield rank, result
+        while True:
+            for made in local.each_result(maker, chain(left, claims.each_free()), here):
+                num_made += 1
+                yield made
+            left = []
+            if not claims.wait_for_news():
+                return
+
+
+def _marked_ranks(folder: Path, phase: str) -> set[int]:
+    """Return the ranks of a phase that have a completion mark, by the names of the marks alone."""
+    with suppress(FileNotFoundError):
+        names = [entry.name for entry in os.scandir(folder / RANKS_FOLDER / phase)]
+        return {int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()}
+    return set()
 
 
 def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) -> None:
@@ -629,7 +695,7 @@ def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: fl
     An earlier rank counts with the part of a node that one worker has.
     """
     own_nodes = 1 if stage.in_ranks else job.run.nodes
-    return (own_nodes * seconds + earlier_rank_seconds / max(job.run.workers, 1)) / 3600
+    return (own_nodes * seconds + earlier_rank_seconds / max(job.run.num_workers, 1)) / 3600
 
 
 def _charge(job: Job, node_hours: float) -> dict[str, float]:
