@@ -95,8 +95,8 @@ def make_client(uri: str, root: Path) -> Any:
     root.mkdir(parents=True, exist_ok=True)
     key = (uri, os.getpid())
     if key not in _CLIENTS:
-        # Its store is imported by the first query. Without data frames, which nothing here sends, MLflow imports neither
-        # pandas nor polars, a fifth of its time.
+        # Its store is imported by the first query. Nothing here sends data frames; without pandas and polars, importing
+        # MLflow takes a fifth less.
         with uncollected("mlflow"), without("pandas", "polars"), _making_tables(uri) as is_file:
             from mlflow import MlflowClient
 
