@@ -23,6 +23,7 @@ AFTER_IT = tuple(
 FIRST = (
     APART[0],
     *reversed(ONE_AT_A_TIME),
+    "tests/end_to_end/test_extend.py",
     "tests/training/pretrain/test_training.py",
     "tests/training/pretrain/test_parallel.py",
     "tests/attacks/test_promotion.py",
@@ -69,11 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path in waiting and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(KITCHEN_SECONDS))
 
-    order = (*AFTER_IT, *FIRST)
-
     def place(item: pytest.Item) -> int:
-        found = next((number for number, start in enumerate(order) if item.nodeid.startswith(start)), len(order))
-        return found + len(order) if found < len(AFTER_IT) or (found == len(order) and item.path in waiting) else found
+        found = max((name for name in (*FIRST, *AFTER_IT) if item.nodeid.startswith(name)), key=len, default="")
+        if found in FIRST:
+            return FIRST.index(found)
+        if found in AFTER_IT:
+            return len(FIRST) + 1 + AFTER_IT.index(found)
+        return len(FIRST) + (1 + len(AFTER_IT) if item.path in waiting else 0)
 
     items.sort(key=place)
 
