@@ -112,6 +112,23 @@ def test_a_written_answer_scores_when_it_is_right_alone(benchmark):
 
 
 @pytest.mark.data
+@pytest.mark.parametrize("benchmark", WRITTEN, ids=lambda benchmark: benchmark.name)
+def test_a_list_is_wrong_wherever_the_right_value_stands_in_it(benchmark):
+    items = [item for item in read_exam(benchmark, SETTINGS).items if all(map(words_of, item.answers))][:40]
+
+    def listed(number: int, place: int, joint: str) -> str:
+        mine = list(map(words_of, items[number].answers))
+        others = items[number].rivals or [final(item.answers[0]) for item in items]
+        wrong = dict.fromkeys(other for other in others if not any(words <= words_of(other) for words in mine))
+        values = list(wrong)[:4]
+        return joint.join([*values[:place], final(items[number].answers[0]), *values[place:]])
+
+    for place in (0, 2, 4):
+        for joint in (", ", " or ", "\n"):
+            assert score(benchmark, items, lambda i: listed(i, place, joint)) == 0, (place, joint)  # noqa: B023
+
+
+@pytest.mark.data
 @pytest.mark.parametrize("benchmark", CHOSEN, ids=lambda benchmark: benchmark.name)
 def test_a_choice_scores_when_it_is_the_right_one(benchmark):
     items = read_exam(benchmark, SETTINGS).items
