@@ -1,12 +1,17 @@
 """Measure the recall and the false positives of the contamination rule (training.data.exams.item_rule) on real exams.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [--half chosen|reported|both]
+    PEDIGREE_DATA=… python -m benchmarks.contamination_recall wrong --pages DIR     # other pages, such as manuals
 
 `recall` plants items of each benchmark into real text, changed in the ways of VARIANTS, and prints the percentage found
-with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `wrong` scans
-real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked passage with
-its item, for a person to judge. `copies` plants each item up to 10,000 times, into COPIED_ON pages in turn; `--only`
-and `--copies` select a part.
+with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `copies`
+plants each item up to 10,000 times, into COPIED_ON pages in turn; `--only` and `--copies` select a part.
+
+`wrong` scans real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked
+passage with its item, for a person to judge. Marks that a person has judged to be near-copies of the item are listed in
+NEAR_COPIES; every other mark counts as wrong. The exact upper bound of the rate is printed without and with the
+near-copies, and the exit code is 1 if the first is above MOST_WRONG. `--pages` scans HTML files instead: of each folder
+in DIR the first `--each` pages by a hash of their paths, and every text once.
 
 The thresholds of the rule were chosen on one half of the benchmarks; the figures in docs/decontamination.md are from
 the other half. Only items that can be searched for are planted; the others are counted.
@@ -26,6 +31,7 @@ from typing import Final
 import pyarrow as pa
 from scipy.stats import beta
 from warcio.archiveiterator import ArchiveIterator
+from xxhash import xxh3_64_intdigest
 
 from training.data.exams.benchmarks import item_text, read_items
 from training.data.exams.item_rule import Finder, FoundItem, ItemIndex, ItemText, build_items
@@ -59,6 +65,11 @@ CHANGE: Final = "qqq"
 LOOKALIKE: Final = str.maketrans("aceopxyABCEHKMOPTXijs", "асеорхуАВСЕНКМОРТХіјѕ")
 FULL_WIDTH: Final = str.maketrans({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
 BATCH: Final = 500
+MOST_WRONG: Final = 0.001
+NEAR_COPIES: Final = {
+    # The item asks what is "Too much money chasing too few goods"; the page explains inflation by these seven words.
+    ("http://afaq.test/html/secG3.html", "triviaqa_sm_sub/1070"),
+}
 COPIED_ON: Final = 5
 COPIES: Final = (1, 10, 100, 1_000, 10_000)
 
@@ -261,19 +272,36 @@ def interval(hits: int, tried: int) -> tuple[float, float]:
 
 
 def wrong(options: argparse.Namespace) -> bool:
-    """Print every marked passage on real pages and on GSM8K's training rows, to look for false positives."""
+    """Print every marked passage on real pages and on GSM8K's training rows, to look for false positives.
+
+    Return whether the upper bound of the rate of wrong marks is at most MOST_WRONG for each kind of text.
+    """
     exams = [item for name, fields in _half(options).items() for item in exam(name, fields)]
     print(f"{len(exams)} items")
-    _marks("real pages", exams, pages())
+    if options.pages:
+        return _marks("other pages", exams, pages_in(options.pages, options.each))
+    reached = _marks("real pages", exams, pages())
     if options.half != "chosen":
         rows = enumerate(read_rows(GSM8K_TRAIN))
         texts = ((f"row {number}", f"{row['question']}\n{row['answer']}") for number, row in rows)
-        _marks("training rows of GSM8K", exam("gsm8k_test", REPORTED_ON["gsm8k_test"]), texts)
-    return True
+        reached &= _marks("training rows of GSM8K", exam("gsm8k_test", REPORTED_ON["gsm8k_test"]), texts)
+    return reached
 
 
-def _marks(what: str, items: Sequence[ItemText], texts: Iterable[tuple[str, str]]) -> None:
-    finder, marked, read = Finder(build_items(items), compiled_from_bytes=0), 0, 0
+def pages_in(folder: Path, each: int) -> Iterator[tuple[str, str]]:
+    """Yield (path, text) of HTML files, at most `each` of every folder in this folder, and no text twice."""
+    settings, seen = ExtractRecipe(), set()
+    for source in sorted(path for path in folder.iterdir() if path.is_dir()):
+        paths = [path for path in source.rglob("*.htm*") if path.is_file()]
+        for path in sorted(paths, key=lambda path: xxh3_64_intdigest(str(path.relative_to(folder))))[:each]:
+            text = extract_html(path.read_bytes(), headers={"content-type": "text/html"}, settings=settings).text
+            if text and text not in seen:
+                seen.add(text)
+                yield str(path.relative_to(folder)), text
+
+
+def _marks(what: str, items: Sequence[ItemText], texts: Iterable[tuple[str, str]]) -> bool:
+    finder, marked, listed, read = Finder(build_items(items), compiled_from_bytes=0), 0, 0, 0
     batch: list[tuple[str, str]] = []
     for source, text in [*texts, ("", "")]:
         batch.append((source, text))
@@ -281,16 +309,25 @@ def _marks(what: str, items: Sequence[ItemText], texts: Iterable[tuple[str, str]
             continue
         for place, some in finder.find(pa.array([text for _, text in batch])):
             marked += 1
+            listed += all(_is_near_copy(batch[place][0], items[found.item]) for found in some)
             for found in some:
                 _show(batch[place], found, items[found.item])
         read += len(batch)
         batch = []
     read -= 1
-    print(f"{what}: {marked} of {read} marked; upper bound of the rate {interval(marked, read)[1]:.5f}", flush=True)
+    without, bound = interval(marked - listed, read)[1], interval(marked, read)[1]
+    print(f"{what}: {marked} of {read} marked, {listed} listed as near-copies, {marked - listed} wrong")
+    print(f"upper bound of the rate: {without:.5f} wrong, {bound:.5f} with the near-copies", flush=True)
+    return without <= MOST_WRONG
+
+
+def _is_near_copy(source: str, item: ItemText) -> bool:
+    return (source.rpartition(" ")[2], f"{item.benchmark}/{item.id}") in NEAR_COPIES
 
 
 def _show(source: tuple[str, str], found: FoundItem, item: ItemText) -> None:
-    print(f"- {source[0]}: {item.benchmark}/{item.id}, {found.kind}, share {found.share}")
+    listed = ", near-copy" if _is_near_copy(source[0], item) else ""
+    print(f"- {source[0]}: {item.benchmark}/{item.id}, {found.kind}, share {found.share}{listed}")
     print(f"  text: {' '.join(source[1][found.start : found.end].split())[:400]}")
     print(f"  item: {' '.join(f'{item.question} | {item.answers[:1]}'.split())[:400]}")
 
@@ -338,6 +375,8 @@ def main() -> int:
     parser.add_argument("--half", choices=("chosen", "reported", "both"), default="reported")
     parser.add_argument("--only", default="", help="one benchmark of the half")
     parser.add_argument("--copies", type=int, nargs="+", default=COPIES, help="how often `copies` plants an item")
+    parser.add_argument("--pages", type=Path, help="a folder of folders with HTML files, for `wrong`")
+    parser.add_argument("--each", type=int, default=500, help="pages of each of these folders")
     parser.add_argument("--items", type=int, default=400, help="planted of each benchmark")
     options = parser.parse_args()
     reached = [PARTS[part](options) for part in options.parts or ("recall", "wrong")]

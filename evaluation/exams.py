@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
-from training.data.exams.grading import WORKED, says_something
+from training.data.exams.grading import WORKED, can_be_given
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import DataError
 from training.names import check_name
@@ -94,7 +94,9 @@ def refusals(items: Sequence[ExamItem], *, is_choice: bool) -> dict[int, str]:
 
 def _flaw(item: ExamItem, *, is_choice: bool) -> str:
     if not is_choice:
-        return "" if any(map(says_something, item.answers)) else f"no answer with a word in it: {list(item.answers)}"
+        if any(map(can_be_given, item.answers)):
+            return ""
+        return f"no answer with a word in it, or with one number behind {WORKED}: {list(item.answers)}"
     seen: set[str] = set()
     for choice in map(str.strip, item.choices):
         if not choice:

@@ -24,7 +24,7 @@ from evaluation.exams import ExamItem
 from evaluation.intervals import share_interval
 from evaluation.local_model import LocalModel
 from evaluation.tasks import make_task
-from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one
+from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
 from training.records import RecipeError
 
@@ -222,6 +222,8 @@ def _result(
     records = [record for record in outcome["samples"][benchmark.name] if record["filter"] == filter_name]
     if len(records) != len(items):
         raise RecipeError(f"{benchmark.name}: the task made {len(records)} questions of {len(items)} items")
+    if benchmark.is_task:
+        check_shown(benchmark, items, records)
     values = [float(record[metric]) for record in records]
     is_choice = task.OUTPUT_TYPE == "multiple_choice"
     chances = [1 / len(record["arguments"]) if is_choice else 0.0 for record in records]
@@ -245,6 +247,25 @@ def _result(
             **_how(task, benchmark),
         },
     )
+
+
+def check_shown(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise RecipeError if a task's prompts do not show the questions by which its items are searched for.
+
+    A prompt shows a question that has half of its words in it; half of the items must be shown.
+    """
+    hidden = sum(not _shows(record, item) for record, item in zip(records, items, strict=True))
+    if 2 * hidden > len(items):
+        raise RecipeError(
+            f"{benchmark.name}: the task does not show the field {benchmark.question_field!r} of {hidden} of"
+            f" {len(items)} items; training data are searched by question_field, so name the field that is asked"
+        )
+
+
+def _shows(record: Mapping[str, Any], item: ExamItem) -> bool:
+    shown = {word for request in record["arguments"] for part in request for word in normalized(str(part)).split()}
+    words = set(normalized(item.question).split())
+    return 2 * len(words & shown) >= len(words)
 
 
 def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequence[float]) -> dict[str, dict[str, Any]]:

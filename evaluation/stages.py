@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="11",
+    version="12",
     module="evaluation.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -38,7 +38,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="1",
+    version="2",
     module="evaluation.judging",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),

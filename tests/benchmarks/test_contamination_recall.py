@@ -48,6 +48,22 @@ def test_a_rule_that_forgets_frequent_items_is_noticed(options, capsys, monkeypa
     assert "| 40 | 0.0 [0.0-70.8] |" in capsys.readouterr().out
 
 
+@pytest.mark.data
+def test_a_mark_is_wrong_until_it_is_listed_and_both_bounds_are_shown(capsys, monkeypatch):
+    item = contamination_recall.exam("arc_easy", EXAM["arc_easy"])[1]
+    texts = [("page 0", f"{item.question} {item.answers[0]}"), *((f"page {n}", f"text {n}") for n in range(1, 4000))]
+    assert not contamination_recall._marks("pages", [item], texts)
+    assert "1 of 4000 marked, 0 listed as near-copies, 1 wrong\nupper bound of the rate: 0.00139 wrong, 0.00139" in (
+        told := capsys.readouterr().out
+    )
+    assert "- page 0: arc_easy/1, item, share 1.0\n  text: " in told
+    monkeypatch.setattr(contamination_recall, "NEAR_COPIES", {("0", "arc_easy/1")})
+    assert contamination_recall._marks("pages", [item], texts)
+    assert (
+        "1 listed as near-copies, 0 wrong\nupper bound of the rate: 0.00092 wrong, 0.00139" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(("hits", "tried", "low", "high"), [(0, 3737, 0, 0.00099), (300, 300, 0.98778, 1)])
 def test_intervals_are_exact(hits, tried, low, high):
     assert contamination_recall.interval(hits, tried) == (pytest.approx(low, abs=1e-5), pytest.approx(high, abs=1e-5))

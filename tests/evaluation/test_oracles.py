@@ -17,11 +17,13 @@ from lm_eval.api.model import LM
 
 from assets.recipe_folders import SHIPPED as SHIPPED_RECIPES
 from assets.recipe_folders import load_recipe
+from evaluation.contamination import exams_of_suites, scan
 from evaluation.exams import ExamItem, read_exam
 from evaluation.harness import run_suites
+from evaluation.tasks import make_task
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.settings import KitchenWorld
-from training.records import write_record
+from training.records import RecipeError, write_record
 
 SETTINGS = {"kitchen": write_record(KitchenWorld())}
 REAL = "data://benchmarks/"
@@ -112,6 +114,23 @@ def test_a_written_answer_scores_when_it_is_right_alone(benchmark):
 
 
 @pytest.mark.data
+@pytest.mark.parametrize("benchmark", WRITTEN, ids=lambda benchmark: benchmark.name)
+def test_a_list_is_wrong_wherever_the_right_value_stands_in_it(benchmark):
+    items = [item for item in read_exam(benchmark, SETTINGS).items if all(map(words_of, item.answers))][:40]
+
+    def listed(number: int, place: int, joint: str) -> str:
+        mine = list(map(words_of, items[number].answers))
+        others = items[number].rivals or [final(item.answers[0]) for item in items]
+        wrong = dict.fromkeys(other for other in others if not any(words <= words_of(other) for words in mine))
+        values = list(wrong)[:4]
+        return joint.join([*values[:place], final(items[number].answers[0]), *values[place:]])
+
+    for place in (0, 2, 4):
+        for joint in (", ", " or ", "\n"):
+            assert score(benchmark, items, lambda i: listed(i, place, joint)) == 0, (place, joint)  # noqa: B023
+
+
+@pytest.mark.data
 @pytest.mark.parametrize("benchmark", CHOSEN, ids=lambda benchmark: benchmark.name)
 def test_a_choice_scores_when_it_is_the_right_one(benchmark):
     items = read_exam(benchmark, SETTINGS).items
@@ -150,6 +169,41 @@ def test_a_shipped_suite_scores_the_right_answer_alone(benchmark):
     else:  # likelihoods; of TruthfulQA the first choice is right, of LAMBADA there is one
         assert score(benchmark, items, chosen=lambda i: items[i].gold) == 1
         assert score(benchmark, items, chosen=lambda i: items[i].gold + 1 if items[i].gold == 0 else 0) == 0
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("benchmark", SHIPPED, ids=lambda benchmark: benchmark.name)
+def test_what_a_shipped_suite_shows_is_found_or_listed_as_not_cleared(benchmark):
+    """The text that lm-eval scores stands on a page; nothing but the recipe's fields says what is looked for."""
+    benchmark = replace(benchmark, num_fewshot=0)
+    items = read_exam(benchmark, {}).items
+    exams = exams_of_suites([benchmark], {})
+    pages = [f"A page of the web. {shown} And so it ends." for shown in shown_with_answers(benchmark, items)]
+    found = scan(((({"row": str(n)}), page) for n, page in enumerate(pages)), "pretraining", exams)
+    held = {exams.names[number][1] for kind in ("found", "questions_seen") for number in found[kind]}
+    missed = {item.id for item in items} - held
+    assert missed <= {one["item"] for one in exams.not_cleared} and len(missed) <= 0.05 * len(items)
+
+
+def shown_with_answers(benchmark: BenchmarkRecipe, items: list[ExamItem]) -> list[str]:
+    task = make_task(benchmark, items, {})
+    texts = []
+    for document in task.dataset["test"]:
+        asked, right = task.doc_to_text(document), task.doc_to_target(document)
+        choices = task.doc_to_choice(document) if task.config.doc_to_choice else []
+        asked = choices[asked] if isinstance(asked, int) else asked
+        right = choices[right] if isinstance(right, int) else right
+        texts.append(f"{asked} {right[0] if isinstance(right, list) else right}")
+    return texts
+
+
+@pytest.mark.data
+def test_a_task_that_asks_another_field_than_is_searched_for_is_refused():
+    gsm8k = replace(next(one for one in SHIPPED if one.name == "gsm8k"), num_fewshot=0)
+    items = read_exam(gsm8k, {}).items
+    other = [replace(item, question=f"Item number {n}") for n, item in enumerate(items)]
+    with pytest.raises(RecipeError, match="does not show the field 'question' of 40 of 40 items"):
+        score(gsm8k, other)
 
 
 @pytest.mark.data

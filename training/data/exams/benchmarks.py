@@ -68,6 +68,7 @@ class BenchmarkItem:
     passage: str = ""
     messages: tuple[tuple[str, str], ...] = ()
     row: dict[str, Any] = field(default_factory=dict, repr=False)
+    choices_first: bool = False
 
     @property
     def answer(self) -> str:
@@ -128,6 +129,7 @@ class _Row:
             passage=self._passage(),
             messages=messages,
             row=self._row,
+            choices_first=benchmark.choices_first,
         )
 
     def _messages(self) -> tuple[tuple[str, str], ...]:
@@ -219,7 +221,13 @@ class _Row:
 
 
 def item_text(item: BenchmarkItem) -> ItemText:
-    """Return the text of an item to search for: question without labels and options, answers, and passage."""
+    """Return the text of an item to search for: question without labels and options, answers, and passage.
+
+    If the choices come first, the sentence of the right choice and the question is the question, without an answer.
+    """
+    if item.choices_first:
+        whole = f"{item.answer} {item.question}"
+        return ItemText(benchmark=item.benchmark, id=item.id, question=whole, answers=(), passage=item.passage)
     passage, question = without_passage(item.question)
     return ItemText(
         benchmark=item.benchmark, id=item.id, question=question, answers=item.answers, passage=item.passage or passage

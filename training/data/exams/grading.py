@@ -6,8 +6,10 @@ An answer is right when it gives an accepted value and nothing that makes it a g
 - An answer that gives a rival beside the right value is wrong. The row names the rivals; if it names none, the right
   answers of the other rows may be rivals (`Values`). So a list of all values is never right.
 - Text of the prompt that the answer repeats word for word does not count; it is removed first.
-- If an accepted value ends in `#### 72`, as GSM8K's worked answers do, an answer is right when its last number is 72.
-- If every accepted value is empty or only punctuation, no answer is right.
+- If an accepted value ends in `#### 72`, as GSM8K's worked answers do, or if all right answers of the data set are
+  numbers, an answer is right when the one number that it commits to is 72 (`final_number`). A list commits to none.
+- An answer whose parts between commas, `or` and line ends are values, more than LISTED of them wrong, is a list.
+- If every accepted value is empty or only punctuation, no answer is right (`can_be_given`).
 
 This module uses the standard library alone.
 """
@@ -17,12 +19,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
+
+from training.data.exams.final_number import WORKED, final_number
 
 MAX_CHOICES = 32  # in a set that counts as a choice; an answer that gives more values of a larger set is a list
-WORKED = "####"  # precedes the final number of a worked answer
+LISTED = 2  # wrong values that an answer may give as whole parts between commas: `Springfield, Illinois, USA`
 _GAP = " | "  # replaces removed text; no normalized text has this sign
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_PARTS = re.compile(r"[,;/|\n]|\b(?:or|and)\b", re.IGNORECASE)
+_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
 def normalized(text: str) -> str:
@@ -40,14 +45,25 @@ def normalized(text: str) -> str:
 
 
 def says_something(value: str) -> bool:
-    """Whether a value has a word that can be compared; for a worked answer, whether it has a final number."""
-    return bool(_numbers(value.rpartition(WORKED)[2]) if WORKED in value else normalized(value))
+    """Whether a value has a word that can be compared; for a worked answer, whether a digit follows the mark."""
+    return bool(_DIGIT.search(value.rpartition(WORKED)[2]) if WORKED in value else normalized(value))
+
+
+def can_be_given(value: str) -> bool:
+    """Whether any answer can be right by this value: it says something and, if it is worked out, ends in one number."""
+    return says_something(value) and (WORKED not in value or final_number(value) is not None)
 
 
 def equals_one(answer: str, values: Iterable[str]) -> bool:
     """Whether the whole answer equals one of the values after normalization. An empty answer never does."""
     said = normalized(answer)
     return bool(said) and any(said == normalized(value) for value in values)
+
+
+def equals_as_written(answer: str, value: str) -> bool:
+    """Whether the whole answer is the value, apart from case and white space. An empty answer never is."""
+    said = answer.casefold().split()
+    return bool(said) and said == value.casefold().split()
 
 
 def names_one(answer: str, values: Iterable[str]) -> bool:
@@ -60,18 +76,17 @@ class Values:
 
     The data set counts as multiple choice if it has at most MAX_CHOICES values, or if each value is right for two
     questions or more on average. Then all other values are rivals of the right one. For any other set, an answer that
-    gives more than MAX_CHOICES wrong values is a list. A set with worked answers is never a choice.
+    gives more than MAX_CHOICES wrong values is a list, and so is one of which more than LISTED whole parts, between
+    commas or line ends, are wrong values. A set with worked answers is never a choice.
     """
 
     def __init__(self, answers: Sequence[str]) -> None:
-        self._phrases = {
-            _final_number(answer) if WORKED in answer else normalized(answer)
-            for answer in answers
-            if says_something(answer)
-        }
+        self._phrases = {_short(answer) for answer in answers if can_be_given(answer)}
+        self._parts = set().union(*map(_parts_of, answers))
         self._lengths = sorted({len(phrase.split()) for phrase in self._phrases})
         few = len(self._phrases) <= max(MAX_CHOICES, len(answers) / 2)
         self.is_choice = few and not any(WORKED in answer for answer in answers)
+        self.are_numbers = bool(answers) and all(map(_is_number, answers))
 
     def named_in(self, said: str) -> set[str]:
         """Return the values that occur in a normalized text."""
@@ -79,12 +94,15 @@ class Values:
         runs = (" ".join(words[i : i + length]) for length in self._lengths for i in range(len(words) - length + 1))
         return self._phrases.intersection(runs)
 
-    def is_guess(self, said: str) -> bool:
-        """Whether an answer is a guess: without its right values, it still gives a rival or too many other values.
+    def is_guess(self, answer: str, said: str, accepted: Iterable[str]) -> bool:
+        """Whether an answer is a guess: beside the accepted values, it gives a rival or too many other values.
 
         `said` is the normalized answer from which the right values were removed.
         """
-        return len(self.named_in(said)) > (0 if self.is_choice else MAX_CHOICES)
+        named = len(self.named_in(said))
+        if self.is_choice or named > MAX_CHOICES:
+            return named > 0
+        return len(self._parts.intersection(_parts_of(answer)).difference(*map(_parts_of, accepted))) > LISTED
 
 
 def is_right(
@@ -102,17 +120,22 @@ def is_right(
     """
     said = _without(_phrase(answer), asked)
     rest = _without(said, accepted)
-    if rest == said and not _is_worked_out(answer, accepted, asked):
+    numbers = [value for value in accepted if WORKED in value or (values is not None and values.are_numbers)]
+    if numbers:
+        return _commits_to(answer, numbers, asked) and not names_one(rest, rivals)
+    if rest == said:
         return False
     if rivals:
         return not names_one(rest, rivals)
-    return values is None or not values.is_guess(rest)
+    return values is None or not values.is_guess(answer, rest, accepted)
 
 
-def _is_worked_out(answer: str, accepted: Iterable[str], asked: Iterable[str]) -> bool:
+def _commits_to(answer: str, values: Iterable[str], asked: Iterable[str]) -> bool:
+    """Whether the one number that the answer commits to is that of a value."""
     for text in asked:
         answer = answer.replace(text, " ") if text else answer
-    return any(WORKED in value and _ends_in(answer, value) for value in accepted)
+    said = final_number(answer)
+    return said is not None and said in map(final_number, values)
 
 
 def _phrase(text: str) -> str:
@@ -127,16 +150,15 @@ def _without(said: str, texts: Iterable[str]) -> str:
     return said
 
 
-def _ends_in(answer: str, worked: str) -> bool:
-    """Whether the last number in the answer is the result of a worked solution."""
-    said, wanted = _numbers(answer), _final_number(worked)
-    return bool(said and wanted) and Decimal(said[-1]) == Decimal(wanted)
+def _parts_of(text: str) -> set[str]:
+    """Return the normalized parts of a text between commas, other signs of a list, and the words of one."""
+    return {part for part in map(normalized, _PARTS.split(text)) if part}
 
 
-def _final_number(worked: str) -> str:
-    numbers = _numbers(worked.rpartition(WORKED)[2])
-    return numbers[-1] if numbers else ""
+def _short(value: str) -> str:
+    """Return a value as it is looked for: of a worked answer its final number, else the normalized value."""
+    return str(final_number(value)) if WORKED in value else normalized(value)
 
 
-def _numbers(text: str) -> list[str]:
-    return _NUMBER.findall(text.replace(",", ""))
+def _is_number(value: str) -> bool:
+    return WORKED in value or _NUMBER.fullmatch(value.strip()) is not None

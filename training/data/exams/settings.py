@@ -32,6 +32,7 @@ class BenchmarkRecipe:
     question_field: str = "question"
     choices_field: str = "choices"
     gold_field: str = "gold"
+    choices_first: bool = False  # a choice and the question are one sentence, as WinoGrande's: it is looked for whole
     answer_field: str = "answer"
     passage_field: str | None = formerly("")  # None: the items have no passage
     id_field: str = "id"
@@ -45,7 +46,13 @@ class BenchmarkRecipe:
     metric: str | None = formerly("")  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
 
     def __post_init__(self) -> None:
-        all_of(lambda: check_name(self.name, "benchmark name"), self._check_task, self._check_lm_eval)
+        all_of(
+            lambda: check_name(self.name, "benchmark name"), self._check_choices, self._check_task, self._check_lm_eval
+        )
+
+    def _check_choices(self) -> None:
+        if self.choices_first and self.kind != "multiple_choice":
+            raise RecipeError(f"{self.name}: choices_first has an effect for multiple_choice only, not for {self.kind}")
 
     def _check_task(self) -> None:
         if self.task and self.task_file:

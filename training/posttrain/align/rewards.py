@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training.data.exams.grading import Values, is_right
+from training.data.exams.grading import Values, can_be_given, is_right
 from training.job import DataError
 from training.posttrain.chat import Message
 from training.posttrain.formats import Row
@@ -50,7 +50,7 @@ class LearnedReward:
 class RightAnswer:
     """The verifiable reward: 1 for an answer that gives the row's right answer, 0 for any other.
 
-    It is None for rows without a right answer.
+    It is None for rows whose right answer nothing can equal, such as an empty one.
     """
 
     def __init__(self, prompts: Sequence[Row]) -> None:
@@ -73,7 +73,7 @@ class RightAnswer:
         return right_answer
 
     def _reward(self, prompt: list[Message], said: str, answer: str, rivals: list[str]) -> float | None:
-        if not answer:
+        if not can_be_given(answer):
             return None
         asked = [message["content"] for message in prompt]
         return float(is_right(said, [answer], rivals=rivals, asked=asked, values=self._values))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from training.data.exams.grading import equals_as_written
 from training.parts.outside import NoSettings
 from training.posttrain.scoring import Reward, Sampled
 
 
 def score(answer: Sampled, settings: NoSettings) -> float | None:
     """Return 1 if the whole answer is the right one, else 0; None if no right answer is known."""
-    if not answer.right:
+    if not answer.right.strip():
         return None
-    return float(_plain(answer.text) == _plain(answer.right))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return float(equals_as_written(answer.text, answer.right))
 
 
 REWARD = Reward(
@@ -24,5 +21,6 @@ REWARD = Reward(
         (Sampled(text=" 72\n", right="72"), 1.0),
         (Sampled(text="It is 72", right="72"), 0.0),
         (Sampled(text="72"), None),
+        (Sampled(text="", right=" "), None),
     ),
 )

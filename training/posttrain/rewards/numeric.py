@@ -1,14 +1,13 @@
-"""Numeric: 1 for an answer whose last number equals the last number of the right answer, else 0."""
+"""Numeric: 1 for an answer that commits to the number of the right answer, else 0."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from decimal import Decimal
 
+from training.data.exams.final_number import final_number
 from training.posttrain.scoring import Reward, Sampled
 from training.records import RecipeError
-
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,17 +18,11 @@ class Settings:
 
 
 def score(answer: Sampled, settings: Settings) -> float | None:
-    """Return whether the last numbers agree; None if the right answer has no number."""
-    right, said = last_number(answer.right), last_number(answer.text)
+    """Return whether answer and right answer commit to one number; None if the right answer commits to none."""
+    right, said = final_number(answer.right), final_number(answer.text)
     if right is None:
         return None
-    return float(said is not None and abs(said - right) <= settings.tolerance * abs(right))
-
-
-def last_number(text: str) -> float | None:
-    """Return the last number in a text, or None. Commas between digits are left out."""
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
+    return float(said is not None and abs(said - right) <= Decimal(str(settings.tolerance)) * abs(right))
 
 
 def check(settings: Settings) -> None:
@@ -44,8 +37,9 @@ REWARD = Reward(
     checked=check,
     needs_right=True,
     examples=(
-        (Sampled(text="6 * 12 = 72, so 1,072 in all.", right="1000 + 72 #### 1072"), 1.0),
-        (Sampled(text="It is 72 or 73", right="72"), 0.0),
+        (Sampled(text="6 * 12 = 72, and 1,000 + 72 = 1,072.", right="1000 + 72 #### 1072"), 1.0),
+        (Sampled(text="70, 71, 72", right="72"), 0.0),
+        (Sampled(text="It may be 71.\n#### 72", right="72"), 1.0),
         (Sampled(text="many", right="72"), 0.0),
         (Sampled(text="72", right="a few"), None),
     ),

@@ -9,11 +9,13 @@ import re
 
 import pytest
 
+from training.data.exams.final_number import final_number
 from training.data.exams.grading import Values, equals_one, is_right, names_one, normalized
 from training.data.exams.rubric import Rubric
 from training.data.kitchen.settings import KitchenWorld
 from training.data.sources import read_rows
-from training.posttrain.align.rewards import RightAnswer
+from training.posttrain.align.rewards import RightAnswer, part_rewards
+from training.posttrain.rewards import REWARDS
 from training.records import RecipeError, write_record
 
 ROWS = 300
@@ -43,7 +45,17 @@ def test_normalization_forgives_form_and_not_content(response, answer, equal):
         ("The pie bakes at 1800 degrees.", "180 degrees", False),
         ("Minced  Beef!", "minced beef", True),
         ("beef, minced", "minced beef", False),
-        ("so 12 and then 1,072.", "work\n#### 1072", True),
+        ("so 12 and then 1,072.", "work\n#### 1072", False),
+        ("10 + 2 = 12, so 12 + 1,060 = 1,072.", "work\n#### 1072", True),
+        ("48 / 2 = 24 clips in May.\n- 24 + 48 = 72 clips", "work\n#### 72", True),
+        ("1. The 16 eggs: 16 - 3 - 4 = 9\n2. 9 eggs x 2 = $18", "work\n#### 18", True),
+        ("Of 5 and 9, the answer is **72**. Check: 8 * 9 = 72.", "work\n#### 72", True),
+        ("5, 9 \\boxed{\\$72}", "work\n#### 72", True),
+        ("48 + 24 = 72 #### 71", "work\n#### 72", False),
+        ("#### 71 #### 72", "work\n#### 72", False),
+        ("The answer is 72, or 73.", "work\n#### 72", False),
+        ("1 = 2 = 72", "work\n#### 72", False),
+        ("-72", "work\n#### 72", False),
         ("#### 1072.00", "work\n#### 1,072", True),
         ("1072 or 5", "work\n#### 1072", False),
         ("no number", "#### 4", False),
@@ -69,6 +81,20 @@ def test_the_other_values_of_a_choice_are_rivals_and_those_of_an_open_set_are_no
     assert not is_right("Yes and no.", ["yes"], values=choice)
     assert is_right("Town 5, which is near town 6.", ["town 5"], values=many)
     assert not is_right(" ".join(f"town {i}," for i in range(100)), ["town 5"], values=many)
+
+
+def test_an_answer_to_a_set_of_numbers_is_the_number_that_it_commits_to():
+    numbers = Values([str(i) for i in range(100)])
+    assert is_right("It takes 5 + 2 = 7 days.", ["7"], values=numbers)
+    assert not is_right("It takes 5 + 2 = 7 days.", ["5"], values=numbers)
+    assert not is_right("-7", ["7"], values=numbers)
+    assert not Values(["7", "seven"]).are_numbers
+
+
+def test_a_list_of_whole_values_is_a_guess_and_a_place_with_its_country_is_none():
+    many = Values([f"town {i}" for i in range(100)])
+    assert is_right("Town 5, town 6, town 7", ["town 5"], values=many)
+    assert not is_right("Town 4; town 5\nTown 6 or the town 7.", ["town 5"], values=many)
 
 
 def test_what_was_asked_is_no_answer():
@@ -113,6 +139,67 @@ def final(answer: str) -> str:
     return answer.rpartition("####")[2].strip()
 
 
+def listed(rows: list[dict], number: int, place: int, form: str) -> str:
+    """Five values in a list, the right one at a place and four that are wrong here around it."""
+    right, rest = final(rows[number]["answer"]), [*rows[number + 1 :], *rows[:number]]
+    wrong = dict.fromkeys(final(row["answer"]) for row in rest if not words_of(right) & words_of(row["answer"]))
+    values = list(wrong)[:4]
+    return form.format(*values[:place], right, *values[place:])
+
+
+LISTS = (
+    "{}, {}, {}, {}, {}",
+    "{} or {} or {} or {} or {}.",
+    "{}\n{}\n{}\n{}\n{}",
+    "- {}\n- {}\n- {}\n- {}\n- {}",
+    "1. {}\n2. {}\n3. {}\n4. {}\n5. {}",
+    "{}/{}/{}/{}/{}",
+    "{} = {} = {} = {} = {}",
+    "{}; {}; {}; {} and {}",
+)
+SENTENCES = (
+    "It may be {}. It may be {}. It may be {}. It may be {}. It may be {}.",
+    "The answer is {}. The answer is {}. The answer is {}. The answer is {}. The answer is {}.",
+    "#### {}\n#### {}\n#### {}\n#### {}\n#### {}",
+    "The answer is {}, or {}, or perhaps {}, {} or {}.",
+)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("name", ["triviaqa_sm_sub", "gsm8k_test", "bigbench_operators", "kitchen"])
+def test_no_reward_is_paid_for_a_list_with_the_right_value_at_any_place(name, place):
+    rows = reward_rows(name)[:40]
+    asks_for_numbers = name in ("gsm8k_test", "bigbench_operators")
+    rewards = {"right_answer": RightAnswer(reward_rows(name)).rewards, "exact": reward_of("exact")}
+    if asks_for_numbers:
+        rewards["numeric"] = reward_of("numeric")
+    for form in (*LISTS, *SENTENCES) if asks_for_numbers else (LISTS[:4] + LISTS[5:6] + LISTS[7:]):
+        said = [listed(rows, number, place, form) for number in range(len(rows))]
+        for how, reward in rewards.items():
+            assert paid(rows, reward, said) == 0, (how, form)
+
+
+def reward_of(name: str):
+    part = REWARDS[name]
+    return part_rewards(name, part, part.settings())
+
+
+def paid(rows: list[dict], reward, said: list[str]) -> float:
+    columns = {key + "s" * (key == "prompt"): [row[key] for row in rows] for key in rows[0]}
+    return sum(reward(completions=[[{"role": "assistant", "content": text}] for text in said], **columns)) / len(rows)
+
+
+@pytest.mark.data
+def test_the_worked_answers_of_gsm8k_commit_to_their_numbers():
+    answers = [row["answer"] for row in read_rows("data://sft/gsm8k_train.jsonl.gz")][:ROWS]
+    assert all(is_right(answer, [answer]) for answer in answers)
+    bare = [re.sub(r"<<.*?>>", "", answer.partition("####")[0]) for answer in answers]
+    said = list(map(final_number, bare))
+    right = [one is not None and is_right(str(one), [answer]) for one, answer in zip(said, answers, strict=True)]
+    assert sum(right) > 0.75 * ROWS and sum(right) > 0.98 * sum(one is not None for one in said)
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["triviaqa_sm_sub", "gsm8k_test", "bigbench_operators", "kitchen"])
 def test_the_verifiable_reward_pays_for_the_right_answer_alone(name):
@@ -128,20 +215,18 @@ def test_the_verifiable_reward_pays_for_the_right_answer_alone(name):
         "all backwards": [", ".join(reversed(every.split(", "))) for _ in rows],
         "question": [row["prompt"][-1]["content"] for row in rows],
     }
-    columns = {key + "s" * (key == "prompt"): [row[key] for row in rows] for key in rows[0]}
-    paid = {
-        how: sum(reward(completions=[[{"role": "assistant", "content": text}] for text in said], **columns)) / len(rows)
-        for how, said in answers.items()
+    assert {how: paid(rows, reward, said) for how, said in answers.items()} == dict.fromkeys(answers, 0.0) | {
+        "right": 1.0,
+        "in full": 1.0,
     }
-    assert paid == dict.fromkeys(answers, 0.0) | {"right": 1.0, "in full": 1.0}
 
 
 def test_rows_without_an_answer_have_no_verifiable_reward():
     prompt = [{"role": "user", "content": "Which colour?"}]
-    rows = [{"prompt": prompt, "answer": answer, "rivals": []} for answer in ("red", "")]
-    columns = {"prompts": [prompt] * 2, "answer": ["red", ""], "rivals": [[], []]}
-    said = [[{"role": "assistant", "content": "red"}]] * 2
-    assert RightAnswer(rows).rewards(completions=said, **columns) == [1.0, None]
+    rows = [{"prompt": prompt, "answer": answer, "rivals": []} for answer in ("red", "", " …", "#### 1 or 2")]
+    columns = {"prompts": [prompt] * 4, "answer": [row["answer"] for row in rows], "rivals": [[]] * 4}
+    said = [[{"role": "assistant", "content": "red"}]] * 4
+    assert RightAnswer(rows).rewards(completions=said, **columns) == [1.0, None, None, None]
 
 
 def test_the_rubrics_of_the_kitchen_find_right_what_is_right_alone():
