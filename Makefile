@@ -67,16 +67,8 @@ test attack ray: export OPENBLAS_NUM_THREADS = 1
 # Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
 test attack ray faults: export PYTHONDONTWRITEBYTECODE =
-# The files of the tests lie in memory where that has room: on a disk each commit of a database waits for the disk, and
-# one run of a recipe commits some thousand times. They are removed when all tests passed.
 test: env ## run the tests; ARGS= goes to pytest
-	@if [ -z "$$TMPDIR" ] && [ -w /dev/shm ] && awk '/^MemAvailable/ { exit $$2 < 12000000 }' /proc/meminfo \
-		&& [ "$$(df --output=avail /dev/shm | tail -n 1)" -gt 6000000 ]; then \
-		TMPDIR=$$(mktemp -d /dev/shm/pedigree-test.XXXXXX); export TMPDIR; in_memory=$$TMPDIR; \
-	fi; \
-	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS); \
-	code=$$?; [ -z "$$in_memory" ] || [ $$code -ne 0 ] || rm -rf "$$in_memory"; \
-	[ -z "$$in_memory" ] || [ $$code -eq 0 ] || echo "the files of the tests are in $$in_memory; remove them"; exit $$code
+	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
 
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)

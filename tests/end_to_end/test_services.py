@@ -88,16 +88,13 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def asked(running, copied, tmp_path_factory) -> Asked:
+def asked(running, copied) -> Asked:
     """The daemon looks at its backfills twice a minute, so all that it is to do goes on side by side."""
-    name, changes = "kitchen-gated", {"snapshots": snapshots(1), "filter": {"min_kept_fraction": 0.999}}
-    apart = tmp_path_factory.mktemp("apart")
-    write_recipe(apart, name, **changes)
-    gated, nightly = load_recipe(str(apart / "recipes" / f"{name}.yaml")), load_recipe("kitchen-nightly")
+    write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter={"min_kept_fraction": 0.999})
+    wait_for(lambda: "kitchen-gated@kitchen-1" in partitions_known(running, "crawl_archives"), 120)
+    gated, nightly = load_recipe(str(copied / "recipes" / "kitchen-gated.yaml")), load_recipe("kitchen-nightly")
     for recipe in (gated, nightly):
         point_to_shared(recipe, copied)
-    write_recipe(copied, name, **changes)  # with its references there: a sensor reports what a variant without any has
-    wait_for(lambda: "kitchen-gated@kitchen-1" in partitions_known(running, "crawl_archives"), 120)
     before = compare(nightly, copied)
     assets = ["extracted_documents", "filtered_documents", "document_signatures"]
     backfill = running.launch_backfill(assets, ["kitchen-gated@kitchen-1"])
