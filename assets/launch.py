@@ -109,12 +109,17 @@ class Launch:
             tell(notify, "failed", asset=asset, partition=partition, cause=cause, run_id=run_id)
 
 
-def execute_apart(launch: Launch, assets: Sequence[str], partition: str, sender: Connection) -> None:
+def execute_apart(
+    launch: Launch, assets: Sequence[str], partition: str, sender: Connection, environment: Mapping[str, str]
+) -> None:
     """Make these assets of a partition in this process, which was started for it.
 
     Sends each announcement as `(kind, asset, values)`, and last a FailedRun or None. The process is in a process group
     of its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
+    `environment` is the command's; the fork server has that of the moment when it was started.
     """
+    os.environ.clear()
+    os.environ.update(environment)
     os.setpgid(0, 0)
     die_with_parent()
     gc.enable()  # the fork server switched it off

@@ -186,7 +186,7 @@ class InProcesses:
 
         receiver, sender = self._context.Pipe(duplex=False)
         launch = replace(self._launch)  # without what it has cached, which cannot be sent
-        asked = (launch, _assets(group), group[0].partition, sender)
+        asked = (launch, _assets(group), group[0].partition, sender, dict(os.environ))
         process = self._context.Process(target=execute_apart, args=asked)
         process.start()
         sender.close()

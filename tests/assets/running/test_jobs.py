@@ -13,7 +13,7 @@ OTHERS = {
     "workers": 3, "threads": 4, "processes": 5, "nodes": 6, "gpus_per_node": 7, "micro_batch_tokens": 8,
     "checkpoint_seconds": 9.0, "shard": 10, "tensor": 11, "context": 12, "expert": 13, "pipeline": 14,
     "pipeline_chunks": 15, "audit": True, "hang_seconds": 16.0, "compile": "blocks", "recompute": "full",
-    "memory_gb": 17.0, "sample_steps": 18, "evaluation_steps": 19, "price_per_hour": 20.0,
+    "memory_gb": 17.0, "text_samples": False, "sample_steps": 18, "evaluation_steps": 19, "price_per_hour": 20.0,
     "engine": "ray", "rank_cpus": 21.0, "rank_memory_gb": 22.0, "rank_retries": 23,
 }  # fmt: skip
 AN_ADDRESS = {"engine": "ray", "ray_address": "head:6379"}  # of a cluster, which has its own nodes
