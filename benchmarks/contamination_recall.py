@@ -272,7 +272,7 @@ def interval(hits: int, tried: int) -> tuple[float, float]:
 
 
 def wrong(options: argparse.Namespace) -> bool:
-    """Print every marked passage on real pages and on GSM8K's training rows, to look for false positives.
+    """Scan real pages and GSM8K's training rows for exam items; print each passage found, to look for false positives.
 
     Return whether the upper bound of the rate of wrong marks is at most MOST_WRONG for each kind of text.
     """

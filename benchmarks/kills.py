@@ -254,7 +254,7 @@ def train_as(path: Path) -> None:
     with joined_world() as world:
         shape = stage.model_shape(job.settings_as(ModelRecipe, "model"), Path(job.input_of("tokenizer").path))
         trainer = noisy_trainer()(
-            stage.Decoder(shape),
+            stage.meta_decoder(shape),
             recipe,
             plan,
             shards,

@@ -77,10 +77,11 @@ class Size(RunSettings):
 
 
 def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
-    """Return a profile's fields as a size. Without `workers`, there is one worker for each of this machine's `cores`.
+    """Check the fields of a profile, and return them as the resources of a stage.
 
-    On Slurm there is one for each core that the job gets, which only the job knows. A field that is null has its
-    default. Raise RecipeError, with `where` as the place of the fields.
+    Without `workers`, there is one worker process for each of this machine's `cores`; on Slurm, for each core that the
+    job gets, which only the job knows. A field that is null has its default. Raise RecipeError, with `where` as the
+    place of the fields.
     """
     backend = given.get("backend")
     if backend == "ray":

@@ -50,7 +50,10 @@ class SlurmRefusal(SlurmError):
 
 
 def call(argv: list[str]) -> str:
-    """Return what a command of Slurm prints. Raises SlurmError if it fails, is missing or does not answer."""
+    """Run a command of Slurm's and return its standard output.
+
+    Raises SlurmError if it fails, is not installed or does not answer within CALL_SECONDS.
+    """
     try:
         done = subprocess.run(
             argv,

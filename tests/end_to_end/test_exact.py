@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import COMMAND, RECIPES, Ran, made
+from tests.edited_copy import EDITED, edited_copy, pedigree
+from tests.end_to_end.conftest import RECIPES, Ran, made
 
-PROJECT = Path(__file__).parent.parent.parent
-EDITED = "training.data.crawl.crawl"
 BY_EDITED = {"crawl_archives", "extracted_documents"}  # both of whose stages' code it is part of
 UNTIL = ("--until", "extracted_documents")
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """The packages, with one more line of code in one module."""
-    place = tmp_path_factory.mktemp("copy")
-    for package in ("assets", "resources", "training", "evaluation"):
-        shutil.copytree(PROJECT / package, place / package)
-    with open(place / f"{EDITED.replace('.', '/')}.py", "a") as module:
-        module.write("\nUNUSED = 1\n")
-    return place
+    return edited_copy(tmp_path_factory.mktemp("copy"))
 
 
 @pytest.fixture
@@ -37,9 +28,7 @@ def own(first, untouched, tmp_path) -> Path:
 
 def edited(copy: Path, *arguments: str, root: Path) -> Ran:
     """Run a command of the edited copy."""
-    environment = os.environ | {"PYTHONPATH": str(copy), "PEDIGREE_RECIPES": str(RECIPES)}
-    command = [*COMMAND, *arguments, "--root", str(root), "--json"]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, cwd=copy)
+    done = pedigree(copy, *arguments, "--root", str(root), "--json", PEDIGREE_RECIPES=str(RECIPES))
     return Ran(done.returncode, json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}, done.stderr)
 
 

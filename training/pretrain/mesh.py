@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from training.pretrain.lanes import join
-from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
+from training.pretrain.models.decoder import MLP, Attention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
@@ -348,8 +348,7 @@ def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
         piece = pieces.by_name.get(name)
         yield name, from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)
     buffers = dict(model.named_buffers())
-    with torch.device("meta"):
-        everything = dict(Decoder(model.config).named_buffers())
+    everything = dict(meta_decoder(model.config).named_buffers())
     for name, buffer in everything.items():
         yield name, from_stages(buffers.get(name), tuple(buffer.shape), world)
 

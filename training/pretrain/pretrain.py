@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
-from training.pretrain.models.decoder import Decoder, drawn
+from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives import Objective
@@ -109,8 +110,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", needed_on_disk(shape, recipe, kept=store.kept), work.path)
         store.tidy()
-        with torch.device("meta"):  # no process ever holds the whole model
-            model = Decoder(shape)
+        model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(
             model,
             recipe,
@@ -229,8 +229,7 @@ def first_weights(
     if start is not None:
         yield from export.read_weights(shape, start)
         return
-    with torch.device("meta"):
-        model = Decoder(shape)
+    model = meta_decoder(shape)
     generator = torch.Generator().manual_seed(pretrain.seed)
     yield from drawn(model, zero_outputs=pretrain.zero_init_outputs, generator=generator)
     yield from ((name, torch.zeros(buffer.shape)) for name, buffer in model.named_buffers())
@@ -380,7 +379,10 @@ def _finish(
     if reasons := own_layout(trainer.model.config, trainer.recipe):
         notes["own_layout"] = list(reasons)
     rows, logits = compared
-    comparison = export.difference(logits, work.path / MODEL_FOLDER, rows, by_layer=trainer.world.is_split)
+    with TemporaryDirectory(dir=work.scratch) as offload:
+        # The model of one process fits into memory, and is then compared without the library accelerate.
+        place = Path(offload) if trainer.world.is_split else None
+        comparison = export.difference(logits, work.path / MODEL_FOLDER, rows, offload_folder=place)
     start = position.first_loss if position.first_loss is not None else math.nan
     end = sum(position.last_losses) / max(1, len(position.last_losses)) if position.last_losses else math.nan
     trained = trainer.plan.tokens_before(position.step) - sum(

@@ -19,7 +19,7 @@ from training.pretrain import pretrain as stage  # noqa: E402
 from training.pretrain.long_context_settings import LongContextRecipe  # noqa: E402
 from training.pretrain.models import export  # noqa: E402
 from training.pretrain.models.attention import one_document  # noqa: E402
-from training.pretrain.models.decoder import initialise  # noqa: E402
+from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
 from training.pretrain.needles import Needle, found_needles, needles, scorer  # noqa: E402
 from training.pretrain.objectives import Batch, one_text  # noqa: E402
 from training.records import RecipeError  # noqa: E402
@@ -69,7 +69,7 @@ def test_a_row_without_room_is_refused():
 
 
 def test_values_are_scored_as_the_model_predicts_them():
-    chain_model = stage.Decoder(MODEL.shape(vocab_size=300))
+    chain_model = Decoder(MODEL.shape(vocab_size=300))
     initialise(chain_model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
     context, values = HAY[:20], [[5, 6, 7], [8, 9]]
     for value, (nats, said) in zip(values, scorer(chain_model, torch.float32)(context, values), strict=True):

@@ -31,7 +31,7 @@ from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees
 from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import wholes
-from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.decoder import Decoder, initialise, meta_decoder
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
@@ -177,9 +177,8 @@ def held(data, rank, size, *, builds_whole=False):
         if builds_whole:
             trainer = Trainer(tiny.built(WIDE, recipe), recipe, plan, shards, world)
         else:
-            with torch.device("meta"):
-                model = Decoder(WIDE)
-            trainer = Trainer(model, recipe, plan, shards, world, weights=stage.first_weights(WIDE, recipe))
+            weights = stage.first_weights(WIDE, recipe)
+            trainer = Trainer(meta_decoder(WIDE), recipe, plan, shards, world, weights=weights)
     text, digest = continued(trainer, [5, 6, 7], new_tokens=4), hashlib.sha256()
     joined, most = [], 0
     for name, whole in wholes(trainer.model, trainer.pieces):

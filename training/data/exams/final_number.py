@@ -31,7 +31,7 @@ _EQUALS = re.compile(r"=[^\S\n]*[({\[$€£\\]*$")
 
 
 def final_number(answer: str) -> Decimal | None:
-    """Return the number that an answer commits to, by the rules in the module's docstring; None if there is none."""
+    """Return the one number that an answer gives as its result; None if it gives none, or several (see above)."""
     plain = _LINE_NUMBER.sub("", _THOUSANDS.sub("", answer.replace("\N{MINUS SIGN}", "-")))
     numbers = list(_NUMBER.finditer(plain))
     starts = [number.start() for number in numbers]

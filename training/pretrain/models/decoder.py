@@ -235,21 +235,27 @@ class Decoder(nn.Module):
                 block.mlp.rebalance(load)
 
 
+def meta_decoder(config: ModelConfig) -> Decoder:
+    """Return a decoder on torch's meta device: names and shapes of its weights, without memory for them."""
+    with torch.device("meta"):
+        return Decoder(config)
+
+
 EMBEDDING_DEVIATION = 0.02
 
 
 @torch.no_grad()
 def initialise(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> None:
-    """Fill every weight of a model that is whole in memory with the numbers of `drawn`."""
+    """Set every weight of a decoder to its random initial value, `drawn` from `generator`."""
     for name, weight in drawn(model, zero_outputs=zero_outputs, generator=generator):
         model.get_parameter(name).copy_(weight)
 
 
 def drawn(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    """Yield the first value of every weight by name, in the order of `named_parameters`, one after the other.
+    """Yield the random initial value of each weight with its name, one weight at a time, on the CPU.
 
-    They are drawn from `generator`, so that a seed determines the model. `model` may be on the meta device; only its
-    shapes are read.
+    The order is that of `named_parameters`, so that a seed of `generator` determines the model. `model` may be on the
+    meta device, because only its shapes are read.
 
     Embedding and head are normal with standard deviation 0.02, the matrices of the layers with 1 / sqrt(inputs), which
     preserves the scale of activations at any width. Matrices that write into the residual stream are divided by sqrt(2

@@ -24,7 +24,7 @@ from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import ROPE_TYPES, read_config
-from training.pretrain.models.decoder import MLP, Attention, Block, Decoder
+from training.pretrain.models.decoder import MLP, Attention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.rotary import ntk_theta
@@ -183,8 +183,7 @@ Parts = dict[str, list[tuple[str, Tensor]]]  # by weight: the names in the files
 
 def _parts(shape: ModelConfig, *, own_layout: bool) -> Parts:
     """Return, for each weight of a Decoder that is written, its parts in the files."""
-    with torch.device("meta"):
-        skeleton = Decoder(shape)
+    skeleton = meta_decoder(shape)
     names = {id(tensor): name for name, tensor in own_views(skeleton)}
     parts: Parts = {name: [] for name in names.values()}
     for name, view in own_views(skeleton) if own_layout else hugging_face_views(skeleton):
@@ -272,10 +271,11 @@ def read_model(folder: Path) -> Decoder:
 
 @torch.no_grad()
 def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield every weight and buffer of a model of this shape from a folder of either layout, one after the other.
+    """Yield the name and tensor of each weight and buffer of the decoder that a model folder holds, one at a time.
 
-    Weights are in one safetensors file, or in several with an index. DataError is raised if a weight is missing,
-    has another shape or is unknown to this model, and for pickled weights, which are never read.
+    The folder has transformers' layout or this package's, with weights in one safetensors file, or in several with an
+    index. DataError is raised if a weight is missing, has another shape or is unknown to this model, and for pickled
+    weights, which are never read.
     """
     data = _config(folder)
     parts = _parts(shape, own_layout=data.get("model_type") == OWN_TYPE)
@@ -290,9 +290,7 @@ def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor
             given = tuple(weights[name].get_slice(name).get_shape()) if name in weights else "missing"
             if given != wanted:
                 raise DataError(f"{folder}: {name} is {given}, the configuration wants {wanted}")
-        with torch.device("meta"):
-            skeleton = Decoder(shape)
-        for weight, tensor in own_views(skeleton):
+        for weight, tensor in own_views(meta_decoder(shape)):
             whole = torch.zeros(tensor.shape)  # a router's bias, which only the own layout has, is 0
             for name, view in parts[weight]:
                 part = whole.as_strided(view.shape, view.stride(), view.storage_offset())
@@ -306,7 +304,7 @@ def _is_repeated(name: str, config: ModelConfig) -> bool:
 
 
 def _weights(folder: Path, opened: ExitStack) -> dict[str, Any]:
-    """Return the open file, `model.safetensors` or one of those in its index, that holds each tensor."""
+    """Map the name of each tensor of a model folder to the open safetensors file that holds it."""
     index = folder / INDEX
     files = [WEIGHTS]
     if not (folder / WEIGHTS).exists() and index.exists():
@@ -373,18 +371,19 @@ def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> LogitDifference:
 
 
 @torch.no_grad()
-def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, by_layer: bool = False) -> LogitDifference:
+def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, offload_folder: Path | None = None) -> LogitDifference:
     """Run the exported model in transformers and compare its logits with the trained model's, `ours` `[B, L, V]`.
 
-    With `by_layer`, only one layer at a time is read into memory. A model in the package's own layout is read back by
-    this package instead, and whole; with `by_layer` on the CPU.
+    With `offload_folder`, only one layer at a time is in memory: transformers leaves the weights in the model's files,
+    and writes those that it must rearrange, such as the experts of a layer, into this folder. A model in the package's
+    own layout is read back by this package instead, and whole; with `offload_folder` on the CPU.
     """
     if json.loads((folder / "config.json").read_text("utf-8"))["model_type"] == OWN_TYPE:
-        tokens = tokens_BL.cpu() if by_layer else tokens_BL
+        tokens = tokens_BL if offload_folder is None else tokens_BL.cpu()
         back = read_model(folder).to(tokens.device)
         theirs = back.logits(tokens, one_document(tokens, dtype=torch.float32, window=back.config.window))
     else:
-        theirs = _transformers_logits(folder, tokens_BL, by_layer=by_layer)
+        theirs = _transformers_logits(folder, tokens_BL, offload_folder)
     theirs = theirs.to(ours.device)
     return LogitDifference(
         largest_difference=(theirs - ours).abs().max().item(),
@@ -393,14 +392,14 @@ def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, by_layer: bool 
     )
 
 
-def _transformers_logits(folder: Path, tokens_BL: Tensor, *, by_layer: bool) -> Tensor:
+def _transformers_logits(folder: Path, tokens_BL: Tensor, offload_folder: Path | None) -> Tensor:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    placed: dict[str, Any] = {"device_map": {"": "disk"}, "offload_folder": folder} if by_layer else {}
+    placed: dict[str, Any] = {"device_map": {"": "disk"}, "offload_folder": offload_folder} if offload_folder else {}
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, use_safetensors=True, **placed
     )
-    model = model if by_layer else model.to(tokens_BL.device)
+    model = model if placed else model.to(tokens_BL.device)
     return model.eval()(tokens_BL, use_cache=False).logits

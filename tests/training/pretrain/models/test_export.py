@@ -81,7 +81,7 @@ def test_the_export_is_the_model_and_comes_back_the_same(tokenizer, tmp_path, na
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_several_files_hold_the_same_model_and_are_read_a_layer_at_a_time(tokenizer, tmp_path, name):
+def test_several_files_hold_the_same_model_and_are_read_a_layer_at_a_time(tokenizer, tmp_path, tmp_path_factory, name):
     model = model_of(dataclasses.replace(SMALL, **SHAPES[name]))
     weights, limit = (*model.named_parameters(), *model.named_buffers()), 20_000
     names = export.write_weights(
@@ -95,7 +95,9 @@ def test_several_files_hold_the_same_model_and_are_read_a_layer_at_a_time(tokeni
         assert sum(sizes.values()) <= limit or len(sizes) == 1
     back = export.read_model(tmp_path)
     assert all(torch.equal(back.get_parameter(name), one) for name, one in model.named_parameters())
-    assert export.difference(logits_of(model), tmp_path, tokens(), by_layer=True).is_equal
+    written, apart = set(tmp_path.iterdir()), tmp_path_factory.mktemp("apart")
+    assert export.difference(logits_of(model), tmp_path, tokens(), offload_folder=apart).is_equal
+    assert set(tmp_path.iterdir()) == written
 
 
 def test_a_layer_that_is_not_the_models_is_noticed_when_it_is_read_alone(tokenizer, tmp_path):
@@ -105,7 +107,7 @@ def test_a_layer_that_is_not_the_models_is_noticed_when_it_is_read_alone(tokeniz
     with torch.no_grad():
         model.blocks[1].mlp.down[0, 0] += 0.5
     export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
-    assert not export.difference(ours, tmp_path, tokens(), by_layer=True).is_equal
+    assert not export.difference(ours, tmp_path, tokens(), offload_folder=tmp_path / "apart").is_equal
 
 
 def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
