@@ -41,7 +41,7 @@ class Side:
     problems: tuple[str, ...] = ()  # what of its lineage is gone or damaged
 
     def answers(self) -> dict[str, Answers]:
-        """Return the answers of its last model by suite; empty if it was not scored."""
+        """Return the answers of this side's final model by suite; an empty mapping if the model was not scored."""
         return read_answers(self.scores, NAMES[self.model]) if self.scores and self.model in NAMES else {}
 
 

@@ -24,5 +24,8 @@ DEFAULT_ROOT = Path("runs")
 
 
 def read(recipe: str, root: Path) -> Recipe:
-    """The recipe with this name or path. A recipe saved under the root takes precedence over one of the same name."""
+    """Return the recipe with this name or path.
+
+    A recipe saved in the artifact root takes precedence over a shipped one of the same name.
+    """
     return load_recipe(recipe, recipe_folders(root.resolve()))

@@ -37,9 +37,9 @@ def report_page(
 
 
 def show_decision(comparison: Comparison, standing: Standing, registry: Registry) -> None:
-    """Write the report beside the decision of `comparison`.
+    """Make the recipe's report again, and write it beside the promotion decision.
 
-    Nothing is written without a decision, or if the model card has no report.
+    Nothing is written if there is no decision yet, or if the model card chose no records for a report.
     """
     from evaluation.card import REPORT_PAGE, SHOWN_RECORDS
 

@@ -95,7 +95,7 @@ def decide_and_promote(
 
 
 def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, champion: Version | None) -> Made:
-    """Return the recorded decision if it was compared with this champion; otherwise decide again.
+    """Return the recorded decision if the model was compared with this champion; otherwise decide again.
 
     The champion is a setting in the decision's record, but no part of its fingerprint.
     """

@@ -63,7 +63,7 @@ def next_look(instance: dg.DagsterInstance, root: Path, cursor: str) -> tuple[st
 
 
 def _mark(root: Path) -> str:
-    """Return a digest that changes with recipe files, artifacts and references of a root, and versions of stages."""
+    """Return a digest that changes with a root's recipe files, artifacts and references, and with a stage's version."""
     folders = [*recipe_folders(root), *(root / place / asset for asset in CHAIN for place in ("", "refs"))]
     files = [*folders, root / tombstones.FILE, *RecipeFiles(recipe_folders(root)).paths()]
     changed = [[str(file), file.stat().st_mtime_ns] for file in files if file.exists()]

@@ -256,7 +256,7 @@ class Shares:
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference, over all sources, between the asked and the given share of tokens."""
+        """The largest difference between the share of tokens that a source should have and the share that it has."""
         return max(abs(self.given[name] - asked) for name, asked in self.asked.items())
 
     @property

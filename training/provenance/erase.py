@@ -56,7 +56,7 @@ class Withdrawn:
         return self.addresses is not None and self.addresses.find(row.get("url") or "", row["id"]) is not None
 
     def among(self, rows: pa.Table) -> np.ndarray:
-        """Return which rows of a table with the columns `id` and `url` are such pages, bool [rows]."""
+        """Return which rows of a table with columns `id` and `url` are pages to overwrite, bool [rows]."""
         if self.addresses is not None:
             columns = [name for name in ("id", "url") if name in rows.column_names]
             return np.array([self.has(row) for row in rows.select(columns).to_pylist()], np.bool_)

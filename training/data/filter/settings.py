@@ -141,7 +141,8 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
     def measured(self) -> FilterRecipe:
         """Return the settings that decide what is measured, for the fingerprint of the stage `score`.
 
-        These are the rules, in order, and the settings that change a measurement; all limits have their default values.
+        These are the filter rules in their order, and the settings that change a measurement. Limits decide only what
+        is dropped, so they are replaced by their defaults.
         """
         fields = {name: getattr(self, name) for rule in RULES.values() for name in ("languages", *rule.measured_by)}
         fields["rules"] = tuple(name for name in self.rules if name not in RULES or RULES[name].columns)

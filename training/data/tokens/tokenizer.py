@@ -314,7 +314,7 @@ class _Lowest:
         return self._hashes, self._sizes
 
     def fitting(self) -> int:
-        """Number of documents, from the lowest hash on, whose sizes together are at most that number of bytes."""
+        """Number of documents that fit into the sample's bytes, taken in ascending order of their hashes."""
         return self._fitting(self.documents()[1])
 
     def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:

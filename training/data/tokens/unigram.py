@@ -192,7 +192,7 @@ def _chosen(found: list[_Substrings]) -> list[Places]:
 
 
 def _edges(found: list[_Substrings], chosen: list[Places], num_bytes: int) -> dict[str, Any]:
-    """Return the arrays of a lattice that list the pieces that begin at each byte."""
+    """Return the arrays of a lattice: for each byte, the vocabulary pieces that begin there."""
     size = sum(int((numbers >= 0).sum()) for numbers in chosen)
     places, sizes = np.zeros(size, np.int64), np.ones(size, np.int64)
     at, lengths, pieces = [], [], []

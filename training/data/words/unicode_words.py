@@ -18,7 +18,10 @@ def split(chunk: str) -> list[str]:
 
 @cache
 def _pattern() -> Any:
-    """The shortest run of grapheme clusters up to a word boundary. UAX 29 alone would cut vowel signs off in Khmer."""
+    """A pattern of one word: as few whole grapheme clusters as reach a word boundary.
+
+    The word boundaries of UAX 29 alone would separate Khmer vowel signs from their consonants.
+    """
     import regex
 
     return regex.compile(r"\X+?\b", regex.WORD)

@@ -32,7 +32,7 @@ ASSETS = (
         name="synthetic_row_index",
         stage=INDEX_ROWS,
         description=(
-            "Index of the rows of text that a model of the recipe wrote: the model, the URLs in the row and its runs of"
+            "Index of the rows of synthetic text: the model that generated the row, the URLs in it and its runs of"
             " eight words. `pedigree trace` reads it. No training waits for it."
         ),
         group="synthesis",
