@@ -11,6 +11,11 @@ from collections.abc import Sequence
 NORMAL_95 = 1.959964  # standard errors on each side of the mean that enclose 95 % of a normal distribution
 
 
+def square(x: float) -> float:
+    """Return x · x. Python computes `x**2` by the C library's `pow`, whose last bit depends on the machine."""
+    return x * x
+
+
 def share_interval(share: float, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of `n` items; for 0 of 64 items it is 0 to 0.057.
 
@@ -18,7 +23,7 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
     with the same mean, so the interval may be too wide but is never too narrow. Source: Wilson 1927, doi
     10.1080/01621459.1927.10502953.
     """
-    squared = NORMAL_95**2 / n
+    squared = square(NORMAL_95) / n
     middle = share + squared / 2
     half = math.sqrt(squared * (share * (1 - share) + squared / 4))
     return max(0.0, (middle - half) / (1 + squared)), min(1.0, (middle + half) / (1 + squared))
@@ -41,7 +46,7 @@ def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
     """
     before, after = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
     drop = before - after
-    half = NORMAL_95 * math.sqrt((before + after - drop**2) / (n + 2))
+    half = NORMAL_95 * math.sqrt((before + after - square(drop)) / (n + 2))
     return max(-1.0, drop - half), min(1.0, drop + half)
 
 
@@ -81,7 +86,7 @@ def mean_difference_interval(before: Sequence[float], after: Sequence[float]) ->
     if None in errors:
         degrees = float(max(freedom))
     else:
-        degrees = (first + second) ** 2 / (first**2 / freedom[0] + second**2 / freedom[1])
+        degrees = square(first + second) / (square(first) / freedom[0] + square(second) / freedom[1])
     half = _student(int(degrees)) * math.sqrt(first + second)
     return [difference - half, difference + half]
 
@@ -89,7 +94,7 @@ def mean_difference_interval(before: Sequence[float], after: Sequence[float]) ->
 def _squared_error(values: Sequence[float]) -> float:
     """Return the squared standard error of the mean."""
     mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+    return math.fsum(square(value - mean) for value in values) / (len(values) - 1) / len(values)
 
 
 def _student(degrees: int) -> float:
@@ -102,7 +107,7 @@ def ratio_interval(over: Sequence[float], under: Sequence[float]) -> tuple[float
     At least two texts are needed.
     """
     n, ratio = len(under), sum(over) / sum(under)
-    squares = sum((bits - ratio * size) ** 2 for bits, size in zip(over, under, strict=True))
+    squares = sum(square(bits - ratio * size) for bits, size in zip(over, under, strict=True))
     half = NORMAL_95 * math.sqrt(squares * n / (n - 1)) / sum(under)
     return ratio - half, ratio + half
 

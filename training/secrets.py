@@ -16,6 +16,7 @@ import traceback
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import IO, Any
 
 MASK = "***"
@@ -111,10 +112,15 @@ def _is_secret_name(name: str) -> bool:
     return plain in _NAMES or plain.endswith(_ENDINGS)
 
 
+@cache
+def _names_secret(variable: str) -> bool:
+    return SECRET_VARIABLE.search(variable.upper()) is not None
+
+
 def _known() -> set[str]:
     """Return every known secret value, unchanged and in the encoded forms that URLs, JSON and Python write."""
     values = _remembered | {
-        value for name, value in os.environ.items() if len(value) >= SHORTEST and SECRET_VARIABLE.search(name.upper())
+        value for name, value in os.environ.items() if len(value) >= SHORTEST and _names_secret(name)
     }
     decoded = {urllib.parse.unquote(value) for value in values}
     written = {

@@ -171,6 +171,8 @@ def varying(source: str) -> list[str]:
                 varies = True
             case ast.BinOp(left=ast.Constant(value=float()), op=ast.Pow(), right=right):
                 varies = not (isinstance(right, ast.UnaryOp) and isinstance(right.operand, ast.Constant))
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant()):  # a float's square is the C library's `pow`
+                varies = not isinstance(left, ast.Constant)
             case _:
                 varies = False
         if varies:
@@ -179,10 +181,10 @@ def varying(source: str) -> list[str]:
 
 
 def test_no_data_stage_calls_a_function_whose_last_bits_vary():
-    """All stages of data but those that read the base model: they report on models."""
+    """All stages of data but the card and the decision, which report on models."""
     code, found = Code(), {}
     for name in DATA:
-        if "base_model" not in ancestors(name):
+        if "base_model" not in ancestors(name) or name == "contamination_report":
             for module in code.digests(CHAIN[name].stage.module):
                 path = Path(*module.split(".")).with_suffix(".py")
                 if path.exists():
@@ -193,7 +195,17 @@ def test_no_data_stage_calls_a_function_whose_last_bits_vary():
 
 @pytest.mark.parametrize(
     "line",
-    ["np.exp(x)", "math.log(x)", "from math import exp", "a @ b", "x ** 0.5", "2.0 ** x", "np.dot(a, b)", "pc.ln(a)"],
+    [
+        "np.exp(x)",
+        "math.log(x)",
+        "from math import exp",
+        "a @ b",
+        "x ** 0.5",
+        "x**2",
+        "2.0 ** x",
+        "np.dot(a, b)",
+        "pc.ln(a)",
+    ],
 )
 def test_functions_whose_last_bits_vary_are_found(line):
     assert varying(line)
