@@ -25,6 +25,7 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SE
 
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.job import launch_of
+from assets.launches import end_killed
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.shared import next_look
@@ -285,8 +286,10 @@ def automation(
     def shared_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         """Reports artifacts that a variant shares with its base as materialized in the variant's partitions.
 
-        So a variant can be launched where it differs. Launches no run.
+        So a variant can be launched where it differs. Also ends the runs whose `pedigree run` was killed. Launches no
+        run.
         """
+        end_killed(context.instance, root)
         told, cursor = next_look(context.instance, root, context.cursor or "")
         context.update_cursor(cursor)
         return dg.SkipReason(told)

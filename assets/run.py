@@ -186,6 +186,7 @@ def _materialize_all(
     with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
         from assets.job import LAUNCH_TAG
         from assets.launch import Launch
+        from assets.launches import end_killed, living
         from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
@@ -201,7 +202,8 @@ def _materialize_all(
     is_done = False
     try:
         say("opening Dagster's database")
-        with heard_by(announce), opened_instance(root) as instance:
+        with heard_by(announce), opened_instance(root) as instance, living(root, launch_id):
+            end_killed(instance, root)
             say("reporting to Dagster what the recipe asks for")
             # Of a missing cell nothing can be outdated; it is observed when it is made.
             observe(instance, (cell for cell in comparison.cells.values() if cell.state != "missing"))

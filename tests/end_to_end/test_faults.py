@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from assets.stores import opened_instance
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
 from tests.end_to_end.conftest import RECIPES, pedigree, pedigree_in_terminal
@@ -107,7 +109,13 @@ def test_a_command_killed_in_the_middle_is_run_again_and_nothing_differs(undistu
     wait_for(lambda: list(root.glob("extracted_documents/*/process.json")), 300)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    with opened_instance(root) as instance:
+        assert [run.status.value for run in instance.get_runs()].count("STARTED") == 1
     again = pedigree(*ARGUMENTS, "--profile", str(profile), root=root)
+    with opened_instance(root) as instance:
+        statuses = Counter(run.status.value for run in instance.get_runs())
+    assert statuses["FAILURE"] == 1 and statuses.keys() == {"FAILURE", "SUCCESS"}
+    assert not any((root / "dagster" / "launches").iterdir())
     assert again.code == 0, again.errors
     assert again.answer["assets"]["crawl_archives"]["kitchen-small@kitchen-1"]["reused"]
     assert digests(again) == digests(undisturbed[1])
