@@ -157,6 +157,10 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
     made = {axes: _group(axes, sizes, size) for axes in present if axes}
     groups = {axes: group for axes, group in made.items() if group is not None}
     has_stages = degrees.pipeline > 1
+    backward = _group(("pipeline",), sizes, size) if has_stages else None
+    for group in (groups.get(("pipeline",)), backward):
+        if group is not None:  # NCCL joins a group at its first collective, but not at a batch between neighbours
+            dist.all_reduce(torch.zeros((), device=device), group=group)
     return World(
         rank=rank,
         size=size,
@@ -164,7 +168,7 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
         degrees=degrees,
         mesh=mesh,
         groups=groups,
-        backward=_group(("pipeline",), sizes, size) if has_stages else None,
+        backward=backward,
         ends=_group(("pipeline",), sizes, size, among=(0, degrees.pipeline - 1)) if has_stages else None,
     )
 

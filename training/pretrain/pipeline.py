@@ -50,6 +50,14 @@ def layers_of(number: int, *, layers: int, parts: int) -> range:
     return range(number * size, (number + 1) * size)
 
 
+class _Batch(NamedTuple):
+    """Messages that were issued together; their tensors are kept until they are over."""
+
+    works: list[dist.Work]
+    sent: Tensor | None
+    received: Tensor | None
+
+
 class PipelinePart:
     """This process's part of the pipeline (a stage): its layers, and its messages to neighbouring stages."""
 
@@ -64,7 +72,8 @@ class PipelinePart:
         self.layers = [
             layers_of(chunk * self.stages + self.stage, layers=layers, parts=parts) for chunk in range(self.chunks)
         ]
-        self._sent: list[tuple[dist.Work | None, Tensor]] = []
+        self._posted: list[_Batch] = []
+        self._coming: dict[bool, _Batch] = {}  # by direction, the batch with the next state or gradient
 
     def padded(self, count: int) -> int:
         """Return the number of micro-batches to run: `count` rounded up to what the interleaved schedule requires."""
@@ -91,21 +100,35 @@ class PipelinePart:
         tensor with the shape and dtype of the states that are sent on.
         """
         kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor | None]] = {}
-        for is_forward, chunk, number in schedule(self.stage, stages=self.stages, chunks=self.chunks, count=count):
+        actions = schedule(self.stage, stages=self.stages, chunks=self.chunks, count=count)
+        following = {forward: iter([one for one in actions if one.is_forward == forward]) for forward in (True, False)}
+
+        def exchange(made: Tensor | None, *, forward: bool) -> None:
+            """Send a result, and begin to receive what the next pass of this direction needs."""
+            coming = next(following[forward], None)
+            receives = coming is not None and not self._begins(coming)
+            self._post(made, like(coming.number) if coming is not None and receives else None, forward=forward)
+
+        exchange(None, forward=True)
+        exchange(None, forward=False)
+        for action in actions:
+            is_forward, chunk, number = action
+            given = None if self._begins(action) else self._received(forward=is_forward)
             if is_forward:
-                given = None if self.is_first(chunk) else self._received(like(number), forward=True).requires_grad_()
+                given = given.requires_grad_() if given is not None else None
                 made, more = forward(number, chunk, given)
                 kept[chunk, number] = given, made, more
-                if not self.is_last(chunk):
-                    self._send(made.detach(), forward=True)
+                exchange(None if self.is_last(chunk) else made.detach(), forward=True)
                 continue
-            given, made, more = kept.pop((chunk, number))
-            gradient = None if self.is_last(chunk) else self._received(like(number), forward=False)
-            minimized = [(made, gradient), *([(more, None)] if more is not None else [])]
+            state, made, more = kept.pop((chunk, number))
+            minimized = [(made, given), *([(more, None)] if more is not None else [])]
             torch.autograd.backward([one for one, _ in minimized], [gradient for _, gradient in minimized])
-            if given is not None:
-                self._send(gradient_of(given), forward=False)
+            exchange(gradient_of(state) if state is not None else None, forward=False)
         self._settle()
+
+    def _begins(self, action: Action) -> bool:
+        """Whether a pass needs nothing from another process: the embedding's forward, and the loss's backward pass."""
+        return self.is_first(action.chunk) if action.is_forward else self.is_last(action.chunk)
 
     def evaluate(self, forward: Callable[[int, Tensor | None], Tensor], like: Tensor) -> Iterator[Tensor]:
         """Run a forward pass through all stages.
@@ -113,36 +136,51 @@ class PipelinePart:
         The process that has the last chunk yields its output; the others yield nothing.
         """
         for chunk in range(self.chunks):
-            given = None if self.is_first(chunk) else self._received(like, forward=True)
+            given = None
+            if not self.is_first(chunk):
+                self._post(None, like, forward=True)
+                given = self._received(forward=True)
             made = forward(chunk, given)
             if self.is_last(chunk):
                 yield made
             else:
-                self._send(made, forward=True)
+                self._post(made, None, forward=True)
         self._settle()
 
-    # Neighbours differ only in their place in the pipeline. Each direction has its own group, so that a message that
-    # waits in one direction does not block the other.
+    # Neighbours differ only in their place in the pipeline. NCCL runs the messages of a group in the order in which a
+    # process issues them, and each waits for its partner's. With several chunks the last stage sends to the first, so
+    # that all could wait in a send for a receive that stands behind the next one's send. So a result is sent together
+    # with the receive of the next pass's input, as one batch, and each direction has its own group. Every message is in
+    # a batch, also a lone one, because torch issues others on other communicators.
 
     def _rank(self, step: int) -> int:
         block = self.world.size // self.stages
         return (self.stage + step) % self.stages * block + self.world.rank % block
 
-    def _send(self, tensor: Tensor, *, forward: bool) -> None:
-        tensor = tensor.contiguous()
-        work = dist.isend(tensor, self._rank(1 if forward else -1), group=self._group(forward))
-        self._sent.append((work, tensor))
+    def _post(self, made: Tensor | None, like: Tensor | None, *, forward: bool) -> None:
+        """Begin to send `made` on and to receive a tensor such as `like`, both in one direction and each if given."""
+        step, group = (1, self.world.group("pipeline")) if forward else (-1, self.world.backward)
+        sent = made.contiguous() if made is not None else None
+        received = torch.empty_like(like) if like is not None else None
+        messages = [dist.P2POp(dist.isend, sent, self._rank(step), group)] if sent is not None else []
+        messages += [dist.P2POp(dist.irecv, received, self._rank(-step), group)] if received is not None else []
+        if messages:
+            batch = _Batch(dist.batch_isend_irecv(messages), sent, received)
+            self._posted = [one for one in self._posted if not all(work.is_completed() for work in one.works)]
+            self._posted.append(batch)
+            if received is not None:
+                self._coming[forward] = batch
 
-    def _received(self, like: Tensor, *, forward: bool) -> Tensor:
-        tensor = torch.empty_like(like)
-        dist.recv(tensor, self._rank(-1 if forward else 1), group=self._group(forward))
-        return tensor
-
-    def _group(self, forward: bool) -> dist.ProcessGroup | None:
-        return self.world.group("pipeline") if forward else self.world.backward
+    def _received(self, *, forward: bool) -> Tensor:
+        """Return the tensor whose receive was posted last in this direction, once it is there."""
+        batch = self._coming.pop(forward)
+        # NCCL has one work for the whole batch, gloo one for each message, and none may be waited for twice.
+        batch.works.pop().wait()
+        assert batch.received is not None
+        return batch.received
 
     def _settle(self) -> None:
-        for work, _ in self._sent:
-            if work is not None:
+        for batch in self._posted:
+            for work in batch.works:
                 work.wait()
-        self._sent.clear()
+        self._posted.clear()
