@@ -50,7 +50,7 @@ def layers_of(number: int, *, layers: int, parts: int) -> range:
     return range(number * size, (number + 1) * size)
 
 
-class _Batch(NamedTuple):
+class _Exchange(NamedTuple):
     """Messages that were issued together; their tensors are kept until they are over."""
 
     works: list[dist.Work]
@@ -72,8 +72,8 @@ class PipelinePart:
         self.layers = [
             layers_of(chunk * self.stages + self.stage, layers=layers, parts=parts) for chunk in range(self.chunks)
         ]
-        self._posted: list[_Batch] = []
-        self._coming: dict[bool, _Batch] = {}  # by direction, the batch with the next state or gradient
+        self._posted: list[_Exchange] = []
+        self._coming: dict[bool, _Exchange] = {}  # by direction, the batch with the next state or gradient
 
     def padded(self, count: int) -> int:
         """Return the number of micro-batches to run: `count` rounded up to what the interleaved schedule requires."""
@@ -165,7 +165,7 @@ class PipelinePart:
         messages = [dist.P2POp(dist.isend, sent, self._rank(step), group)] if sent is not None else []
         messages += [dist.P2POp(dist.irecv, received, self._rank(-step), group)] if received is not None else []
         if messages:
-            batch = _Batch(dist.batch_isend_irecv(messages), sent, received)
+            batch = _Exchange(dist.batch_isend_irecv(messages), sent, received)
             self._posted = [one for one in self._posted if not all(work.is_completed() for work in one.works)]
             self._posted.append(batch)
             if received is not None:
