@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 PARTS = {"item": ("item",), "text": ("text",), "page": ("url",), "record": ("warc_file", "warc_offset")}
+MOST_STEPS = 8  # of a page that are printed
 OF_ROWS = {"file": ("file",), "row": ("row",), "source": ("source",)}
 
 
@@ -26,6 +27,17 @@ def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
         if all(name in finding for name in names):
             first, *offset = (finding[name] for name in names)
             yield f"{label:<8}{first}{f', offset {offset[0]:,}' if offset else ''}"
+    for seen in finding.get("seen", ()):
+        yield f"{'steps':<8}{_steps(seen)}"
+
+
+def _steps(seen: Mapping[str, Any]) -> str:
+    """Return in words which steps of a training see a page."""
+    steps = seen["steps"]
+    if not steps:
+        return f"{'held out by' if seen['held_out'] else 'none of'} {seen['training']}"
+    more = f" and {len(steps) - MOST_STEPS:,} more" if len(steps) > MOST_STEPS else ""
+    return f"{', '.join(f'{step:,}' for step in steps[:MOST_STEPS])}{more} of {seen['training']}"
 
 
 def _plain(value: Any) -> str:

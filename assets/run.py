@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
+from assets.leaked_steps import with_steps
 from assets.lineage import DECISION, model_of
 from assets.promotion.launch import report_asked, report_result
 from assets.promotion.standing import Standing, standing
@@ -123,6 +124,7 @@ def run_recipe(
             tidy(cell.artifact.path)  # the job of a killed run may have committed since this run first compared
     _fill(report, comparison, made_here)
     _conclude(report, comparison, said, is_whole=goes_to_the_end)
+    report.refusals = [with_steps(one, comparison) for one in report.refusals]
     report.seconds = time.monotonic() - started
     return report
 

@@ -53,3 +53,19 @@ def test_evidence_of_any_gate_is_shown_on_a_line_for_each_field():
     evidence = {"failed": {"score_cloze": {"score": 0.1, "least": 0.5}}, "steps": 3}
     refusal = {"gate": "promotion", "asset": "promoted_model", "partition": "kitchen", "evidence": evidence}
     assert refusal_lines(refusal)[1:] == ["", 'failed: {"score_cloze": {"score": 0.1, "least": 0.5}}', "steps: 3"]
+
+
+def test_the_steps_that_see_a_page_are_shown_and_many_of_them_are_cut_short():
+    seen = [
+        {"training": "base_model", "held_out": False, "steps": [3, 1200]},
+        {"training": "long_context_plan", "held_out": False, "steps": list(range(10))},
+        {"training": "base_model", "held_out": True, "steps": []},
+        {"training": "base_model", "held_out": False, "steps": []},
+    ]
+    refusal = {"gate": "contamination", "asset": "a", "partition": "p", "evidence": {"findings": [{"seen": seen}]}}
+    assert [line for line in refusal_lines(refusal) if line.startswith("steps")] == [
+        "steps   3, 1,200 of base_model",
+        "steps   0, 1, 2, 3, 4, 5, 6, 7 and 2 more of long_context_plan",
+        "steps   held out by base_model",
+        "steps   none of base_model",
+    ]

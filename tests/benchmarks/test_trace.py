@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 import pytest
 
@@ -35,7 +34,7 @@ def test_a_wrong_step_ends_the_benchmark(options, monkeypatch, capsys):
         Steps,
         "seen",
         lambda self, documents: {
-            name: [replace(one, row=one.row + 1) for one in some] for name, some in seen(self, documents).items()
+            name: [one._replace(row=one.row + 1) for one in some] for name, some in seen(self, documents).items()
         },
     )
     with pytest.raises(SystemExit):

@@ -13,7 +13,9 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from fastwarc.warc import ArchiveIterator
 from rich.console import Console
 
 from assets.chain import CHAIN, descendants
@@ -32,6 +34,8 @@ from tests.screen import broken_words
 from training.artifact import find
 from training.identity.numerics import in_words
 from training.job import DataError
+from training.order.batches import documents_at, read_plan
+from training.order.sidecars import SIDECAR_SUFFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -145,6 +149,36 @@ def test_a_leak_is_refused_with_item_url_file_and_offset(leaking, root):
     evidence = json.dumps(refusal["evidence"])
     for named in ("item", "url", "warc_file", "warc_offset"):
         assert named in evidence, named
+
+
+@pytest.mark.parametrize(("ran", "training"), [("leaking_early", "training_plan"), ("leaking", "base_model")])
+def test_a_leak_is_named_down_to_its_record_and_the_steps_that_see_it(ran, training, root, request):
+    ran = request.getfixturevalue(ran)
+    (plan,) = [Path(entry["uri"]) for entry in ran.answer["assets"]["training_plan"].values()]
+    opened = read_plan(plan)
+    steps = [documents_at(opened, step) for step in range(opened.record.steps)]
+    pages = [one for one in ran.answer["refusals"][0]["evidence"]["findings"] if "warc_offset" in one]
+    for page in pages:
+        (archive,) = root.glob(f"crawl_archives/*/archives/{page['warc_file']}")
+        with open(archive, "rb") as stream:
+            stream.seek(page["warc_offset"])
+            record = next(iter(ArchiveIterator(stream, parse_http=False)))
+        assert record.headers["WARC-Target-URI"] == page["url"]
+        assert page["text"].split()[0] in html.unescape(record.reader.read().decode("utf-8", "replace"))
+        ((shard, document),) = [
+            (number, ids.index(page["document"]))
+            for number, one in enumerate(opened.record.shards)
+            for ids in [sidecar_ids(root / "token_shards" / one.artifact / one.path)]
+            if page["document"] in ids
+        ]
+        (seen,) = page["seen"]
+        assert seen["steps"] == [step for step, own in enumerate(steps) if (shard, document) in own]
+        assert seen["training"] == training and not (seen["held_out"] and seen["steps"])
+    assert any(one["seen"][0]["steps"] for one in pages) and f" of {training}" in ran.errors
+
+
+def sidecar_ids(shard: Path) -> list[str]:
+    return pq.read_table(shard.with_suffix(SIDECAR_SUFFIX), columns=["id"])["id"].to_pylist()
 
 
 def test_a_trained_model_records_the_verdict_that_allowed_it(first):

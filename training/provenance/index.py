@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -246,24 +248,66 @@ class FoundPage:
     row: dict[str, Any]
 
 
+class RowGroups:
+    """Row groups of parquet files, read when they are needed; those used last stay in memory, up to `most_bytes`."""
+
+    def __init__(self, columns: Sequence[str], *, most_bytes: int = 0) -> None:
+        self.columns, self.most_bytes = columns, most_bytes
+        self._starts: dict[Path, np.ndarray] = {}
+        self._tables: dict[tuple[Path, int], pa.Table] = {}  # the one used last comes last
+        self.kept_bytes = 0
+        self._lock = Lock()  # several threads may read
+
+    def __contains__(self, path: Path) -> bool:
+        """Whether something of a file was read before."""
+        return path in self._starts
+
+    def rows(self, path: Path, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows of a file by number, with those of the columns that the file has."""
+        wanted = np.array(rows)
+        groups = self._groups_of(path, wanted)
+        found: dict[int, dict[str, Any]] = {}
+        for group, table in self._read(path, np.unique(groups).tolist()):
+            own = np.flatnonzero(groups == group)
+            chosen = table.take(pa.array(wanted[own] - self._starts[path][group]))
+            values = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
+            found |= zip(own.tolist(), (dict(zip(table.column_names, row, strict=True)) for row in values), strict=True)
+        return [found[number] for number in range(len(rows))]
+
+    def _groups_of(self, path: Path, rows: np.ndarray) -> np.ndarray:
+        if path not in self._starts:
+            metadata = pq.read_metadata(path)
+            sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            self._starts[path] = np.cumsum([0, *sizes])
+        return np.searchsorted(self._starts[path], rows, side="right") - 1
+
+    def _read(self, path: Path, groups: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield row groups of a file in order. The file is opened if one of them is not in memory."""
+        with ExitStack() as stack:
+            parquet: pq.ParquetFile | None = None
+            for group in groups:
+                with self._lock:
+                    table = self._tables.pop((path, group), None)
+                    self.kept_bytes -= table.nbytes if table is not None else 0
+                if table is None:
+                    if parquet is None:
+                        parquet = stack.enter_context(pq.ParquetFile(path, memory_map=True))
+                    names = [name for name in self.columns if name in parquet.schema_arrow.names]
+                    table = parquet.read_row_group(group, columns=names, use_threads=False)
+                with self._lock:
+                    self._tables[path, group] = table
+                    self.kept_bytes += table.nbytes
+                    while self.kept_bytes > self.most_bytes:
+                        self.kept_bytes -= self._tables.pop(next(iter(self._tables))).nbytes
+                yield group, table
+
+
 def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
     """Read rows of a parquet file by number, and those of `columns` that the file has.
 
     Only the row groups with these rows are read.
     """
-    with pq.ParquetFile(path, memory_map=True) as parquet:
-        names = [name for name in columns if name in parquet.schema_arrow.names]
-        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-        starts = np.cumsum([0, *sizes])
-        wanted = np.array(rows)
-        groups = np.searchsorted(starts, wanted, side="right") - 1
-        found: dict[int, dict[str, Any]] = {}
-        for group in np.unique(groups).tolist():
-            table = parquet.read_row_group(group, columns=names, use_threads=False)
-            own = np.flatnonzero(groups == group)
-            chosen = table.take(pa.array(wanted[own] - starts[group])).to_pylist()
-            found |= dict(zip(own.tolist(), chosen, strict=True))
-    return [found[number] for number in range(len(rows))]
+    return RowGroups(columns).rows(path, rows)
 
 
 def find_id(indexes: Sequence[Index], id_: str) -> list[FoundPage]:

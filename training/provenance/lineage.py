@@ -167,14 +167,28 @@ def trainings_of(lineage: Lineage) -> list[Training]:
     """
     found = []
     for node in lineage.nodes.values():
-        plans = [lineage.nodes[name] for name in node.inputs if _is_plan(lineage.nodes[name])]
+        plans = _plans_of(lineage, node)
         if plans and node.item.asset.endswith("_model"):
-            own = plans[0].usable
-            for name in own.files():
-                sound(own, name)
-            plan = read_plan(Path(own.path), digest=own.digest)
-            found.append(Training(node, own, plan, _ledger_of(node.usable)))
+            found.append(Training(node, plans[0].usable, _opened_plan(plans[0]), _ledger_of(node.usable)))
     return found
+
+
+def planned_of(lineage: Lineage) -> list[Training]:
+    """Return a training for each plan of a lineage by which nothing was trained yet; its node is the plan itself."""
+    used = {plan.item.fingerprint for node in lineage.nodes.values() for plan in _plans_of(lineage, node)}
+    plans = [node for name, node in lineage.nodes.items() if _is_plan(node) and name not in used]
+    return [Training(node, node.usable, _opened_plan(node), Ledger()) for node in plans]
+
+
+def _plans_of(lineage: Lineage, node: Node) -> list[Node]:
+    return [lineage.nodes[name] for name in node.inputs if _is_plan(lineage.nodes[name])]
+
+
+def _opened_plan(node: Node) -> Plan:
+    own = node.usable
+    for name in own.files():
+        sound(own, name)
+    return read_plan(Path(own.path), digest=own.digest)
 
 
 def _ledger_of(item: InputArtifact) -> Ledger:

@@ -9,19 +9,18 @@ source it lies in, and the quotas of the sources at which place of the batch, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from training.order.batches import Plan, PlanPhase, Segment, index
-from training.order.documents import DOCUMENT, FIRST, SHARD
+from training.order.documents import DOCUMENT, FIRST, POSITION, SHARD, TOKEN
 from training.order.packing import WINDOW, Rows
 from training.order.shuffle import Shuffle
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A piece of a document in a batch: its step, the row of the batch, and the epoch of its source.
 
     `at` is its first token within the row, `start` within the document, and `tokens` their number. The epoch is -1 in
@@ -69,10 +68,22 @@ class Steps:
 
         Each document is given by its shard and its number there.
         """
+        runs, wanted = self._runs_of(shards, documents)
+        return runs[FIRST] + wanted - runs[DOCUMENT]
+
+    def starts(self, shards: Sequence[int], documents: Sequence[int]) -> np.ndarray:
+        """Return the first token of documents within their shards, int64. They are given as for `numbers`."""
+        runs, wanted = self._runs_of(shards, documents)
+        positions = self.plan.documents.positions
+        here, begin = positions[runs[FIRST] + wanted - runs[DOCUMENT]], positions[runs[FIRST]]
+        return runs[TOKEN] + (here & POSITION).astype(np.int64) - (begin & POSITION).astype(np.int64)
+
+    def _runs_of(self, shards: Sequence[int], documents: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the run of each document, and the documents as an array."""
         runs, keys = self._runs
         wanted = np.array(documents, dtype=np.int64)
-        own = np.searchsorted(keys, (np.array(shards, dtype=np.int64) << IN_SHARD) + wanted, side="right") - 1
-        return runs[FIRST, own] + wanted - runs[DOCUMENT, own]
+        keys_of = (np.array(shards, dtype=np.int64) << IN_SHARD) + wanted
+        return runs[:, np.searchsorted(keys, keys_of, side="right") - 1], wanted
 
     def is_held_out(self, document: int) -> bool:
         """Whether the document is held out, so that no step trains on it."""
@@ -204,8 +215,7 @@ def _first_piece(pieces: np.ndarray, document: int) -> int:
     return low
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InBatch:
+class InBatch(NamedTuple):
     """A document of a batch: its shard, its number in the shard, and its pieces."""
 
     shard: int
@@ -227,17 +237,14 @@ def batch_of(steps: Steps, step: int) -> list[InBatch]:
     for row, sample in enumerate(index(steps.plan, step)):
         at = 0
         for segment in sample:
-            found.setdefault((segment.shard, segment.document), []).append((row, at, segment))
+            found.setdefault(segment[:2], []).append((row, at, segment))
             at += segment.length
-    places = steps.plan.documents.places(steps.numbers(*zip(*found, strict=True)))
+    starts = steps.starts(*zip(*found, strict=True))
     return [
         InBatch(
-            shard=shard,
-            document=document,
-            pieces=tuple(
-                Seen(step=step, row=row, epoch=-1, at=at, start=own.start - place.start, tokens=own.length)
-                for row, at, own in some
-            ),
+            shard,
+            document,
+            tuple([Seen(step, row, -1, at, own.start - start, own.length) for row, at, own in some]),
         )
-        for ((shard, document), some), place in zip(found.items(), places, strict=True)
+        for ((shard, document), some), start in zip(found.items(), starts.tolist(), strict=True)
     ]

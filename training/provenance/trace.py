@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, 
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.provenance.index import FoundPage, Index, find_copies, find_id, find_url, read_rows
+from training.provenance.index import FoundPage, Index, RowGroups, find_copies, find_id, find_url, read_rows
 from training.provenance.layout import KEPT, KEPT_KIND, KINDS
 from training.provenance.lineage import (
     CORPUS_BACKWARDS,
@@ -38,6 +39,7 @@ from training.provenance.steps import InBatch, Seen, Steps, batch_of
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
+SIDECARS_BYTES = 1 << 28  # of sidecars that stay in memory between questions
 MOST_DOCUMENTS = 2_000  # kept pages of a domain whose steps are computed
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -52,6 +54,7 @@ class Tracer:
     lineage: Lineage
     _steps: dict[str, Steps] = field(default_factory=dict)
     _shard_numbers: dict[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    _sidecars: RowGroups = field(default_factory=lambda: RowGroups(DOCUMENT, most_bytes=SIDECARS_BYTES))
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -120,20 +123,23 @@ class Tracer:
             yield {**row, "shard": place, "tokens_in_batch": one.tokens, "pieces": pieces}
 
     def _sidecar_rows(self, plan: Plan, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """Return the sidecar's row of each (shard, document), reading several files at once in threads."""
+        """Return the sidecar's row of each (shard, document). Files that were not read before are read in threads."""
         by_shard: dict[int, list[int]] = {}
         for number, (shard, _) in enumerate(places):
             by_shard.setdefault(shard, []).append(number)
-        found: dict[int, dict[str, Any]] = {}
 
         def read(shard: int) -> list[dict[str, Any]]:
-            path = plan.record.shards[shard].path.removesuffix(".bin") + SIDECAR_SUFFIX
-            file = sound(self._shards(plan, shard), path)
-            return read_rows(file, [places[number][1] for number in by_shard[shard]], DOCUMENT)
+            file = sound(self._shards(plan, shard), _sidecar_of(plan, shard))
+            return self._sidecars.rows(file, [places[number][1] for number in by_shard[shard]])
 
+        new = [
+            one for one in by_shard if Path(self._shards(plan, one).path, _sidecar_of(plan, one)) not in self._sidecars
+        ]
         with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
-            for shard, rows in zip(by_shard, pool.map(read, by_shard), strict=True):
-                found |= dict(zip(by_shard[shard], rows, strict=True))
+            told = dict(zip(new, pool.map(read, new), strict=True))  # no thread is started if there are none
+        found: dict[int, dict[str, Any]] = {}
+        for shard, numbers in by_shard.items():
+            found |= zip(numbers, told.get(shard) or read(shard), strict=True)
         return [found[number] for number in range(len(places))]
 
     def _shards(self, plan: Plan, shard: int) -> InputArtifact:
@@ -354,6 +360,10 @@ class Tracer:
 
 
 _APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "tokens")
+
+
+def _sidecar_of(plan: Plan, shard: int) -> str:
+    return plan.record.shards[shard].path.removesuffix(".bin") + SIDECAR_SUFFIX
 
 
 def _piece(piece: Seen) -> dict[str, int]:

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.provenance.pages import REASONS, Pages, generated, index_of
 from training.data.urls import key_of, plain_host, reversed_host
 from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
-from training.provenance.index import Index, check_index, find_copies, find_id, find_url
+from training.provenance.index import Index, RowGroups, check_index, find_copies, find_id, find_url, read_rows
 from training.provenance.layout import KINDS
 
 HOSTS = 150
@@ -131,3 +133,22 @@ def test_the_files_are_what_the_page_of_the_format_says(item):
     listed = {entry["path"] for entry in item.record()["files"]}
     assert listed == set(layout.FILES) and all(f"`{name}`" in (layout.__doc__ or "") for name in listed)
     assert json.loads((folder / layout.REASON_LIST_FILE).read_text())[0] == ""
+
+
+def test_row_groups_stay_in_memory_up_to_a_number_of_bytes_and_give_the_same_rows(tmp_path):
+    table = pa.table({"id": [f"page {number}" for number in range(100)], "tokens": range(100)})
+    files = [tmp_path / f"{name}.parquet" for name in "ab"]
+    for file in files:
+        pq.write_table(table, file, row_group_size=10)
+    asked = [57, 3, 58, 99, 3]
+    wanted = [{"id": f"page {number}", "tokens": number} for number in asked]
+    one_group = pq.ParquetFile(files[0]).read_row_group(0).nbytes
+    groups = RowGroups(("id", "tokens", "absent"), most_bytes=2 * one_group)
+    for _ in range(2):
+        for file in files:
+            assert groups.rows(file, asked) == wanted == read_rows(file, asked, ("id", "tokens"))
+            assert file in groups and 0 < groups.kept_bytes <= 2 * one_group
+    large = RowGroups(("id",), most_bytes=1 << 20)
+    assert large.rows(files[0], asked) == [{"id": one["id"]} for one in wanted]
+    files[0].unlink()
+    assert large.rows(files[0], asked[::-1]) == [{"id": one["id"]} for one in wanted[::-1]]  # from memory

@@ -71,7 +71,7 @@ def test_a_batch_and_its_documents_name_each_other(plan):
     for step in range(0, plan.record.steps, 3):
         for one in batch_of(steps, step):
             found = steps.seen([steps.number(one.shard, one.document)])
-            back = [replace(piece, epoch=-1) for some in found.values() for piece in some if piece.step == step]
+            back = [piece._replace(epoch=-1) for some in found.values() for piece in some if piece.step == step]
             assert sorted(one.pieces, key=lambda piece: (piece.row, piece.at)) == back
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from training.artifact import write_json, written
 from training.data.tokens.shards import SHARDS_FILE
 from training.job import Gate, Job, Outcome, Share, Work
-from training.provenance.text.suffixes import Suffixes, Tokens, first_places, suffix_array
+from training.provenance.text.suffixes import Suffixes, Tokens, first_places, first_unsorted, suffix_array
 
 FOLDER: Final = "suffixes"
 INDEX_FILE: Final = "text_index.json"
@@ -84,11 +84,8 @@ def _wrong(tokens: Tokens, suffixes: Suffixes) -> str:
     seen[suffixes] = True
     if not seen.all():
         return f"position {int(seen.argmin())} is missing"
-    for place in range(0, len(suffixes) - 1, COMPARED_EVERY):
-        one, next_one = (tokens[at : at + COMPARED_TOKENS].tolist() for at in suffixes[place : place + 2])
-        if one > next_one:
-            return f"places {place} and {place + 1} are not in order"
-    return ""
+    place = first_unsorted(tokens, suffixes, COMPARED_EVERY, COMPARED_TOKENS)
+    return "" if place < 0 else f"places {place} and {place + 1} are not in order"
 
 
 def _listing(job: Job) -> dict[str, Any]:

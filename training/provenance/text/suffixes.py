@@ -129,6 +129,24 @@ def _name(text: Ints, is_small: Flags, starts: Ints, result: Ints, names: Ints) 
     return name + 1
 
 
+@native
+def first_unsorted(tokens: Ints, suffixes: Ints, every: int, most: int) -> int:
+    """Return the first place, of one in `every`, whose suffix sorts after the next one, or -1 if there is none.
+
+    Suffixes are compared by their first `most` tokens.
+    """
+    for place in range(0, len(suffixes) - 1, every):
+        one, other = suffixes[place], suffixes[place + 1]
+        for step in range(most):
+            if one + step >= len(tokens):
+                break
+            if other + step >= len(tokens) or tokens[one + step] > tokens[other + step]:
+                return place
+            if tokens[one + step] < tokens[other + step]:
+                break
+    return -1
+
+
 def first_places(tokens: Tokens, num_symbols: int) -> npt.NDArray[np.int64]:
     """Return, for each token, where its suffixes begin in the suffix array, int64 [symbols + 1]."""
     return np.concatenate([[0], np.cumsum(np.bincount(tokens, minlength=num_symbols))])

@@ -57,3 +57,19 @@ def test_the_longest_match_is_found_with_all_its_occurrences(symbols):
         assert sorted(found[low:high].tolist()) == places
         longer = query[start : start + length + 1].tolist()
         assert len(longer) == length or all(text[at : at + len(longer)] != longer for at in range(len(text)))
+
+
+@pytest.mark.parametrize("first_unsorted", [suffixes.first_unsorted, suffixes.first_unsorted.py_func])
+@pytest.mark.parametrize("symbols", [1, 3, 500])
+def test_the_first_place_out_of_order_is_found_as_python_compares_lists(symbols, first_unsorted):
+    tokens = RNG.integers(0, symbols, 300).astype(np.uint16)
+    found = suffixes.suffix_array(tokens, symbols)
+    assert first_unsorted(tokens, found, 1, 1_000) == -1
+    for _ in range(5):
+        changed = found.copy()
+        one, other = RNG.choice(len(changed), 2, replace=False)
+        changed[[one, other]] = changed[[other, one]]
+        for every, most in ((1, 1_000), (7, 1_000), (1, 2)):
+            pairs = [[tokens[at : at + most].tolist() for at in changed[place : place + 2]] for place in range(299)]
+            wrong = [place for place in range(0, 299, every) if pairs[place][0] > pairs[place][1]]
+            assert first_unsorted(tokens, changed, every, most) == (wrong[0] if wrong else -1)
