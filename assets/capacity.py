@@ -33,7 +33,7 @@ from training.pretrain.memory import (
 )
 from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
-from training.records import RecipeError
+from training.records import RecipeError, no_such
 from training.scopes import has_assets
 
 
@@ -47,7 +47,7 @@ def check_fit(recipe: Recipe, profile: str) -> None:
     loaded = load_profile(profile)
     unknown = sorted(set(loaded.stages) - set(CHAIN))
     if unknown:
-        raise ProfileError(f"{profile}: stages.{unknown[0]}: no such asset; there are {', '.join(CHAIN)}")
+        raise ProfileError(no_such(f"{profile}: stages.{unknown[0]}: no such asset", unknown[0], CHAIN))
     try:
         for asset in CHAIN:
             size = loaded.size_for(asset)

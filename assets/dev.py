@@ -47,14 +47,16 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     make_writable(root)
     write_page_address(root, mlflow_port)
     make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
-    processes = [_start(argv, env, cwd=dagster_home(root)) for argv, env in _commands(root, profile, port, mlflow_port)]
+    ending = threading.Event()
+    commands = _commands(root, profile, port, mlflow_port)
+    processes = [_start(argv, env, cwd=dagster_home(root), ending=ending) for argv, env in commands]
     guard = start_guard(processes)
     print(
         f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "
         "(Ctrl-C ends both)",
         flush=True,
     )
-    code = _watch(processes, root, port)
+    code = _watch(processes, root, port, ending)
     guard.communicate(b"ended\n")
     return code
 
@@ -95,10 +97,13 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
 
 
-def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
+def _start(
+    argv: list[str], environment: dict[str, str], *, cwd: Path, ending: threading.Event
+) -> subprocess.Popen[bytes]:
     """Start a service.
 
-    Its output passes through this process and is masked, because database drivers may print a password.
+    Its output passes through this process and is masked, because database drivers may print a password. After `ending`
+    is set nothing more is shown: a service that is ended while it loads prints tracebacks of its imports.
     """
     process = subprocess.Popen(
         argv,
@@ -108,7 +113,8 @@ def _start(argv: list[str], environment: dict[str, str], *, cwd: Path) -> subpro
         cwd=cwd,
         start_new_session=True,
     )
-    threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
+    name = f"output of {process.pid}"
+    threading.Thread(target=_pass_on, args=(process.stdout, ending), name=name, daemon=True).start()
     return process
 
 
@@ -120,12 +126,13 @@ def start_guard(processes: list[subprocess.Popen[bytes]]) -> subprocess.Popen[by
     )
 
 
-def _pass_on(output: IO[bytes] | None) -> None:
+def _pass_on(output: IO[bytes] | None, ending: threading.Event) -> None:
     for line in output or ():
-        print(line.decode("utf-8", "replace"), end="", flush=True)
+        if not ending.is_set():
+            print(line.decode("utf-8", "replace"), end="", flush=True)
 
 
-def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> int:
+def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int, ending: threading.Event) -> int:
     """Wait until a signal comes or one of the services ends; then end all services and return the exit code."""
     reloading = Reloading(root, port)
     with signals_collected() as stopped_by:
@@ -138,6 +145,8 @@ def _watch(processes: list[subprocess.Popen[bytes]], root: Path, port: int) -> i
                 print(said, file=sys.stderr)
                 break
             reloading.look()
+        if stopped_by:
+            ending.set()
         end_services(processes)
     if not stopped_by:
         return FAILED

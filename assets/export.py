@@ -11,6 +11,7 @@ from evaluation.hub import Snapshot, export_corpus, export_model
 from training.artifact import Artifact
 from training.job import DataError, InputArtifact
 from training.provenance.lineage import lineage_of
+from training.records import no_such
 from training.scopes import last_model
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
@@ -31,7 +32,7 @@ def export(comparison: Comparison, asset: str, target: Path, *, key: Path | None
     if asset == CORPUS:
         return export_corpus(_snapshots(comparison), recipe.name, target)
     if asset not in MODELS:
-        raise DataError(f"--asset {asset}: cannot be exported; there are {', '.join((*MODELS, CORPUS))}")
+        raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
     model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
     scored = comparison.cells.get((SCORES, recipe.name))

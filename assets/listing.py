@@ -9,7 +9,7 @@ from assets.recipe_folders import recipe_folders
 from resources.profile import SHIPPED, load_profile
 from training.job import DataError
 from training.recipes import RecipeFiles
-from training.records import RecipeError, did_you_mean
+from training.records import RecipeError, no_such
 
 
 def listed(what: str, root: Path) -> list[dict[str, str]]:
@@ -19,7 +19,7 @@ def listed(what: str, root: Path) -> list[dict[str, str]]:
     """
     kinds = {"recipes": _recipes, "profiles": _profiles, "assets": _assets}
     if what not in kinds:
-        raise DataError(f"list {what!r}: no such list;{did_you_mean(what, kinds)} there are {', '.join(kinds)}")
+        raise DataError(no_such(f"list {what!r}: no such list", what, kinds))
     return kinds[what](root)
 
 

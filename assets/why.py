@@ -10,7 +10,7 @@ from assets.remade import class_lines
 from assets.status import Cell, compare
 from training.identity import made_by
 from training.recipe import Recipe
-from training.records import RecipeError, differences
+from training.records import RecipeError, differences, no_such
 from training.running import reuse
 
 
@@ -21,7 +21,7 @@ def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dic
     partition of that recipe for the same snapshot or rung. Raises RecipeError for an unknown asset.
     """
     if asset not in CHAIN:
-        raise RecipeError(f"no asset is called {asset!r}; there are {', '.join(CHAIN)}")
+        raise RecipeError(no_such(f"no asset is called {asset!r}", asset, CHAIN))
     cells = [cell for cell in compare(recipe, root).cells.values() if cell.asset == asset]
     if other is None:
         entries = [

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 from resources.compute.base import Backend
 from resources.compute.size import ProfileRecord, Size, SlurmSettings, read_size
 from training.process.cores import available_cores
-from training.records import RecipeError, all_of
+from training.records import RecipeError, all_of, did_you_mean, no_such
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
 SHIPPED = Path(__file__).parent / "profiles"
@@ -128,8 +127,9 @@ def load_profile(name_or_path: str) -> Profile:
     if path.suffix not in (".yaml", ".yml"):
         path = SHIPPED / f"{name_or_path}.yaml"
     if not path.is_file():
-        names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
-        raise ProfileError(f"no profile is called {name_or_path!r}; there are: {names}, or the path of a YAML file")
+        names = sorted(file.stem for file in SHIPPED.glob("*.yaml"))
+        told = no_such(f"no profile is called {name_or_path!r}", name_or_path, names)
+        raise ProfileError(f"{told}, or the path of a YAML file")
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
@@ -159,7 +159,7 @@ def _first_problem(error: ValidationError) -> str:
     where = ".".join(place)
     if problem["type"] == "extra_forbidden":
         known = _fields_beside(place)
-        meant = "".join(f" did you mean `{name}`?" for name in get_close_matches(place[-1], known, n=1))
+        meant = did_you_mean(place[-1], known)
         return f"{where}: unknown field;{meant} known fields here: {', '.join(known)}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['msg'].removeprefix('Value error, ')}"

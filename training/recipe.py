@@ -31,7 +31,7 @@ from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
-from training.records import RecipeError, all_of, did_you_mean, varied, write_record
+from training.records import RecipeError, all_of, did_you_mean, no_such, varied, write_record
 from training.settings.automation import AutomationRecipe
 from training.settings.evaluation import EvaluationRecipe
 from training.settings.ladder import LadderRecipe, RungRecipe
@@ -269,7 +269,7 @@ class Recipe:
         for snapshot in self.snapshots:
             if snapshot.name == name:
                 return snapshot
-        raise RecipeError(f"{self.name} has no snapshot {name!r}; it has {', '.join(s.name for s in self.snapshots)}")
+        raise RecipeError(no_such(f"{self.name} has no snapshot {name!r}", name, [one.name for one in self.snapshots]))
 
     def on_rung(self, name: str) -> Recipe:
         """Return this recipe with the model and token budget of one rung. Raise KeyError if no rung has the name."""

@@ -29,7 +29,7 @@ from training.records import (
     RecipeError,
     all_of,
     as_json,
-    did_you_mean,
+    no_such,
     read_record,
     unknown_names,
     uris_in,
@@ -71,8 +71,7 @@ class RecipeFiles:
                 if candidate.is_file():
                     return candidate
         names = sorted({path.stem for path in self.paths()})
-        meant = did_you_mean(name_or_path, names)
-        raise RecipeError(f"no recipe is called {name_or_path!r};{meant} there are: {', '.join(names)}")
+        raise RecipeError(no_such(f"no recipe is called {name_or_path!r}", name_or_path, names))
 
     def paths(self) -> list[Path]:
         """Return every recipe file, folder by folder, sorted by name within a folder."""

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SIMILAR, SIMILAR_WORD = 0.6, 0.75  # least similarity, from 0 to 1, of a known name or one of its words to a name
+
 Uri = Annotated[str, "URI"]  # type of a field that names a file or a generated source
 
 
@@ -107,8 +109,27 @@ def check_names(record: Any, where: str = "") -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` did you mean X?` with the known name most similar to an unknown one; empty if none is similar."""
-    return "".join(f" did you mean `{alike}`?" for alike in difflib.get_close_matches(name, list(known), n=1))
+    """Return ` did you mean X?` with the known name most similar to an unknown one; empty if none is similar.
+
+    A name is similar as a whole, or by one of its words or its beginning: `dedup` and `tokns` are taken for
+    `deduplicated_documents` and `token_shards`.
+    """
+    similar = {one: by for one in known if (by := _similarity(one, name))}
+    return f" did you mean `{max(similar, key=similar.__getitem__)}`?" if similar else ""
+
+
+def _similarity(known: str, name: str) -> tuple[float, ...]:
+    """Return how similar a known name is by whole or word, and how similar by whole alone; empty if it is not."""
+    words = [part for word in known.replace("-", "_").split("_") for part in (word, word[: len(name)]) if len(part) > 2]
+    whole, *parts = (difflib.SequenceMatcher(None, one, name).ratio() for one in (known, *words))
+    similar = [whole] * (whole >= SIMILAR) + [part for part in parts if part >= SIMILAR_WORD]
+    return (max(similar), whole) if similar else ()
+
+
+def no_such(told: str, name: str, known: Iterable[str]) -> str:
+    """Return a sentence about an unknown name: `told`, the known name that is most similar, and all known names."""
+    known = list(known)
+    return f"{told};{did_you_mean(name, known)} there are {', '.join(known) or 'none'}"
 
 
 def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.commands.options import (
+    DEFAULT_ROOT,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RootOption,
+    check_asset,
+    read,
+)
 from assets.run import BAD_INPUT, FAILED, OK
 from assets.status import Comparison, compare, last_made
 from training.job import DataError
@@ -219,7 +227,10 @@ def inspect(
     from evaluation.closer import look_at
     from evaluation.samples import has_records
 
+    check_asset(asset)
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
+    if snapshot:
+        comparison.recipe.snapshot(snapshot)
     cells = comparison.cells.values()
     made = [(found.path, found.record) for cell in cells if (found := last_made(cell, root.resolve()))]
     if any(cell.asset == asset and cell.state == "outdated" for cell in cells):

@@ -17,7 +17,7 @@ from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
 from training.job import DataError
 from training.recipes import reads_of_the_kitchen
-from training.records import RecipeError, did_you_mean
+from training.records import RecipeError, no_such
 
 
 def run(
@@ -63,7 +63,7 @@ def run_named(
     if warning := reads_of_the_kitchen(recipe):
         print(f"warning: {warning}", file=sys.stderr)
     if until and until not in CHAIN:
-        raise RecipeError(f"--until {until!r}: no such asset;{did_you_mean(until, CHAIN)} there are {', '.join(CHAIN)}")
+        raise RecipeError(no_such(f"--until {until!r}: no such asset", until, CHAIN))
     chosen = tuple(part for part in snapshots.split(",") if part)
     for one in chosen:
         recipe.snapshot(one)

@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.commands.options import (
+    DEFAULT_ROOT,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RootOption,
+    check_asset,
+    read,
+)
 from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.run import OK, REFUSED
@@ -50,6 +58,7 @@ def chat(
 def _made(recipe: str, root: Path, asset: str) -> Artifact:
     comparison = compare(read(recipe, root), root.resolve())
     asset = asset or last_model(comparison.recipe)
+    check_asset(asset)
     cell = comparison.cells.get((asset, comparison.recipe.name))
     if cell is None or cell.artifact is None:
         raise DataError(

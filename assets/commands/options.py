@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.sentences import check_root
 from training.recipe import Recipe
+from training.records import RecipeError, no_such
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
 RootOption = Annotated[
@@ -21,6 +23,12 @@ RootOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
 ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
 DEFAULT_ROOT = Path("runs")
+
+
+def check_asset(name: str) -> None:
+    """Raise RecipeError, with the asset that may have been meant, if no asset has that name."""
+    if name not in CHAIN:
+        raise RecipeError(no_such(f"no asset is called {name!r}", name, CHAIN))
 
 
 def read(recipe: str, root: Path) -> Recipe:

@@ -123,6 +123,10 @@ def _making_tables(uri: str) -> Iterator[bool]:
 _CLIENTS: dict[tuple[str, int], Any] = {}
 
 
+# MLflow imports a module that Starlette will remove. A person who starts the server can do nothing about it.
+OF_MLFLOW = "ignore:starlette.middleware.wsgi is deprecated:UserWarning"
+
+
 def server_command(uri: str | None, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
     """The command of an MLflow server on loopback for this store, and its environment, which may hold a password."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -130,6 +134,7 @@ def server_command(uri: str | None, root: Path, port: int) -> tuple[list[str], d
     argv += ["--serve-artifacts", "--artifacts-destination", (root / "mlflow-artifacts").as_uri()]
     return argv, {
         "MLFLOW_BACKEND_STORE_URI": uri or default_uri(root),
+        "PYTHONWARNINGS": ",".join(filter(None, (OF_MLFLOW, os.environ.get("PYTHONWARNINGS")))),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",

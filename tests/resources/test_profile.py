@@ -75,7 +75,10 @@ def test_what_earlier_editions_wrote_for_nothing_is_read_as_null(tmp_path):
 
 
 def test_an_unknown_profile_names_those_that_there_are():
-    with pytest.raises(ProfileError, match="no profile is called 'lokal'; there are: local, ray, slurm, or the path"):
+    with pytest.raises(
+        ProfileError,
+        match=r"no profile is called 'lokal'; did you mean `local`. there are local, ray, slurm, or the path",
+    ):
         load_profile("lokal")
 
 

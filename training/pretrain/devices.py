@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.pretrain.models.account import PEAK_TERAFLOPS
-from training.records import RecipeError, did_you_mean
+from training.records import RecipeError, no_such
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,5 +43,5 @@ DEVICES = {
 def device_of(name: str) -> Device:
     """Return a kind of GPU by its name. Raise RecipeError for an unknown one."""
     if name not in DEVICES:
-        raise RecipeError(f"gpu={name!r}: not known; there are {', '.join(DEVICES)}{did_you_mean(name, DEVICES)}")
+        raise RecipeError(no_such(f"gpu={name!r}: not known", name, DEVICES))
     return DEVICES[name]

@@ -36,6 +36,7 @@ from training.provenance.lineage import (
     trainings_of,
 )
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
+from training.records import no_such
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
@@ -78,9 +79,8 @@ class Tracer:
         known = {one.name: one for one in reversed(self.trainings)}
         chosen = name or ("base_model" if "base_model" in known else next(iter(known), ""))
         if chosen not in known:
-            last = self.lineage.last.item
-            there = f"there are {', '.join(known)}" if known else "it was trained on no plan"
-            raise DataError(f"{last.where}: no training {chosen or 'on pages'} went into it; {there}")
+            told = f"{self.lineage.last.item.where}: no training {chosen or 'on pages'} went into it"
+            raise DataError(no_such(told, chosen, known) if known else f"{told}; it was trained on no plan")
         return known[chosen]
 
     # A step

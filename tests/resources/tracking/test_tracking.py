@@ -405,6 +405,7 @@ def test_through_a_server_reports_arrive_and_models_are_uploaded(tmp_path, store
         served = registry.folder_of(registry.version(version))
         assert (served / "model" / "config.json").read_bytes() == (model / "config.json").read_bytes()
         assert (served / "MLmodel").is_file() and not (served / "components" / "model.safetensors").exists()
+        assert "Warning: " not in (tmp_path / "server.log").read_text()
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()

@@ -96,5 +96,5 @@ def test_compute_is_operations_over_peak_and_utilization():
 
 
 def test_an_unknown_gpu_is_refused_with_the_known_ones():
-    with pytest.raises(RecipeError, match=r"gpu='H10': not known; there are A100, .*H100.* did you mean `H100`"):
+    with pytest.raises(RecipeError, match=r"gpu='H10': not known; did you mean `H100`. there are A100, .*H100"):
         device_of("H10")

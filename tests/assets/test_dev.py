@@ -1,0 +1,24 @@
+"""How `pedigree dev` ends its services. Whole services run in tests/end_to_end/test_services.py."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from assets.dev import _start, _watch
+from assets.interrupt import exit_code_of
+
+LOADING = (
+    "import os, signal, time; print('loading', flush=True); os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)"
+)
+
+
+def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, capsys):
+    ending = threading.Event()
+    service = _start([sys.executable, "-c", LOADING], {}, cwd=tmp_path, ending=ending)
+    passing_on = next(one for one in threading.enumerate() if one.name == f"output of {service.pid}")
+    with service:
+        assert _watch([service], tmp_path, 0, ending) == exit_code_of(15)
+        passing_on.join()
+    said = capsys.readouterr()
+    assert said.out == "loading\n" and said.err == "ended by SIGTERM; Dagster and MLflow are ended too\n"
