@@ -23,6 +23,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from evaluation.exams import ExamItem
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
+from training.parts.outside import PartFailed
 from training.records import RecipeError
 
 FEWSHOT_SEED = 1234  # lm-eval's default
@@ -76,6 +77,8 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
     try:
         return LmEvalTask(config, splits)
+    except PartFailed:  # of a task from outside, which says its name
+        raise
     except (TypeError, ValueError, KeyError, AttributeError, AssertionError, TemplateError) as error:
         raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
 
@@ -83,7 +86,9 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
 def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
     """Return lm-eval's configuration of a suite: the task's own fields, replaced by those that the recipe sets."""
     config: dict[str, Any] = {}
-    if benchmark.task:
+    if benchmark.outside_task() is not None:
+        config = benchmark.outside_fields()
+    elif benchmark.task:
         config = named_config(benchmark.task)
     elif benchmark.task_file:
         config = _file_config(benchmark.task_file)

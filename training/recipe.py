@@ -88,6 +88,7 @@ class Recipe:
             self._check_buckets,
             self._check_survivor,
             self._check_later_stages,
+            self._check_first_weights,
             self._check_scores,
             self._check_long_context,
         )
@@ -211,6 +212,15 @@ class Recipe:
             raise RecipeError(
                 "model: post-training and evaluation load it as transformers' Llama, Qwen3 or Qwen3-MoE, none of which"
                 f" has: {'; '.join(reasons)}"
+            )
+
+    def _check_first_weights(self) -> None:
+        """Raise RecipeError if the layers begin as the identity and their family cannot train from there."""
+        own = self.model.shape(vocab_size=1).own_layers
+        if own is not None and not own.begin_as_identity and self.pretrain.zero_init_outputs:
+            raise RecipeError(
+                f"pretrain.zero_init_outputs: layers of model.family {self.model.family!r} norm what they return, which"
+                " cannot be zero; false is right"
             )
 
     def _check_scores(self) -> None:

@@ -42,6 +42,10 @@ def check_degrees(
     parts = degrees.pipeline * degrees.pipeline_chunks
     _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
     if degrees.tensor > 1:
+        if config.own_layers is not None:
+            raise RecipeError(
+                f"tensor={degrees.tensor}: the layers of model.family {config.family!r} are not divided; 1 is right"
+            )
         _divides("tensor", degrees.tensor, "model.kv_heads", config.kv_heads)
         if config.expert_layers < config.layers:
             _divides("tensor", degrees.tensor, "model.mlp_width", config.mlp_width)

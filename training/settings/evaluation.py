@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
+from training.parts.outside import OutsidePart
 from training.records import RecipeError, Uri, check_names, formerly
 
 CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
@@ -48,6 +49,11 @@ class EvaluationRecipe:
     seed: int = 0
 
     NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the tasks of the suites that are from outside, by name."""
+        found = ((suite.task, suite.outside_task()) for suite in self.suites)
+        return {name: part for name, part in found if name and part is not None}
 
     def __post_init__(self) -> None:
         check_names(self, "evaluation")

@@ -110,7 +110,7 @@ def verify_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
     with writing_slices(job, work, "verify", rank) as slices:
         slices.add(*packed([*removed, *strings(ids)]))
         if _chooses(recipe):
-            members = members_of(group, verdicts, corpus.own_start, recipe.survivor)
+            members = members_of(group, verdicts, corpus.own_start, recipe.policy)
             of = corpus.groups_of(members.heads)
             for number in corpus.own:
                 slices.add(*members.of(of == number).parts())
@@ -123,7 +123,7 @@ def choose_in_group(job: Job, work: Work, rank: int) -> dict[str, Any]:
     removed = unpacked(read_slice(job, work, "verify", rank, 0), REMOVED)[0]
     kept = np.ones(len(corpus.groups[corpus.own[rank]]), np.bool_)
     kept[removed] = False
-    changes = choose(job, work, corpus, kept, rank, _recipe(job).survivor)
+    changes = choose(job, work, corpus, kept, rank, _recipe(job).policy)
     with writing_slices(job, work, "choose", rank) as slices:
         for parts in changes:
             slices.add(*parts)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from training.data.dedup.survivor import KIND, Policy, outside_survivor
+from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, formerly
+
+# The columns that Pedigree's own survivor policies compare; `first` compares none.
+COLUMNS = {
+    "first": (),
+    "newest": ("date",),
+    "longest": ("text",),
+    "best_score": ("quality_score",),
+    "own_language": ("language_score",),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,15 +34,35 @@ class DedupRecipe:
     min_similarity: float = 0.7  # Jaccard of the n-gram sets, in [0, 1]
     min_kept_fraction: float = 0.0  # gate, per source and language
     # Which of the duplicates in one snapshot stays; a document of an earlier snapshot always does:
-    survivor: Literal["first", "newest", "longest", "best_score", "own_language"] = "first"
+    survivor: str = "first"  # or newest, longest, best_score, own_language, or a part from outside
     urls: bool = False  # also remove a document whose normalized URL an earlier one has
     # Cuts in the documents that stay, counted in groups of this many documents (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000
     line_unit: Literal["line", "paragraph"] = "line"
     max_line_copies: int | None = formerly(0)  # a line that occurs more often is cut everywhere; None: cut no lines
     min_substring_bytes: int | None = formerly(0)  # repeated runs of at least this length are cut; None: cut no runs
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a survivor from outside: `from`, settings
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that chooses survivors. Raise RecipeError if it is neither Pedigree's nor one from outside."""
+        if self.survivor in COLUMNS:
+            return Policy(name=self.survivor, columns=COLUMNS[self.survivor])
+        return outside_survivor(self.survivor, self._parts, tuple(COLUMNS))
+
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf("dedup", self.parts)
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the survivor policy by name if it is not Pedigree's."""
+        if self.survivor in COLUMNS:
+            return {}
+        return {self.survivor: self._parts.find(KIND, self.survivor, COLUMNS, "survivor")}
 
     def __post_init__(self) -> None:
+        self._parts.check_used([self.survivor], COLUMNS)
+        _ = self.policy  # checks itself
         if min(self.group_documents, self.max_line_copies or 1, self.min_substring_bytes or 1) < 1:
             raise RecipeError(
                 f"dedup: group_documents={self.group_documents} must be at least 1, max_line_copies="

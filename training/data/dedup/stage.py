@@ -39,7 +39,7 @@ DEDUP = Stage(
 def _sign_settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the section `dedup` without the choice of survivors, on which signatures do not depend."""
     del part
-    return with_data(recipe, {"dedup": replace(recipe.dedup, survivor="first")})
+    return with_data(recipe, {"dedup": replace(recipe.dedup, survivor="first", parts={})})
 
 
 ASSETS = (

@@ -9,9 +9,9 @@ the values there, and sends the verdicts that it changes to the groups of the do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +21,10 @@ from training.data.dedup.blocks import Array, joined, packed, strings, strings_o
 from training.data.dedup.corpus import Corpus, Group, Orders
 from training.data.dedup.duplicates import Verdicts
 from training.data.dedup.shuffle import read_slice
+from training.data.dedup.survivor import Policy
 from training.data.documents import open_documents
 from training.job import DataError, Job, Work
 
-COLUMNS: Final = {
-    "newest": "date",
-    "longest": "text",
-    "best_score": "quality_score",
-    "own_language": "language_score",
-}
 FIRST, OF_EARLIER = "first", "an earlier snapshot"  # why another document was kept, where no values were compared
 
 
@@ -85,15 +80,17 @@ def _texts(parts: Sequence[pa.Array]) -> pa.Array:
     return pa.chunked_array([part.cast(pa.large_string()) for part in parts], pa.large_string()).combine_chunks()
 
 
-def members_of(group: Group, verdicts: Verdicts, own_start: int, policy: str) -> Members:
+def members_of(group: Group, verdicts: Verdicts, own_start: int, policy: Policy) -> Members:
     """Return the removed documents of a group that repeat one of the same snapshot."""
-    _check_columns(group, COLUMNS[policy])
+    _check_columns(group, policy)
     orders = group.orders
     rows = np.flatnonzero((verdicts.reason > 0) & (verdicts.of >= own_start))
     return _members(group, orders[rows], verdicts.of[rows], verdicts.reason[rows], verdicts.similarity[rows], policy)
 
 
-def _members(group: Group, orders: Orders, heads: Orders, reasons: Array, similarities: Array, policy: str) -> Members:
+def _members(
+    group: Group, orders: Orders, heads: Orders, reasons: Array, similarities: Array, policy: Policy
+) -> Members:
     numbers, dates = _values(group, orders, policy)
     ids = pa.chunked_array(list(group.column(orders, "id")), pa.string()).combine_chunks()
     return Members(
@@ -107,28 +104,42 @@ def _members(group: Group, orders: Orders, heads: Orders, reasons: Array, simila
     )
 
 
-def _check_columns(group: Group, column: str) -> None:
+def _check_columns(group: Group, policy: Policy) -> None:
     for path in group.documents:
         with open_documents(path) as parquet:
-            if column not in parquet.schema_arrow.names:
-                policy = next(name for name, wanted in COLUMNS.items() if wanted == column)
+            if missing := [column for column in policy.columns if column not in parquet.schema_arrow.names]:
                 raise DataError(
-                    f"dedup.survivor={policy!r} needs the column {column}, which {path} lacks;"
+                    f"dedup.survivor={policy.name!r} needs the column {missing[0]}, which {path} lacks;"
                     " switch on the rule of the section filter that writes it, or choose another survivor"
                 )
 
 
-def _values(group: Group, orders: Orders, policy: str) -> tuple[Array, pa.Array]:
+def _values(group: Group, orders: Orders, policy: Policy) -> tuple[Array, pa.Array]:
     """Return the values that a policy compares, as numbers, and as text for dates.
 
     A document without a value gets the lowest one.
     """
-    parts = list(group.column(orders, COLUMNS[policy]))
-    if policy == "newest":
+    if policy.value is not None:
+        numbers = [_outside_numbers(rows, policy.value) for rows in _rows(group, orders, ("id", *policy.columns))]
+        return joined(numbers, np.float64), pa.array([""] * len(orders), pa.string())
+    (column,) = policy.columns
+    parts = list(group.column(orders, column))
+    if policy.name == "newest":
         dates = pa.chunked_array([pc.fill_null(part, "") for part in parts], pa.string()).combine_chunks()
         return np.zeros(len(orders)), dates
-    numbers = [_numbers(part, policy) for part in parts]
+    numbers = [_numbers(part, policy.name) for part in parts]
     return joined(numbers, np.float64), pa.array([""] * len(orders), pa.string())
+
+
+def _rows(group: Group, orders: Orders, columns: tuple[str, ...]) -> Iterator[dict[str, list[Any]]]:
+    """Yield the columns of documents, by name, one row group at a time."""
+    for parts in zip(*(group.column(orders, column) for column in columns), strict=True):
+        yield {column: part.to_pylist() for column, part in zip(columns, parts, strict=True)}
+
+
+def _outside_numbers(rows: dict[str, list[Any]], value: Callable[[dict[str, Any]], float]) -> Array:
+    documents = (dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True))
+    return np.array([value(document) for document in documents], np.float64)
 
 
 def _numbers(part: pa.Array, policy: str) -> Array:
@@ -140,7 +151,7 @@ def _numbers(part: pa.Array, policy: str) -> Array:
 CHANGES = (np.int64, np.int64, np.int64, np.float64, np.int64, np.uint8, np.int64, np.uint8)
 
 
-def choose(job: Job, work: Work, corpus: Corpus, kept: Array, rank: int, policy: str) -> list[list[Array]]:
+def choose(job: Job, work: Work, corpus: Corpus, kept: Array, rank: int, policy: Policy) -> list[list[Array]]:
     """Return, for each group of the own snapshot, the parts of a slice with the verdicts that the policy changes.
 
     `kept` are flags of the documents of group `rank` that no verdict has removed.
@@ -161,9 +172,9 @@ def choose(job: Job, work: Work, corpus: Corpus, kept: Array, rank: int, policy:
     return slices
 
 
-def _changes(members: Members, policy: str) -> tuple[Array, Array, Array, Array, list[str], list[str]]:
+def _changes(members: Members, policy: Policy) -> tuple[Array, Array, Array, Array, list[str], list[str]]:
     """Return the new verdicts as columns: documents, reasons, repeated documents, similarities, their ids, and why."""
-    values = np.array(members.dates.to_pylist(), np.str_) if policy == "newest" else members.numbers
+    values = np.array(members.dates.to_pylist(), np.str_) if policy.name == "newest" else members.numbers
     ranks = np.unique(values, return_inverse=True)[1]
     by = np.lexsort((members.orders, -ranks, members.heads))
     best = by[np.concatenate([[True], members.heads[by][1:] != members.heads[by][:-1]])] if len(by) else by
@@ -174,7 +185,7 @@ def _changes(members: Members, policy: str) -> tuple[Array, Array, Array, Array,
     for i in np.flatnonzero((chosen != np.arange(len(chosen))) | (chosen != head)).tolist():
         c, h = int(chosen[i]), int(head[i])
         kept, own = values[c], values[i]
-        why = "first, of equal documents" if kept == own else f"{policy}: {_shown(kept)}, not {_shown(own)}"
+        why = "first, of equal documents" if kept == own else f"{policy.name}: {_shown(kept)}, not {_shown(own)}"
         if i == c:
             rows.append((members.orders[i], 0, -1, 0.0, "", ""))
         elif i == h:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
 from training.names import check_name
+from training.parts.outside import OutsidePart, PartsOf, registered
 from training.records import RecipeError, Uri, all_of, formerly
 
 # Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
@@ -38,12 +40,14 @@ class BenchmarkRecipe:
     id_field: str = "id"
     limit: int | None = formerly(0)  # number of items to read; None: all
     max_new_tokens: int = 16  # of an answer that is scored as `kind` says
-    task: str | None = formerly("")  # lm-eval's name of a task that asks and scores the items; None: `kind` decides
+    # lm-eval's name of a task that asks and scores the items, or a task from outside; None: `kind` decides
+    task: str | None = formerly("")
     task_file: Uri | None = formerly("")  # or such a task as YAML, in lm-eval's form
     lm_eval: dict[str, Any] = field(default_factory=dict)  # fields of lm-eval's TaskConfig that replace the task's own
     num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
     fewshot_uri: Uri | None = formerly("")  # rows from which examples are drawn
     metric: str | None = formerly("")  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a task from outside: `from`, settings
 
     def __post_init__(self) -> None:
         all_of(
@@ -57,7 +61,10 @@ class BenchmarkRecipe:
     def _check_task(self) -> None:
         if self.task and self.task_file:
             raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
-        if self.task:
+        self._parts.check_used([self.task] if self.task else [])
+        if self.outside_task() is not None:
+            outside_fields(self.task or "", self._parts)  # checks itself
+        elif self.task:
             check_task(self.task, self.name)
 
     def _check_lm_eval(self) -> None:
@@ -69,6 +76,20 @@ class BenchmarkRecipe:
             raise RecipeError(
                 *(f"{self.name}: lm_eval.{name} is decided by the suite; leave it out" for name in decided)
             )
+
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf(self.name, self.parts)
+
+    def outside_task(self) -> OutsidePart | None:
+        """Return the task if it is from outside; None if it is lm-eval's own, or if there is none."""
+        if not self.task or (self.task not in self.parts and self.task not in registered(KIND)):
+            return None
+        return self._parts.find(KIND, self.task, (), "task")
+
+    def outside_fields(self) -> dict[str, Any]:
+        """Return the fields of lm-eval's TaskConfig that the task from outside gives; empty without such a task."""
+        return {} if self.outside_task() is None else outside_fields(self.task or "", self._parts)
 
     @property
     def is_task(self) -> bool:

@@ -27,10 +27,16 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
     config, problems = _file_config(suite.task_file) if suite.task_file else ({}, [])
     if config is not None:
         problems += [f"{suite.task_file}: {problem}" for problem in _unknown(config)] if suite.task_file else []
+        if (part := suite.outside_task()) is not None:
+            config = suite.outside_fields()
+            where = f"task {suite.task} ({part.place})"
+            problems += [f"{where}: {problem}" for problem in _unknown(config)]
+            given = sorted(DECIDED_HERE & config.keys() - {"num_fewshot"})
+            problems += [f"{where}: {name} is decided by the suite; leave it out" for name in given]
         problems += [f"lm_eval.{problem}" for problem in _unknown(suite.lm_eval)]
         whole = config | suite.lm_eval
         problems += _unfit_output(whole)
-        if not suite.task and not problems and suite.is_task:
+        if (not suite.task or part is not None) and not problems and suite.is_task:
             choice = ["doc_to_choice"] if whole.get("output_type") == "multiple_choice" else []
             missing = [name for name in (*NEEDED, *choice) if name not in whole]
             problems += [f"the task has no {name}" for name in missing]

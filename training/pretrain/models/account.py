@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from training.pretrain.models.family import layer_weights
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.optim.optimizer import Optimizer
@@ -39,36 +40,14 @@ def largest_bytes(config: ModelConfig) -> int:
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield name and shape of every trained tensor, with the decoder's names."""
-    D, A, E = config.width, config.attention_width, config.head_width
-    yield "embedding", (config.vocab_size, D)
-    yield "norm", (D,)
+    yield "embedding", (config.vocab_size, config.width)
+    yield "norm", (config.width,)
     if not config.tied_embeddings:
-        yield "head", (config.vocab_size, D)
+        yield "head", (config.vocab_size, config.width)
+    own = config.own_layers
+    weights = layer_weights if own is None else own.weights
     for layer in range(config.layers):
-        start = f"blocks.{layer}."
-        yield f"{start}attention.norm", (D,)
-        yield f"{start}attention.query_key_value", (A + 2 * config.kv_heads * E, D)
-        yield f"{start}attention.output", (D, A)
-        if config.qk_norm:
-            yield f"{start}attention.query_norm", (E,)
-            yield f"{start}attention.key_norm", (E,)
-        yield f"{start}mlp.norm", (D,)
-        yield from ((f"{start}mlp.{name}", shape) for name, shape in _mlp_shapes(config, layer))
-
-
-def _mlp_shapes(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    D, experts = config.width, config.experts
-    gates = ("gate", "up") if config.activation == "swiglu" else ("up",)
-    if not config.has_experts(layer):
-        yield from ((name, (config.mlp_width, D)) for name in gates)
-        yield "down", (D, config.mlp_width)
-        return
-    yield "router", (experts.count, D)
-    yield from ((name, (experts.count, experts.width, D)) for name in gates)
-    yield "down", (experts.count, D, experts.width)
-    if experts.shared:
-        yield from ((f"shared_{name}", (experts.shared * experts.width, D)) for name in gates)
-        yield "shared_down", (D, experts.shared * experts.width)
+        yield from ((f"blocks.{layer}.{name}", shape) for name, shape in weights(config, layer))
 
 
 def optimizer_bytes(config: ModelConfig, optimizer: str | Optimizer) -> int:
@@ -120,7 +99,8 @@ def _layer_bytes(
     # and scaled queries.
     core = heads + KV if recompute == "selective" else heads + KV + A
     attention = number_bytes * ((D + 1) + normed + core + A)
-    kept = rows * length * (attention + _mlp_bytes(config, layer, recompute, number_bytes))
+    more = 0 if (own := config.own_layers) is None else number_bytes * own.kept(config, layer)
+    kept = rows * length * (attention + _mlp_bytes(config, layer, recompute, number_bytes) + more)
     if probabilities and recompute != "selective":
         kept += number_bytes * rows * config.heads * attention_pairs(config, layer, length)
     return kept

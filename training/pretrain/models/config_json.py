@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from training.job import DataError
-from training.pretrain.models.families import FAMILIES
+from training.pretrain.models.families import FAMILIES, family_of_type
+from training.pretrain.models.family import Family
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
 
 ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "llama3"}
@@ -19,9 +20,12 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
 
     Raise DataError if this package lacks a feature.
     """
-    name = data.get("model_type")
-    if name not in FAMILIES:
-        raise DataError(f"config.json: model_type {name!r}; {', '.join(FAMILIES)} can be read")
+    name = str(data.get("model_type"))
+    family = family_of_type(name)
+    if family is None:
+        raise DataError(
+            f"config.json: model_type {name!r}; readable are {', '.join(FAMILIES)}, and what a package registers"
+        )
     if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
         raise DataError("config.json: biases and activations other than silu cannot be read")
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
@@ -38,8 +42,17 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
         rope_scaling=_read_scaling(rope),
         tied_embeddings=data.get("tie_word_embeddings", False),
         norm_epsilon=data["rms_norm_eps"],
-        **FAMILIES[name].read(data),
+        **_own_fields(name, family, data),
     )
+
+
+def _own_fields(name: str, family: Family, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a shape that a family reads, with its own settings and its name if it has its own layers."""
+    fields = family.read(data)
+    if family.layers is None:
+        return fields
+    settings = fields.pop("settings", {})
+    return {**fields, "family": name, **({"parts": {name: settings}} if settings else {})}
 
 
 def _read_scaling(rope: dict[str, Any]) -> RotaryScaling:

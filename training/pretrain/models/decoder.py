@@ -47,18 +47,26 @@ class Attention(nn.Module):
             self.key_norm = nn.Parameter(torch.ones(config.head_width))
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
-        config, unit = self.config, self.lanes.enter(unit_rms(x_BLD, self.config.norm_epsilon))
-        B, L, _ = unit.shape
-        fused = self.product(unit, self.query_key_value, self.norm)
+        unit = self.lanes.enter(unit_rms(x_BLD, self.config.norm_epsilon))
+        return self.attended(self.product(unit, self.query_key_value, self.norm), table, mask)
+
+    def attended(self, fused: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
+        """Return the layer's output, given the product `[B, L, rows]` for queries, keys and values."""
+        config = self.config
+        B, L, _ = fused.shape
         heads = fused.view(B, L, -1, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
         query_key, value = (
             part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
         )  # [B, K, G + 1 or 1, L, E]
         if config.qk_norm:
-            query_key = unit_rms(query_key, config.norm_epsilon) * self._query_key_gains().to(x_BLD.dtype)
+            query_key = self.normed(query_key)
         seen = mask.visibility(windowed=self.windowed)
         mixed = recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
         return self.lanes.leave(self.product(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
+
+    def normed(self, query_key: Tensor) -> Tensor:
+        """Return the queries and keys `[B, K, G + 1, L, E]` after QK-norm."""
+        return unit_rms(query_key, self.config.norm_epsilon) * self._query_key_gains().to(query_key.dtype)
 
     def _query_key_gains(self) -> Tensor:
         """Return `[G + 1, 1, E]`: the norm gain of each query head of a group, then of its key."""
@@ -110,10 +118,13 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """A pre-norm layer of attention and MLP or experts; `layer` counts from 0."""
 
+    attention_class = Attention
+    mlp_class = MLP
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.attention = Attention(config, windowed=config.is_windowed(layer))
-        self.mlp = Experts(config) if config.has_experts(layer) else MLP(config)
+        self.attention = self.attention_class(config, windowed=config.is_windowed(layer))
+        self.mlp = Experts(config) if config.has_experts(layer) else self.mlp_class(config)
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> tuple[Tensor, Routing | None]:
         """Return the layer's output and the routing of its experts, or None if it has no experts."""
@@ -146,7 +157,9 @@ class Decoder(nn.Module):
         self.config = config
         self.recompute_blocks = False
         self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        own = config.own_layers
+        make = Block if own is None else own.make
+        self.blocks = nn.ModuleList(make(config, layer) for layer in range(config.layers))
         self.norm = nn.Parameter(torch.ones(config.width))
         if not config.tied_embeddings:
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))

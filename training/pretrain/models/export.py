@@ -20,13 +20,14 @@ from torch import Tensor
 
 from training.artifact import write_json
 from training.job import DataError
+from training.parts.outside import FROM
 from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import ROPE_TYPES, read_config
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
-from training.pretrain.models.families import FAMILIES, family_of, inexpressible
+from training.pretrain.models.families import family_of, find_family, inexpressible
 from training.pretrain.models.rotary import ntk_theta
 from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError, read_record, write_record
@@ -50,7 +51,7 @@ def hugging_face_config(
     if reasons := inexpressible(config):
         raise RecipeError(f"model: no class of transformers has: {'; '.join(reasons)}")
     name = family_of(config)
-    family = FAMILIES[name]
+    family = find_family(config)
     result = {
         "architectures": [f"{family.class_name}ForCausalLM"],
         "model_type": name,
@@ -100,14 +101,22 @@ def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
 
 def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
     """Yield transformers' name of every weight, with a view of the part of this model's parameters that holds it."""
+    own = model.config.own_layers
+    names = layer_views if own is None or own.names is None else own.names
     yield "model.embed_tokens.weight", model.embedding
     for number, block in enumerate(model.blocks):
         assert isinstance(block, Block), "a model that is exported has all its layers"
-        for name, view in (*_attention_views(block.attention), *_mlp_views(block.mlp)):
+        for name, view in names(block):
             yield f"model.layers.{number}.{name}", view
     yield "model.norm.weight", model.norm
     if not model.config.tied_embeddings:
         yield "lm_head.weight", model.head
+
+
+def layer_views(block: Block) -> Iterator[tuple[str, Tensor]]:
+    """Yield the name of each weight inside a layer of transformers' Llama, Qwen3 or Qwen3-MoE, with a view of it."""
+    yield from _attention_views(block.attention)
+    yield from _mlp_views(block.mlp)
 
 
 def _attention_views(attention: Attention) -> Iterator[tuple[str, Tensor]]:
@@ -166,7 +175,7 @@ def write_weights(
     copied = write_tokenizer(tokenizer, folder, max_length=shape.max_length)
     bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     if own_layout:
-        named = _renamed(write_record(shape), OWN_NAMES)
+        named = _renamed(_written_fields(shape), OWN_NAMES)
         config = {"model_type": OWN_TYPE, "shape": named, "eos_token_id": eos_id}
     else:
         config = hugging_face_config(shape, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
@@ -176,6 +185,14 @@ def write_weights(
     given = {name: value for name, value in generation.items() if value is not None}
     write_json(folder / "generation_config.json", given)
     return (*files, "config.json", "generation_config.json", *copied)
+
+
+def _written_fields(shape: ModelConfig) -> dict[str, Any]:
+    """Return the fields of a shape; those of a family only if it names one, and never the place of its code."""
+    fields = write_record(shape)
+    parts = {name: {key: one for key, one in given.items() if key != FROM} for name, given in fields["parts"].items()}
+    fields |= {"parts": {name: given for name, given in parts.items() if given}}
+    return {name: value for name, value in fields.items() if value or name not in ("family", "parts")}
 
 
 Parts = dict[str, list[tuple[str, Tensor]]]  # by weight: the names in the files, each with a view of a meta tensor

@@ -6,9 +6,16 @@ Standard library only: reading a recipe needs it, and counting a 70B model needs
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, formerly
+
+if TYPE_CHECKING:
+    from training.pretrain.models.family import Layers
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +78,7 @@ class ExpertLayers:
             )
 
 
-_ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0}  # numbers in a `ModelConfig` for absent fields
+_ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0, "family": ""}  # in a `ModelConfig` for absent fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,9 +106,18 @@ class ModelRecipe:
     window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
     logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: unchanged
     experts: ExpertLayers = field(default_factory=ExpertLayers)
+    family: str | None = formerly("")  # with layers of its own, of models/families or from outside; None: by the shape
+    # Of a family from outside: `from`, and its settings.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         self.shape(vocab_size=1)
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the model family by name if it is not Pedigree's."""
+        from training.pretrain.models.families import outside_family
+
+        return outside_family(self.family or "", self.parts)
 
     def shape(self, *, vocab_size: int) -> ModelConfig:
         """Return the decoder's shape with a vocabulary size. Raise RecipeError if its fields do not fit together."""
@@ -118,6 +134,7 @@ class ModelConfig(ModelRecipe):
     head_width: int = 0  # E, width of one head; 0 is replaced by width / heads
     window: int = 0  # 0: no windows
     logit_softcap: float = 0.0  # 0: logits are not capped
+    family: str = ""  # empty: the one of Pedigree's families to which the shape belongs
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "mlp_width", "max_length"):
@@ -140,6 +157,23 @@ class ModelConfig(ModelRecipe):
             )
         if self.logit_softcap < 0:
             raise RecipeError(f"model: logit_softcap={self.logit_softcap}; null for none, or a positive number")
+        if self.family or self.parts:
+            from training.pretrain.models.families import check_family
+
+            check_family(self)
+
+    @property
+    def own_layers(self) -> Layers | None:
+        """The layers of the family that `family` names; None if they are those of Llama and Qwen3."""
+        if not self.family:
+            return None
+        from training.pretrain.models.families import find_family
+
+        return find_family(self).layers
+
+    def settings_of(self, cls: type[T]) -> T:
+        """Return the family's own settings, from `parts`, as its record."""
+        return PartsOf("model", self.parts).settings(self.family, cls)
 
     @property
     def group(self) -> int:
@@ -180,6 +214,11 @@ class ModelConfig(ModelRecipe):
 
     def _matrices(self, counted_experts: int) -> int:
         sparse = self.expert_layers
+        if (own := self.own_layers) is not None:
+            shapes = [shape for layer in range(self.layers) for _, shape in own.weights(self, layer)]
+            plain = sum(prod(shape) for shape in shapes if len(shape) == 2)
+            of_experts = sum(prod(shape[1:]) for shape in shapes if len(shape) == 3)
+            return plain + counted_experts * of_experts + self.vocab_size * self.width
         return (
             self.layers * self._attention_matrices
             + (self.layers - sparse) * self._mlp_matrices(self.mlp_width)
@@ -200,7 +239,10 @@ class ModelConfig(ModelRecipe):
     def parameter_count(self) -> int:
         """Exact number of trained parameters. Llama-3-8B's shape gives 8,030,261,248; 70B's gives 70,553,706,496."""
         norms = self.width * (2 * self.layers + 1)
-        if self.qk_norm:
+        if (own := self.own_layers) is not None:
+            shapes = (shape for layer in range(self.layers) for _, shape in own.weights(self, layer))
+            norms = self.width + sum(prod(shape) for shape in shapes if len(shape) == 1)
+        elif self.qk_norm:
             norms += 2 * self.head_width * self.layers
         lookup = 0 if self.tied_embeddings else self.vocab_size * self.width
         return self._matrices(self.experts.count) + norms + lookup

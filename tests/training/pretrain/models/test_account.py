@@ -28,6 +28,7 @@ SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_
 SHAPES = {
     "plain": SMALL,
     "qk-norm, wide heads": dataclasses.replace(SMALL, qk_norm=True, head_width=16, tied_embeddings=False),
+    "olmo2": dataclasses.replace(SMALL, family="olmo2", qk_norm=True, head_width=16),
     "ungated, windows": dataclasses.replace(SMALL, activation="relu2", window=20, window_pattern=("window", "full")),
 }
 EXPERTS = dataclasses.replace(
@@ -77,6 +78,8 @@ def kept_bytes(model: Decoder, *, rows: int, length: int) -> int:
     tables = sum(part.untyped_storage().nbytes() for part in table)
     inside = {id(p) for module in model.modules() if isinstance(module, Experts) for p in module.parameters()}
     folded = 4 * sum(p.numel() for name, p in model.named_parameters() if name.endswith(FOLDED) and id(p) not in inside)
+    if model.config.family == "olmo2":  # whose layers have no norm before their products
+        folded = 0
     return sum(kept.values()) - tables - folded
 
 

@@ -40,6 +40,8 @@ SHAPES = {
         "tied_embeddings": False,
         "experts": dataclasses.replace(EXPERTS, first_layer=1, normalize_weights=False, balancing="none"),
     },
+    "olmo2": {"family": "olmo2", "qk_norm": True},
+    "olmo2 untied, wide heads": {"family": "olmo2", "qk_norm": True, "tied_embeddings": False, "head_width": 16},
     "qwen3_moe windows": {"qk_norm": True, "window": 5, "window_pattern": ("window",), "experts": EXPERTS},
 }
 

@@ -1,0 +1,107 @@
+"""An evaluation task from the user's own environment: asked with examples, identified, and told when it fails."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluation.exams import read_exam
+from evaluation.harness import run_suites
+from evaluation.local_model import LocalModel
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_files import check_own_task
+from training.data.sections import outside_parts, with_parts
+from training.parts.outside import PartFailed
+from training.records import RecipeError
+from training.settings.evaluation import EvaluationRecipe
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "extend"
+MODULES = (f"own_tasks_{number}" for number in itertools.count())  # Python keeps a module that it has imported
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch, tmp_path):
+    """The folders are outside every package, as a user's would be."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def suite(folder: Path, place: str = "first_word:task", settings: dict | None = None, **more) -> BenchmarkRecipe:
+    for name, number in (("items", 3), ("shown", 6)):
+        rows = [{"id": f"{name}-{n}", "question": f"{name} {n}?", "answer": "salt"} for n in range(number)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"uri": str(folder / "items.jsonl"), "fewshot_uri": str(folder / "shown.jsonl"), **more}
+    parts = {"mine": {"from": place, **(settings or {})}}
+    given |= {"lm_eval": {"generation_kwargs": {"until": ["\n"], "max_gen_toks": 8}}}  # the model's positions are few
+    return BenchmarkRecipe(name="own", kind="generate", task="mine", **({"parts": parts} | given))
+
+
+def result_of(benchmark: BenchmarkRecipe, folder: Path):
+    model = LocalModel(folder, batch_size=4)
+    (result,) = run_suites(model, [(benchmark, read_exam(benchmark, {}).items)], has_template=False)
+    return result
+
+
+def test_a_task_from_outside_is_asked_with_its_examples_and_settings(tmp_path, base_folder):
+    benchmark = suite(tmp_path, settings={"asks": "Dish"})
+    check_own_task(benchmark)
+    result = result_of(benchmark, base_folder)
+    assert (result.metric, result.n, result.how["task"]) == ("right", 3, "mine")
+    for number, sample in enumerate(result.samples):
+        assert sample["prompt"].endswith(f"\n\nDish: items {number}?\nAnswer:")
+        assert sample["prompt"].count("Dish: shown") == sample["prompt"].count("Answer: salt") == 2
+    recipe = EvaluationRecipe(suites=(benchmark,))
+    assert outside_parts(recipe)["mine"].place == "first_word:task"
+    assert set(with_parts({"evaluation": recipe})["parts"]["mine"]) == {"from", "code"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"settings": {"ask": "x"}}, r"own\.parts\.mine\.ask: unknown field; did you mean `asks`"),
+        ({"place": "polite:reward"}, r"own\.task: 'polite:reward' is a Reward; it must be a .*task\.Task"),
+        ({"place": "nowhere:it"}, r"'nowhere:it': no module 'nowhere'"),
+        ({"parts": {}}, r"own: task='mine': lm-eval has no task of that name"),
+        ({"parts": {"other": {"from": "first_word:task"}}}, r"own\.parts\.other: without effect"),
+    ],
+)
+def test_a_task_that_is_none_is_refused_when_the_recipe_is_read(tmp_path, given, said):
+    with pytest.raises(RecipeError, match=said):
+        suite(tmp_path, **given)
+
+
+TASK = """
+from training.data.exams.task import Task
+def fields(settings):
+    {body}
+    return {{"doc_to_text": lambda document: {text}, "doc_to_target": "{{{{answer}}}}", **{more}}}
+task = Task(fields=fields)
+"""
+
+
+def test_what_fails_in_a_task_is_told_under_its_name(tmp_path, base_folder):
+    def made(body="pass", text="document['question']", more="{}") -> BenchmarkRecipe:
+        name = next(MODULES)
+        (tmp_path / f"{name}.py").write_text(TASK.format(body=body, text=text, more=more))
+        return suite(tmp_path, f"{name}:task")
+
+    with pytest.raises(PartFailed, match=r"task mine gives no fields: ValueError: none"):
+        made(body="raise ValueError('none')")
+    for more, said in (
+        ("{'doc_to_txt': 1}", r"task mine \(own_tasks_\d+:task\): doc_to_txt: lm-eval's tasks have no such field"),
+        ("{'dataset_path': 'x'}", r"task mine \(.*\): dataset_path is decided by the suite; leave it out"),
+        ("{'output_type': 'essay'}", r"output_type='essay': expected"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            check_own_task(made(more=more))
+    with pytest.raises(PartFailed, match=r"task mine failed in doc_to_text: KeyError: 'no'"):
+        result_of(made(text="document['no']"), base_folder)
+    with pytest.raises(PartFailed, match=r"task mine: doc_to_text returned 3; it must return text"):
+        result_of(made(text="3"), base_folder)
+    scored = "{'process_results': lambda document, results: {'good': 0.5}, 'metric_list': [{'metric': 'good'}]}"
+    scored = scored.replace("'good'}]", "'good', 'aggregation': 'mean', 'higher_is_better': True}]")
+    with pytest.raises(RecipeError, match=r"metric good gives an item 0\.5; take one of 0 and 1"):
+        result_of(made(more=scored), base_folder)
