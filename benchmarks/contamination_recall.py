@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from scipy.stats import beta
 from warcio.archiveiterator import ArchiveIterator
 from xxhash import xxh3_64_intdigest
 
@@ -266,6 +265,8 @@ def _found(finder: Finder, planted: dict[int, str]) -> dict[int, str]:
 
 def interval(hits: int, tried: int) -> tuple[float, float]:
     """Return the exact 95 % interval of a fraction (Clopper and Pearson, 1934)."""
+    from scipy.stats import beta  # takes 2 s, and every process of the tests imports this module
+
     low = float(beta.ppf(0.025, hits, tried - hits + 1)) if hits else 0.0
     high = float(beta.ppf(0.975, hits + 1, tried - hits)) if hits < tried else 1.0
     return low, high

@@ -12,13 +12,18 @@ from xdist.scheduler import LoadFileScheduling
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
-# These have roots of their own, and wait for a daemon or a server most of the time.
-APART = ("tests/end_to_end/test_services.py", "tests/end_to_end/test_faults.py")
+# These have roots of their own; the first two wait for a daemon or a server most of the time.
+APART = tuple(f"tests/end_to_end/test_{name}.py" for name in ("services", "faults", "extend"))
+# These read the finished small kitchen or a copy of it, so any process takes them once it is made; the longest first.
+AFTER_IT = tuple(
+    f"tests/end_to_end/test_{name}.py" for name in ("takedown", "trace", "exact", "attest", "gc", "report_page")
+)
 # What takes minutes, much of it waiting, is begun first; a fourth process works through the rest beside it, and begins
 # with the files that take longest, so that the last file is a short one.
 FIRST = (
     APART[0],
     *reversed(ONE_AT_A_TIME),
+    "tests/end_to_end/test_extend.py",
     "tests/training/pretrain/test_training.py",
     "tests/training/pretrain/test_parallel.py",
     "tests/attacks/test_promotion.py",
@@ -35,7 +40,7 @@ class _Together(LoadFileScheduling):
     """Tests of a file, and of the folders above, run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = () if nodeid.startswith(APART) else ONE_AT_A_TIME
+        together = () if nodeid.startswith((*APART, *AFTER_IT)) else ONE_AT_A_TIME
         return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
@@ -66,8 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(KITCHEN_SECONDS))
 
     def place(item: pytest.Item) -> int:
-        begun = next((number for number, start in enumerate(FIRST) if item.nodeid.startswith(start)), None)
-        return begun if begun is not None else len(FIRST) + (item.path in waiting)
+        found = max((name for name in (*FIRST, *AFTER_IT) if item.nodeid.startswith(name)), key=len, default="")
+        if found in FIRST:
+            return FIRST.index(found)
+        if found in AFTER_IT:
+            return len(FIRST) + 1 + AFTER_IT.index(found)
+        return len(FIRST) + (1 + len(AFTER_IT) if item.path in waiting else 0)
 
     items.sort(key=place)
 

@@ -11,7 +11,7 @@ from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, write_reference
 from resources.tracking.reports import Tracking
 from training import artifact
-from training.identity.made_by import own_code
+from training.identity.closure import current_code
 from training.progress import METRICS_FILE
 from training.recipe import Recipe
 from training.stage import modules_of
@@ -50,7 +50,7 @@ def make_one(
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
     files = artifact.manifest(folder, ["data.txt", *more(folder)])
     stage = CHAIN[cell.asset].stage
-    code = own_code(*modules_of(stage, cell.settings))
+    code = current_code().digests(*modules_of(stage, cell.settings))
     record = {
         "asset": cell.asset,
         "partition": cell.partition,

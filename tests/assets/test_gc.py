@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -302,7 +303,7 @@ def test_killed_by_the_system_and_run_again_it_ends_the_same(root, old):
     command = "from assets.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", command, "gc", "--yes", "--root", str(root)])
     while process.poll() is None and not list(root.glob("*/trash/*")):
-        pass
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
     collect(look(root), removes=True)

@@ -68,7 +68,7 @@ def test_a_job_that_two_terminals_wait_for_outlives_the_ctrl_c_in_one_of_them(tm
     first = start(tmp_path)
     with stopped_job(tmp_path) as job:
         second = start(tmp_path)
-        wait_for(lambda: said(tmp_path, "going on watching it"), 120, every=0.1)
+        wait_for(lambda: said(tmp_path, "going on watching it"), 120)
         first.send_signal(signal.SIGINT)
         _, errors = first.communicate(timeout=120)
         assert first.returncode == 130

@@ -18,6 +18,7 @@ from assets.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from tests.assets.fabricate import point_to_shared, stand_in_models
 from tests.screen import Strike, run_in_terminal
+from tests.warm import command
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -37,13 +38,12 @@ COMMAND = (sys.executable, "-c", "from assets.cli import main; main()")
 
 def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
     """Run the command line in a process of its own, with the tests' recipes."""
-    done = subprocess.run(
-        [*COMMAND, *arguments, "--root", str(root), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment},
-    )
+    given = [*arguments, "--root", str(root), "--json"]
+    variables = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment}
+    if "PYTHONPATH" in environment:  # the interpreter reads it when it starts
+        done = subprocess.run([*COMMAND, *given], capture_output=True, text=True, check=False, env=variables)
+    else:
+        done = command(given, variables)
     return Ran(done.returncode, _last_line(done.stdout), done.stderr)
 
 

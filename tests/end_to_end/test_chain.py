@@ -249,8 +249,10 @@ def test_a_damaged_file_is_found_by_verify_and_refused_by_the_next_stage(first, 
         shards.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
         assert pedigree("verify", "kitchen-small", root=root).code == 1
         text = (RECIPES / "kitchen-small.yaml").read_text("utf-8").replace("name: kitchen-small", "name: kitchen-other")
-        (tmp_path / "kitchen-other.yaml").write_text(f"{text}mixture: {{held_out_fraction: 0.04}}\n")
-        ran = pedigree("run", str(tmp_path / "kitchen-other.yaml"), "--until", "training_plan", root=root)
+        other = tmp_path / "kitchen-other.yaml"
+        other.write_text(f"{text}mixture: {{held_out_fraction: 0.04}}\n")
+        point_to_shared(load_recipe(str(other), (RECIPES, SHIPPED)), root)
+        ran = pedigree("run", str(other), "--until", "training_plan", root=root)
         assert ran.code == 3 and "00000.bin" in ran.errors
     finally:
         shards.write_bytes(sound)

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from evaluation.intervals import in_percent, paired_interval, paired_p_value, ratio_interval, share_interval
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 64), (64, 64), (1, 64), (32, 64), (0, 1), (7, 1000)])
 def test_the_interval_of_a_share_is_wilsons(right, n):
+    from scipy.stats import binomtest  # takes 2 s, and every process of the tests imports this module
+
     expected = binomtest(right, n).proportion_ci(method="wilson")
     assert share_interval(right / n, n) == pytest.approx((expected.low, expected.high), abs=1e-7)
 
@@ -37,6 +38,8 @@ def test_the_interval_of_a_drop_holds_what_it_promises(differing):
 
 @pytest.mark.parametrize(("lost", "gained"), [(0, 0), (1, 0), (8, 1), (5, 5), (900, 1100)])
 def test_the_p_value_is_that_of_the_exact_test(lost, gained):
+    from scipy.stats import binomtest
+
     exact = binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
     assert paired_p_value(lost, gained) == pytest.approx(exact)
 

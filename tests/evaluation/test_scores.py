@@ -9,7 +9,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from scipy.stats import binomtest
 
 pytest.importorskip("torch")
 
@@ -185,6 +184,8 @@ def test_every_model_has_bits_per_byte_on_the_held_out_documents_alone(scored, t
 
 
 def test_the_models_are_compared_on_the_same_items(scored):
+    from scipy.stats import binomtest  # takes 2 s, and every process of the tests imports this module
+
     found = json.loads((scored / "comparisons.json").read_text())
     assert [(one["before"], one["after"]) for one in found["cloze"]] == [*combinations(MODELS, 2)]
     right = {

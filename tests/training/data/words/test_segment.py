@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +37,8 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 
 @pytest.fixture(scope="module")
 def tokenizers():
+    import spacy  # takes a second, and every process of the tests imports this module
+
     return {code: spacy.blank(code).tokenizer for code in ("en", "es")}
 
 

@@ -7,7 +7,6 @@ import importlib.util
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention import flex_attention as flex
 
 from tests.training.pretrain import tiny
@@ -121,6 +120,8 @@ def test_queries_of_a_part_of_the_row_give_that_part(no_kernel):
 # while it traces, torch hides warnings about what it does itself; here they would be errors before that
 @pytest.mark.filterwarnings("ignore")
 def test_every_batch_runs_through_the_graph_of_the_first(no_kernel):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
     shape = dataclasses.replace(SMALL, layers=1, max_length=LENGTH, window=30, window_pattern=("window",))
     compiled, plain, counter = decoder(shape), decoder(shape), CompileCounterWithBackend("eager")
     compiled.set_recompute("selective")
