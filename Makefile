@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel soak lock sbom audit clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -122,6 +122,17 @@ $(OTHERS)/ray/.stamp: $(STAMP)
 
 ray: env $(OTHERS)/ray/.stamp ## run ranks on a Ray cluster of three virtual nodes (Linux, root); ARGS= goes to pytest
 	$(OTHERS)/ray/bin/python -m pytest -q --durations 15 tests/cluster/test_ranks_on_ray.py $(ARGS)
+
+# The same, with Dagster's command `dg` beside them.
+$(OTHERS)/dg/.stamp: $(STAMP)
+	$(BIN)/python -m venv --clear $(@D)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $(@D)/environment.pth
+	mv $(@D)/environment.pth $(@D)/lib/python3*/site-packages/
+	$(OTHER_PIP) "$$(sed -n 's/^dg = \["\(.*\)"\]/\1/p' pyproject.toml)"
+	@touch $@
+
+dg: env $(OTHERS)/dg/.stamp ## use Dagster's `dg` in this folder and in another project; ARGS= goes to pytest
+	$(OTHERS)/dg/bin/python -m pytest -q --durations 15 tests/end_to_end/test_dg.py $(ARGS)
 
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)

@@ -108,9 +108,7 @@ def services(root: Path, *options: str, **environment: str) -> Iterator[Services
         )
         try:
             running = Services(port, mlflow_port, process.pid)
-            wait_for(
-                lambda: _answers(f"{running.url}/server_info"), 240, lambda: (root / "dev.log").read_text()[-3000:]
-            )
+            wait_for(lambda: answers(f"{running.url}/server_info"), 240, lambda: (root / "dev.log").read_text()[-3000:])
             yield running
         finally:
             process.send_signal(signal.SIGTERM)
@@ -120,7 +118,8 @@ def services(root: Path, *options: str, **environment: str) -> Iterator[Services
                 assert process.returncode == 143 and said.endswith("ended by SIGTERM; Dagster and MLflow are ended too")
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether the address is served."""
     try:
         with urllib.request.urlopen(url, timeout=10) as response:
             return response.status == 200
