@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel soak lock sbom audit clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel soak lock sbom audit seams clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ test: env ## run the tests; ARGS= goes to pytest
 
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)
+
+seams: env ## run a recipe whose parts are all from an installed package, from its crawl to the promotion
+	$(BIN)/python -m tests.seams runs/seams
 
 dev: env ## open the UI on this machine
 	$(BIN)/pedigree dev

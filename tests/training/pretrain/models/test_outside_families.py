@@ -20,6 +20,7 @@ from training.pretrain.divisible import check_degrees
 from training.pretrain.models import export
 from training.pretrain.models.account import parameter_shapes
 from training.pretrain.models.attention import one_document
+from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
@@ -173,3 +174,17 @@ def test_what_fails_in_a_family_is_told_under_its_name(write):
     logits_of(recomputing).sum().backward()  # torch ends a recomputation by an error of its own
     names = {name: tuple(one.shape) for name, one in recomputing.named_parameters()}
     assert dict(parameter_shapes(recomputing.config)) == names
+
+
+def test_a_registered_family_is_named_without_its_place(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    installed = tmp_path / "own-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[pedigree.families]\nstill = granite:family\n")
+    registered = replace(tiny.MODEL, family="still")
+    assert outside_parts(registered)["still"].place == "granite:family"
+    written = export.hugging_face_config(registered.shape(vocab_size=9), eos_id=0)
+    assert read_config(written) == registered.shape(vocab_size=9)
+    with pytest.raises(DataError, match=r"model_type 'os:system'; readable are"):  # a file cannot name code
+        read_config(written | {"model_type": "os:system"})

@@ -1,0 +1,47 @@
+"""A model of a family that the recipe names is trained further and examined, as the later stages of a recipe do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from evaluation.exams import read_exam
+from evaluation.harness import run_suites
+from evaluation.local_model import LocalModel
+from tests.training.posttrain import tiny
+from tests.training.posttrain.conftest import SFT
+from training.data.exams.settings import BenchmarkRecipe
+from training.pretrain.models import export
+from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.shape import ModelConfig
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
+SHAPE = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 2, "mlp_width": 64, "max_length": 128}
+FAMILIES = {
+    "olmo2": {"family": "olmo2", "qk_norm": True},
+    "granite": {"family": "granite", "parts": {"granite": {"from": "granite:family"}}},
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_base_model_of_a_named_family_is_trained_further_and_examined(chain, tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    tokenizer, folder = tiny.write_tokenizer(tmp_path / "tokenizer"), tmp_path / "base_model" / "model"
+    size = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
+    model = Decoder(ModelConfig(vocab_size=size, **SHAPE, **FAMILIES[name]))
+    initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(0))
+    export.write_model(model, folder, tokenizer=tokenizer, eos_id=0)
+    inputs = (tiny.commit(tmp_path, "base_model"), tiny.made(chain, "instruction_data"))
+    record = tiny.run("sft", tmp_path / "sft_model", {"sft": {**SFT, "epochs": 1}}, inputs)
+    made = tmp_path / "sft_model" / "model"
+    assert json.loads((made / "config.json").read_text())["model_type"] == name
+    assert record["metrics"], record
+    items = [{"id": f"q{n}", "question": "Which colour?", "choices": ["red", "blue"], "gold": n % 2} for n in range(4)]
+    suite = BenchmarkRecipe(name="q", uri=tiny.write_rows(tmp_path / "q.jsonl", items), kind="multiple_choice")
+    exam = [(suite, read_exam(suite, {}).items)]
+    (result,) = run_suites(LocalModel(made, batch_size=2), exam, has_template=False)
+    assert result.n == 4
