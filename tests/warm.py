@@ -2,8 +2,7 @@
 
 Both take 3 s of processor time, and the end-to-end tests give some fifty commands. One process for each worker of the
 tests imports them and is forked for each command; no module of the project but `lean` is imported before the fork, so
-the command imports and does the rest by itself, with arguments, environment and output of its own. Its exit code, its
-signals and what it leaves to run at its end are those of any process.
+the command imports and does the rest by itself, with arguments, environment, output and an exit code of its own.
 """
 
 from __future__ import annotations
