@@ -38,7 +38,7 @@ UNDECLARED = {
     "datasets": ("hands rows to a trainer in the order given", EVERYWHERE),
     "rich": ("writes a table to a terminal", {"scaling", "card"}),
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "card"}),
-    "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend"}),
+    "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),
     "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
     # Reached by an import of which these stages use another part.
     "plotly": ("draws the scaling ladder's page, which this stage does not", {"card"}),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.data.exams.task import Task
+from training.data.exams.task import ExamTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,4 +23,4 @@ def fields(settings):
     }
 
 
-task = Task(fields=fields, settings=Settings)
+task = ExamTask(fields=fields, settings=Settings)

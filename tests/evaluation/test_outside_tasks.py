@@ -62,7 +62,7 @@ def test_a_task_from_outside_is_asked_with_its_examples_and_settings(tmp_path, b
     ("given", "said"),
     [
         ({"settings": {"ask": "x"}}, r"own\.parts\.mine\.ask: unknown field; did you mean `asks`"),
-        ({"place": "polite:reward"}, r"own\.task: 'polite:reward' is a Reward; it must be a .*task\.Task"),
+        ({"place": "polite:reward"}, r"own\.task: 'polite:reward' is a Reward; it must be a .*task\.ExamTask"),
         ({"place": "nowhere:it"}, r"'nowhere:it': no module 'nowhere'"),
         ({"parts": {}}, r"own: task='mine': lm-eval has no task of that name"),
         ({"parts": {"other": {"from": "first_word:task"}}}, r"own\.parts\.other: without effect"),
@@ -74,11 +74,11 @@ def test_a_task_that_is_none_is_refused_when_the_recipe_is_read(tmp_path, given,
 
 
 TASK = """
-from training.data.exams.task import Task
+from training.data.exams.task import ExamTask
 def fields(settings):
     {body}
     return {{"doc_to_text": lambda document: {text}, "doc_to_target": "{{{{answer}}}}", **{more}}}
-task = Task(fields=fields)
+task = ExamTask(fields=fields)
 """
 
 

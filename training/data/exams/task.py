@@ -12,7 +12,7 @@ KIND = "tasks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class ExamTask:
     """The declaration of one task: `fields` returns the fields of lm-eval's TaskConfig, and may use its settings.
 
     Fields such as `doc_to_text` and `process_results` may be functions, as in tasks of lm-eval itself.
@@ -27,7 +27,7 @@ def outside_fields(name: str, parts: PartsOf) -> dict[str, Any]:
 
     Raise RecipeError if there is no such task, and PartFailed if it gives no fields.
     """
-    task, who = parts.load(KIND, name, (), field="task", cls=Task), f"task {name}"
+    task, who = parts.load(KIND, name, (), field="task", cls=ExamTask), f"task {name}"
     settings = parts.settings(name, task.settings)
     with named(who, "gives no fields"):
         fields = dict(task.fields(settings))

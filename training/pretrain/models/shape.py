@@ -6,16 +6,19 @@ Standard library only: reading a recipe needs it, and counting a 70B model needs
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, formerly
 
-if TYPE_CHECKING:
-    from training.pretrain.models.family import Layers
-
 T = TypeVar("T")
+
+
+def _families() -> Any:
+    """Return the model families, which are written in terms of this module's records."""
+    return import_module("training.pretrain.models.families")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,9 +118,7 @@ class ModelRecipe:
 
     def outside_parts(self) -> dict[str, OutsidePart]:
         """Return the model family by name if it is not Pedigree's."""
-        from training.pretrain.models.families import outside_family
-
-        return outside_family(self.family or "", self.parts)
+        return _families().outside_family(self.family or "", self.parts)
 
     def shape(self, *, vocab_size: int) -> ModelConfig:
         """Return the decoder's shape with a vocabulary size. Raise RecipeError if its fields do not fit together."""
@@ -158,18 +159,12 @@ class ModelConfig(ModelRecipe):
         if self.logit_softcap < 0:
             raise RecipeError(f"model: logit_softcap={self.logit_softcap}; null for none, or a positive number")
         if self.family or self.parts:
-            from training.pretrain.models.families import check_family
-
-            check_family(self)
+            _families().check_family(self)
 
     @property
-    def own_layers(self) -> Layers | None:
-        """The layers of the family that `family` names; None if they are those of Llama and Qwen3."""
-        if not self.family:
-            return None
-        from training.pretrain.models.families import find_family
-
-        return find_family(self).layers
+    def own_layers(self) -> Any:
+        """The `Layers` of the family that `family` names; None if they are those of Llama and Qwen3."""
+        return _families().find_family(self).layers if self.family else None
 
     def settings_of(self, cls: type[T]) -> T:
         """Return the family's own settings, from `parts`, as its record."""
