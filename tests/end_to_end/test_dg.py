@@ -82,7 +82,7 @@ def test_what_there_is_is_listed_checked_launched_and_served(place):
     root.mkdir()
     make_stores(root, f"sqlite:///{root}/mlflow.db")
     listed = json.loads(dg(place, "list", "defs", "--json"))
-    assert set(CHAIN) <= {one["key"] for one in listed["assets"]}
+    assert set(CHAIN) <= {one["asset_key"] for one in listed["assets"]}
     assert COMPONENT in dg(place, "list", "components")
     dg(place, "check", "toml")
     dg(place, "check", "defs")

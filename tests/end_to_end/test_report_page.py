@@ -21,6 +21,7 @@ OUTLINE = "[...document.querySelectorAll('*')].map(one => one.localName)"
 LABELS = """[...document.querySelectorAll('svg')].map(picture => [...picture.querySelectorAll('text')].map(text => {
   const {left, top, right, bottom} = text.getBoundingClientRect();
   return {words: text.textContent, left, top, right, bottom} }))"""
+A4 = 718  # pixels between the margins of a sheet
 COLOURS = "['color', 'backgroundColor'].map(name => getComputedStyle(document.body)[name])"
 
 
@@ -128,6 +129,8 @@ def test_every_picture_has_its_numbers_in_a_table_on_the_screen_and_on_paper(pag
     assert not page.locator("nav").is_visible()
     numbers = page.locator("details.numbers table")
     assert numbers.count() >= 4 and all(numbers.nth(number).is_visible() for number in range(numbers.count()))
+    page.set_viewport_size({"width": A4, "height": 900})
+    assert page.evaluate(WIDTH) <= A4
     page.emulate_media(media="screen")
 
 
