@@ -40,7 +40,8 @@ def test_a_base_model_of_a_named_family_is_trained_further_and_examined(chain, t
     made = tmp_path / "sft_model" / "model"
     assert json.loads((made / "config.json").read_text())["model_type"] == name
     assert record["metrics"], record
-    items = [{"id": f"q{n}", "question": "Which colour?", "choices": ["red", "blue"], "gold": n % 2} for n in range(4)]
+    asked = ((f"q{n}", f"Which colour has {n}?") for n in range(4))
+    items = [{"id": item, "question": question, "choices": ["red", "blue"], "gold": 0} for item, question in asked]
     suite = BenchmarkRecipe(name="q", uri=tiny.write_rows(tmp_path / "q.jsonl", items), kind="multiple_choice")
     exam = [(suite, read_exam(suite, {}).items)]
     (result,) = run_suites(LocalModel(made, batch_size=2), exam, has_template=False)

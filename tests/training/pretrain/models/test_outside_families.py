@@ -188,3 +188,12 @@ def test_a_registered_family_is_named_without_its_place(tmp_path, monkeypatch):
     assert read_config(written) == registered.shape(vocab_size=9)
     with pytest.raises(DataError, match=r"model_type 'os:system'; readable are"):  # a file cannot name code
         read_config(written | {"model_type": "os:system"})
+
+
+def test_the_place_of_its_code_is_in_no_file_of_the_model(tmp_path):
+    capped = replace(model(), logit_softcap=30.0).shape(vocab_size=tiny.VOCABULARY)
+    made, tokenizer = filled(capped), Path(tiny.make_tokenizer(tmp_path / "tokenizer").path)
+    export.write_model(made, tmp_path / "model", tokenizer=tokenizer, eos_id=tiny.EOS, own_layout=True)
+    written = (tmp_path / "model" / "config.json").read_text()
+    assert "granite:family" not in written and '"family"' in written
+    assert torch.equal(logits_of(export.read_model(tmp_path / "model")), logits_of(made))
