@@ -355,7 +355,8 @@ def _record_url(root: Path, page: dict[str, Any]) -> str:
     archive = next(root.glob(f"crawl_archives/*/**/{page['warc_file']}"))
     with open(archive, "rb") as stream:
         stream.seek(page["warc_offset"])
-        return next(iter(ArchiveIterator(stream, parse_http=False))).headers["WARC-Target-URI"]
+        uri = next(iter(ArchiveIterator(stream, parse_http=False))).headers["WARC-Target-URI"]
+    return uri.strip("<>")  # Wget writes URLs in angle brackets
 
 
 def _same(id_: str, what: str, one: Any, other: Any) -> None:

@@ -89,13 +89,19 @@ class Index:
         """Return the pages that may have been dropped as duplicates of the document with an id."""
         return self._with_hash(layout.KEPT_FILE, layout.COPIES_FILE, hash_of(id_))
 
+    def pages_of_ids(self, ids: Collection[str]) -> np.ndarray:
+        """Return the pages that may have one of these ids, without repeats."""
+        return self._with_any_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, ids)
+
     def copies_of_any(self, ids: Collection[str]) -> np.ndarray:
         """Return the pages that may have been dropped as duplicates of one of these documents, without repeats."""
-        own = self._arrays[layout.KEPT_FILE]
+        return self._with_any_hash(layout.KEPT_FILE, layout.COPIES_FILE, ids)
+
+    def _with_any_hash(self, hashes: str, pages: str, ids: Collection[str]) -> np.ndarray:
+        own, numbers = self._arrays[hashes], self._arrays[pages]
         wanted = np.array(sorted({hash_of(one) for one in ids}), own.dtype)
         low, high = np.searchsorted(own, wanted, "left"), np.searchsorted(own, wanted, "right")
-        copies = self._arrays[layout.COPIES_FILE]
-        found = [copies[start:stop] for start, stop in zip(low, high, strict=True) if start < stop]
+        found = [numbers[start:stop] for start, stop in zip(low, high, strict=True) if start < stop]
         return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
 
     def _with_hash(self, hashes: str, pages: str, wanted: int, start: int = 0, stop: int | None = None) -> np.ndarray:

@@ -124,8 +124,9 @@ class Steps:
             for block in np.unique(blocks).tolist():
                 inside, ends = plan.documents_of_block(number, epoch, block)
                 at = dict(zip(inside.tolist(), ends.tolist(), strict=True))
-                for document in documents[blocks == block].tolist():
-                    tokens = int(plan.documents.trained_tokens(document, document + 1)[0])
+                own = documents[blocks == block]
+                lengths = plan.documents.trained_tokens_of(own)
+                for document, tokens in zip(own.tolist(), lengths.tolist(), strict=True):
                     yield document, epoch, (epoch * source.tokens + at[document] - tokens, 0, tokens)
 
     def _in_rows(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:

@@ -24,7 +24,7 @@ from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, 
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.provenance.index import FoundPage, Index, RowGroups, find_copies, find_id, find_url, read_rows
+from training.provenance.index import FoundPage, Index, Place, RowGroups, find_copies, find_id, find_url, read_rows
 from training.provenance.layout import KEPT, KEPT_KIND, KINDS
 from training.provenance.lineage import (
     CORPUS_BACKWARDS,
@@ -247,7 +247,7 @@ class Tracer:
         return json.loads(told) if told else {}
 
     def _seen(self, training: Training, found: FoundPage) -> dict[str, Any]:
-        number = self._number(training, found.index, found.place.rank, found.place.part, found.place.row)
+        (number,) = self._numbers(training, found.index, [found.place])
         steps = self.steps_of(training)
         pieces = steps.seen([number])[number]
         told = [
@@ -263,20 +263,21 @@ class Tracer:
             "steps": told,
         }
 
-    def _number(self, training: Training, index: Index, rank: int, part: int, row: int) -> int:
-        """Return the number of a kept page in a plan.
+    def _numbers(self, training: Training, index: Index, places: Sequence[Place]) -> list[int]:
+        """Return the numbers of kept pages in a plan.
 
         Raise DataError if the plan was made from other shards.
         """
-        item = index.inputs[SHARDS]
-        path = _shard_path(rank, part)
-        shard = self._plan_shards(training).get((item.fingerprint, path))
-        if shard is None:
-            raise DataError(
-                f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other"
-                " shards"
-            )
-        return self.steps_of(training).number(shard, row)
+        item, known = index.inputs[SHARDS], self._plan_shards(training)
+        paths = [_shard_path(place.rank, place.part) for place in places]
+        for path in paths:
+            if (item.fingerprint, path) not in known:
+                raise DataError(
+                    f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other"
+                    " shards"
+                )
+        shards = [known[item.fingerprint, path] for path in paths]
+        return self.steps_of(training).numbers(shards, [place.row for place in places]).tolist()
 
     def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
         """Return the numbers of a plan's shards by (artifact, path)."""
@@ -339,8 +340,8 @@ class Tracer:
         kept = [(index, pages[index.kinds_of(pages) == KEPT_KIND]) for index, pages in found]
         looked_at: list[int] = []
         for index, pages in kept:
-            for place in index.places_of(pages[: MOST_DOCUMENTS - len(looked_at)]):
-                looked_at.append(self._number(training, index, place.rank, place.part, place.row))
+            places = index.places_of(pages[: MOST_DOCUMENTS - len(looked_at)])
+            looked_at += self._numbers(training, index, places)
         steps = self.steps_of(training)
         pieces = steps.seen(looked_at)
         trained = {number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()}

@@ -253,11 +253,15 @@ def seen_by(tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = ())
 
     `also` are the ids of further pages.
     """
-    found = []
+    found, wanted = [], set(also)
+
+    def is_wanted(row: Mapping[str, Any]) -> bool:
+        return row["id"] in wanted
+
     for index in tracer.indexes:
         own = [pages_of(index, one) for one in targets]
-        own += [pages_of(index, Target("document", id_)) for id_ in also]
-        found.append((index, np.unique(np.concatenate(own)) if own else np.empty(0, np.int64)))
+        own.append(np.array([one.page for one in index.rows(index.pages_of_ids(wanted), is_wanted)], np.int64))
+        found.append((index, np.unique(np.concatenate(own))))
     return [tracer.seen_of(training, found) for training in tracer.trainings]
 
 
