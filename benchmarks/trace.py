@@ -352,11 +352,18 @@ def _place(piece: dict[str, Any]) -> list[int]:
 def _record_url(root: Path, page: dict[str, Any]) -> str:
     from fastwarc.warc import ArchiveIterator
 
-    archive = next(root.glob(f"crawl_archives/*/**/{page['warc_file']}"))
+    crawls = [
+        file.parent for file in root.glob("crawl_archives/*/artifact.json") if _snapshot(file) == page["snapshot"]
+    ]
+    archive = next(file for folder in crawls for file in folder.glob(f"**/{page['warc_file']}"))
     with open(archive, "rb") as stream:
         stream.seek(page["warc_offset"])
         uri = next(iter(ArchiveIterator(stream, parse_http=False))).headers["WARC-Target-URI"]
     return uri.strip("<>")  # Wget writes URLs in angle brackets
+
+
+def _snapshot(record: Path) -> str:
+    return json.loads(record.read_text("utf-8"))["partition"].partition("@")[2]
 
 
 def _same(id_: str, what: str, one: Any, other: Any) -> None:
