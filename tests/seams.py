@@ -63,7 +63,7 @@ RECIPE: dict[str, Any] = {
     "dedup": {"survivor": "original"},
     "model": {"family": "granite", "qk_norm": False},
     "pretrain": {"optimizer": "adamax"},
-    "align": {"method": "sampling", "verifiable_reward_weight": 0.0, "rewards": {"learned": 0.5, "polite": 0.5}},
+    "align": {"method": "sampling", "verifiable_reward_weight": 0.0, "rewards": {"right_answer": 0.5, "polite": 0.5}},
     "promote": {"model_name": "seams"},
 }
 
