@@ -2,8 +2,8 @@
 
 A package is written into FOLDER and installed there by pip. It registers eight parts by entry points: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
-runs from its crawl to the promotion. Then a line of each part is changed, and the stages that `pedigree status` calls
-outdated are compared with those that use the part. At last the rule raises an error, which must be told by its name.
+runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call the first
+asset outdated that the part decides; all that it names are printed.
 
 FOLDER is kept, so a run that was stopped goes on.
 """

@@ -25,7 +25,8 @@ with not_found("torchao", "scipy"):
     is_torchao_available(), is_scipy_available()
 
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from training.generate.checked_folder import check_folder as check_folder
@@ -49,9 +50,23 @@ def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
     This is the only place where transformers opens weights, and `check_folder` runs before.
     """
     check_folder(folder)
+    if reward:
+        _add_classifier(type(AutoConfig.from_pretrained(folder, local_files_only=True)))
     cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})
     model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **head)
     return model.to(device())
+
+
+def _add_classifier(config: type) -> None:
+    """Give a model family whose class with a head for scores transformers lacks, such as Granite's, one of its kind."""
+    if config in AutoModelForSequenceClassification._model_mapping or config not in AutoModelForCausalLM._model_mapping:
+        return
+    causal = AutoModelForCausalLM._model_mapping[config]
+    base = next(one for one in causal.__mro__ if one.__name__.endswith("PreTrainedModel"))
+    name = causal.__name__.replace("ForCausalLM", "ForSequenceClassification")
+    made = type(name, (GenericForSequenceClassification, base), {"config_class": config})
+    # Without `exist_ok` a configuration of transformers itself is skipped.
+    AutoModelForSequenceClassification.register(config, made, exist_ok=True)
 
 
 def load_tokenizer(folder: Path) -> Any:
