@@ -31,7 +31,7 @@ from training.data.crawl.crawl import read_listing
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
 from training.provenance.index import Index
-from training.provenance.lineage import SHARDS, artifacts_under, lineage_of
+from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of
 from training.provenance.trace import Tracer
 from training.provenance.withdrawal import (
     CRAWL,
@@ -474,6 +474,23 @@ def to_rebuild(root: Path, recipe: str) -> list[str]:
     comparison = compare(load_recipe(recipe, recipe_folders(root)), root, skip_unavailable=True)
     has_made = [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
     return [asset for asset in has_made if comparison.to_do(asset)]
+
+
+def half_rebuilt(root: Path) -> list[str]:
+    """Return the recipes whose rebuild after a takedown was killed between new shards and their provenance index.
+
+    Their pages cannot be searched before the rebuild has gone on.
+    """
+    if not read_tombstones(root):
+        return []
+    return [
+        one.recipe.name
+        for one in _recipes(root)[0]
+        if any(
+            cell.asset == SHARDS and cell.state == "made" and one.cells[INDEX, cell.partition].state == "outdated"
+            for cell in one.cells.values()
+        )
+    ]
 
 
 def corpora_of(root: Path, crawls: Iterable[str]) -> dict[str, list[dict[str, Any]]]:

@@ -2,8 +2,8 @@
 
 A package is written into FOLDER and installed there by pip. It registers eight parts by entry points: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
-runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call the first
-asset outdated that the part decides; all that it names are printed.
+runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call those
+assets outdated by it that read the part, and no others.
 
 FOLDER is kept, so a run that was stopped goes on.
 """
@@ -44,16 +44,16 @@ def train(given):
 
 method = Method(config="GRPOConfig", learns_from="samples", train=train)
 """
-# A line of each part, its replacement, and the first asset that it decides.
+# A line of each part, its replacement, and the assets whose settings name the part.
 CHANGES = {
-    "long_lines.py": ("if line.strip()", "if line", "document_scores"),
-    "plain_tags.py": ("if len(line) >=", "if len(line) >", "extracted_documents"),
-    "original.py": ("return -len", "return 1 - len", "deduplicated_documents"),
-    "adamax.py": ("numbers=for_each_number(2)", "numbers=for_each_number(3)", "base_model"),
-    "granite.py": ("SHARE = 0.22", "SHARE = 0.23", "base_model"),
-    "polite.py": ("else 0.0", "else 0.01", "aligned_model"),
-    "sampling.py": ('samples", train', 'samples",  start_gates=(), train', "aligned_model"),
-    "first_word.py": ("Answer:", "Reply:", "model_scores"),
+    "long_lines.py": ("if line.strip()", "if line", {"document_scores", "filtered_documents"}),
+    "plain_tags.py": ("if len(line) >=", "if len(line) >", {"extracted_documents"}),
+    "original.py": ("return -len", "return 1 - len", {"deduplicated_documents"}),
+    "adamax.py": ("numbers=for_each_number(2)", "numbers=for_each_number(3)", {"base_model"}),
+    "granite.py": ("SHARE = 0.22", "SHARE = 0.23", {"base_model"}),
+    "polite.py": ('"thank you" in', '"thank" in', {"aligned_model", "alignment_rewards"}),
+    "sampling.py": ('samples", train', 'samples",  start_gates=(), train', {"aligned_model", "alignment_rewards"}),
+    "first_word.py": ("Answer:", "Reply:", {"model_scores", "alignment_rewards", "data_contamination"}),
 }
 RECIPE: dict[str, Any] = {
     "name": "seams",
@@ -153,7 +153,7 @@ def main() -> None:
             if counts and counts["in"] != counts["kept"] + gone:
                 failures.append(f"{asset} {cell}: {counts} do not balance")
     print(f"promoted: {answer.get('promoted')}; {sum(len(cells) for cells in answer['assets'].values())} artifacts")
-    for file, (old, new, first) in CHANGES.items():
+    for file, (old, new, expected) in CHANGES.items():
         module = place / "own_parts" / file
         before = module.read_text()
         assert old in before, (file, old)
@@ -161,8 +161,8 @@ def main() -> None:
         found = outdated(folder, f"parts.{file.removesuffix('.py')}.code")
         module.write_text(before)
         print(f"{file}: {', '.join(sorted(found))}")
-        if first not in found:
-            failures.append(f"{file}: {first} is not outdated by its code")
+        if found != expected:
+            failures.append(f"{file}: its code should outdate {', '.join(sorted(expected))}")
     print("\n".join(failures) or "as expected")
     sys.exit(bool(failures))
 

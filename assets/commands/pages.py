@@ -86,7 +86,7 @@ def takedown(
     json_: JsonOption = False,
 ) -> None:
     """Say what holds pages and what a rebuild costs; withdraw them for good, rebuild without them, erase and prove."""
-    from assets.takedown import answer, asked_of, to_rebuild, withdraw
+    from assets.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from assets.takedown_lines import lines_of
     from assets.takedown_report import finish, note_found
     from resources.profile import load_profile
@@ -110,14 +110,23 @@ def takedown(
             print("\n".join(lines_of(told)))
         return yes or typer.confirm("Withdraw these pages for good?")
 
-    told = withdraw(root, asked, **how, confirm=confirm, keep=lambda told, new: note_found(root, told, new))
     rebuilt: dict[str, list[str]] = {}
-    code, problem = OK, ""
-    for name in told["rebuild"]["recipes"] if told["done"] and not no_rebuild else ():
-        for asset in to_rebuild(root, name) if code == OK else ():
-            report = run_named(name, profile, root, until=asset)
-            code, problem = report.exit_code, report.error
-            rebuilt.setdefault(name, []).append(asset)
+
+    def rebuild(recipes: list[str]) -> tuple[int, str]:
+        """Build the corpus of these recipes; return the exit code of the first that fails, with the error, or OK."""
+        for name in recipes:
+            for asset in to_rebuild(root, name):
+                report = run_named(name, profile, root, until=asset)
+                rebuilt.setdefault(name, []).append(asset)
+                if report.exit_code != OK:
+                    return report.exit_code, report.error
+        return OK, ""
+
+    if not no_rebuild and (halves := half_rebuilt(root)):
+        print(f"the rebuild of {', '.join(halves)} after an earlier takedown goes on first", file=sys.stderr)
+        rebuild(halves)  # what still fails after it is refused below
+    told = withdraw(root, asked, **how, confirm=confirm, keep=lambda told, new: note_found(root, told, new))
+    code, problem = rebuild(told["rebuild"]["recipes"]) if told["done"] and not no_rebuild else (OK, "")
     report = None
     if told["done"] and not no_rebuild and code == OK:
         where = compute.tracking_uri

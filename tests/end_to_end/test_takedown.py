@@ -214,7 +214,11 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
         return len(list(place.glob("*/*/erased.json")))
 
     num_lists, finish = lists(), (sys.executable, "-c", FINISH, str(place))
-    assert killed_when(lambda: lists() > num_lists, [*COMMAND, *command, "--root", str(place), "--json"])
+    argv, reference = [*COMMAND, *command, "--root", str(place), "--json"], place / "refs/token_shards"
+    shards = (reference / f"{recipe}@kitchen-1.json").read_bytes()
+    assert killed_when(lambda: (reference / f"{recipe}@kitchen-1.json").read_bytes() != shards, argv)
+    assert cells(place)["provenance_index", f"{recipe}@kitchen-1"].state == "outdated"  # no page can be searched
+    assert killed_when(lambda: lists() > num_lists, argv)
     assert killed_when(lambda: lists() > num_lists + 3, finish)  # what follows the rebuild
     assert killed_when(lambda: len(list(place.glob("takedowns/*.report.md"))) > 1, finish)
     assert all(not damaged_files(made) for made in artifacts_under(place))
