@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ with not_found("torchao", "scipy"):
     is_torchao_available(), is_scipy_available()
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
@@ -51,14 +52,17 @@ def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
     """
     check_folder(folder)
     if reward:
-        _add_classifier(type(AutoConfig.from_pretrained(folder, local_files_only=True)))
+        _add_classifier(json.loads((folder / "config.json").read_text("utf-8")).get("model_type"))
     cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})
     model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **head)
     return model.to(device())
 
 
-def _add_classifier(config: type) -> None:
+def _add_classifier(model_type: str | None) -> None:
     """Give a model family whose class with a head for scores transformers lacks, such as Granite's, one of its kind."""
+    if model_type not in CONFIG_MAPPING:
+        return  # the model's own error says what is wrong
+    config = CONFIG_MAPPING[model_type]
     if config in AutoModelForSequenceClassification._model_mapping or config not in AutoModelForCausalLM._model_mapping:
         return
     causal = AutoModelForCausalLM._model_mapping[config]
