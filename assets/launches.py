@@ -7,6 +7,7 @@ way, so that a killed command is told from one that works, also by another machi
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,8 +27,9 @@ def living(root: Path, launch: str) -> Iterator[None]:
     """Context manager in whose block other processes see that the command of this launch lives."""
     path = _lock_of(root, launch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8") as stream:
+    with open(path.with_suffix(".new"), "w", encoding="utf-8") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
+        os.replace(stream.name, path)  # only now, so that nobody finds it before it is locked
         try:
             yield
         finally:

@@ -35,7 +35,7 @@ class Costs:
 
     @property
     def seconds_without_job(self) -> float:
-        """Seconds of the command in which no job ran."""
+        """Wall seconds of the command during which none of its jobs ran."""
         return self.seconds - covered((begin, min(end, self.seconds)) for begin, end in self.jobs)
 
 

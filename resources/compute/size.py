@@ -77,7 +77,7 @@ class Size(RunSettings):
 
 
 def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
-    """Check the fields of a profile, and return them as the resources of a stage.
+    """Check the fields that a profile gives for a stage, and return the resources that its job gets.
 
     Without `workers`, there is one worker process for each of this machine's `cores`; on Slurm, for each core that the
     job gets, which only the job knows. A field that is null has its default. Raise RecipeError, with `where` as the

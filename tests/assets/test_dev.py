@@ -8,9 +8,7 @@ import threading
 from assets.dev import _start, _watch
 from assets.interrupt import exit_code_of
 
-LOADING = (
-    "import os, signal, time; print('loading', flush=True); os.kill(os.getppid(), signal.SIGTERM); time.sleep(600)"
-)
+LOADING = "import os, signal; print('loading', flush=True); os.kill(os.getppid(), signal.SIGTERM); signal.pause()"
 
 
 def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, capsys):

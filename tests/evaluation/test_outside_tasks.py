@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -11,15 +10,13 @@ import pytest
 from evaluation.exams import read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
+from tests.outside import EXAMPLES, writer
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_own_task
 from training.data.sections import outside_parts, with_parts
 from training.parts.outside import PartFailed
 from training.records import RecipeError
 from training.settings.evaluation import EvaluationRecipe
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "extend"
-MODULES = (f"own_tasks_{number}" for number in itertools.count())  # Python keeps a module that it has imported
 
 
 @pytest.fixture(autouse=True)
@@ -82,16 +79,16 @@ task = ExamTask(fields=fields)
 """
 
 
-def test_what_fails_in_a_task_is_told_under_its_name(tmp_path, base_folder):
+def test_what_fails_in_a_task_is_told_under_its_name(tmp_path, base_folder, monkeypatch):
+    write = writer(tmp_path, monkeypatch)
+
     def made(body="pass", text="document['question']", more="{}") -> BenchmarkRecipe:
-        name = next(MODULES)
-        (tmp_path / f"{name}.py").write_text(TASK.format(body=body, text=text, more=more))
-        return suite(tmp_path, f"{name}:task")
+        return suite(tmp_path, f"{write(TASK.format(body=body, text=text, more=more))}:task")
 
     with pytest.raises(PartFailed, match=r"task mine gives no fields: ValueError: none"):
         made(body="raise ValueError('none')")
     for more, said in (
-        ("{'doc_to_txt': 1}", r"task mine \(own_tasks_\d+:task\): doc_to_txt: lm-eval's tasks have no such field"),
+        ("{'doc_to_txt': 1}", r"task mine \(own_parts_\d+:task\): doc_to_txt: lm-eval's tasks have no such field"),
         ("{'dataset_path': 'x'}", r"task mine \(.*\): dataset_path is decided by the suite; leave it out"),
         ("{'output_type': 'essay'}", r"output_type='essay': expected"),
     ):

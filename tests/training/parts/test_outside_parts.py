@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
+from tests.outside import EXAMPLES, writer
 from tests.training.pretrain import tiny
 from training.parts.code import PARTS
 from training.parts.outside import PartFailed
@@ -24,8 +23,6 @@ from training.pretrain.optim.make import make_optimizers
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError, read_record
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "extend"
-MODULES = (f"own_parts_{number}" for number in itertools.count())  # Python keeps a module that it has imported
 MODEL = tiny.MODEL.shape(vocab_size=tiny.VOCABULARY)
 
 
@@ -37,15 +34,7 @@ def examples(monkeypatch):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a module of the user's and return its name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def written(body: str) -> str:
-        name = next(MODULES)
-        (tmp_path / f"{name}.py").write_text(body)
-        return name
-
-    return written
+    return writer(tmp_path, monkeypatch)
 
 
 def pretrain(place: str, **given) -> PretrainRecipe:

@@ -249,7 +249,7 @@ class Decoder(nn.Module):
 
 
 def meta_decoder(config: ModelConfig) -> Decoder:
-    """Return a decoder on torch's meta device: names and shapes of its weights, without memory for them."""
+    """Return a decoder on torch's meta device, which has the names and shapes of its weights but no memory for them."""
     with torch.device("meta"):
         return Decoder(config)
 

@@ -163,11 +163,11 @@ class ModelConfig(ModelRecipe):
 
     @property
     def own_layers(self) -> Any:
-        """The `Layers` of the family that `family` names; None if they are those of Llama and Qwen3."""
+        """The layers (`Layers`) of the model family; None if they are built like those of Llama and Qwen3."""
         return _families().find_family(self).layers if self.family else None
 
     def settings_of(self, cls: type[T]) -> T:
-        """Return the family's own settings, from `parts`, as its record."""
+        """Return what `parts` sets for the model family, read as a settings record of the class `cls`."""
         return PartsOf("model", self.parts).settings(self.family, cls)
 
     @property

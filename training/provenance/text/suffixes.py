@@ -131,9 +131,9 @@ def _name(text: Ints, is_small: Flags, starts: Ints, result: Ints, names: Ints) 
 
 @native
 def first_unsorted(tokens: Ints, suffixes: Ints, every: int, most: int) -> int:
-    """Return the first place, of one in `every`, whose suffix sorts after the next one, or -1 if there is none.
+    """Return the first place of a suffix array that is out of order, or -1 if none is.
 
-    Suffixes are compared by their first `most` tokens.
+    One place in `every` is looked at: its suffix must not sort after the next one, by their first `most` tokens.
     """
     for place in range(0, len(suffixes) - 1, every):
         one, other = suffixes[place], suffixes[place + 1]

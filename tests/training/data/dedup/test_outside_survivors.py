@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.outside import EXAMPLES
 from tests.training.data import chain
 from tests.training.data.dedup.test_dedup import LEFT, RIGHT
 from training.data.dedup.settings import DedupRecipe
@@ -14,7 +15,6 @@ from training.data.sections import with_parts
 from training.parts.outside import PartFailed
 from training.records import RecipeError
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
 URLS = ("https://mirror.food.example/a/b", "https://food.example/a/b/c", "https://food.example/a/b")
 ROWS = [
     chain.document("one", "file.warc.gz", 100 * place, text) | {"url": url}

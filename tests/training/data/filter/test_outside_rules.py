@@ -1,10 +1,8 @@
 """Filter rules from the user's own environment, among them filters and formatters of datatrove."""
 
-import itertools
-from pathlib import Path
-
 import pytest
 
+from tests.outside import EXAMPLES, writer
 from tests.training.data import chain
 from tests.training.data.filter.pages import GERMAN, GOOD, INSULTS
 from training.data.filter.judge import judge, make_rules
@@ -16,22 +14,13 @@ from training.parts.code import PARTS, check_parts, code_digest, identified
 from training.parts.outside import OutsidePart, PartFailed, find_part
 from training.records import RecipeError, read_record
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
-MODULES = (f"own_rules_{number}" for number in itertools.count())  # Python keeps a module that it has imported
-
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Write a module of the user's, which defines `rule`; return its name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def written(body: str) -> str:
-        name = next(MODULES)
-        head = "from training.data.filter.rule import *\nfrom training.data.filter.rule import numbers\n"
-        (tmp_path / f"{name}.py").write_text(head + body)
-        return name
-
-    return written
+    head = "from training.data.filter.rule import *\nfrom training.data.filter.rule import numbers\n"
+    written = writer(tmp_path, monkeypatch)
+    return lambda body: written(head + body)
 
 
 def recipe_of(place: str, *rules: str, **given) -> FilterRecipe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.outside import EXAMPLES, writer
 from tests.training.pretrain import tiny
 from training.data.sections import outside_parts, with_parts
 from training.job import DataError
@@ -26,9 +26,6 @@ from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.records import RecipeError
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
-MODULES = (f"own_families_{number}" for number in itertools.count())  # Python keeps a module that it has imported
-
 
 @pytest.fixture(autouse=True)
 def examples(monkeypatch):
@@ -38,15 +35,7 @@ def examples(monkeypatch):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a module of the user's and return its name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def written(body: str) -> str:
-        name = next(MODULES)
-        (tmp_path / f"{name}.py").write_text(body)
-        return name
-
-    return written
+    return writer(tmp_path, monkeypatch)
 
 
 def model(name: str = "granite", place: str = "granite:family", **given) -> ModelRecipe:
