@@ -327,15 +327,21 @@ class Finder:
     """Finds items in texts, one batch at a time. The division into batches does not change what is found.
 
     The compiled loops are used after COMPILED_FROM_BYTES of text, because loading them takes as long as scanning that
-    much text without them. The uncompiled loops find the same items.
+    much text without them. The uncompiled loops find the same items. Little text with words of many items takes longer
+    to align than to scan, so the loop that aligns is loaded on its own after COMPILED_FROM_CELLS (pairs of a word of a
+    text and a word of an item).
     """
 
     COMPILED_FROM_BYTES = 5_000_000
+    COMPILED_FROM_CELLS = 1_000_000
 
-    def __init__(self, index: ItemIndex, *, compiled_from_bytes: int | None = None) -> None:
+    def __init__(
+        self, index: ItemIndex, *, compiled_from_bytes: int | None = None, compiled_from_cells: int | None = None
+    ) -> None:
         self.index = index
         self._table = GramTable.of(SEED_WORDS, index.seeds)
         self._plain_bytes_left = self.COMPILED_FROM_BYTES if compiled_from_bytes is None else compiled_from_bytes
+        self._plain_cells_left = self.COMPILED_FROM_CELLS if compiled_from_cells is None else compiled_from_cells
         self._lengths = np.diff(index.begins)
         sums = np.append(0.0, np.cumsum(index.weights))
         self._sums = sums[index.begins[1:]] - sums[index.begins[:-1]]
@@ -379,6 +385,14 @@ class Finder:
                 held[first] = text.held(found[first])
             if some := held.get(first):
                 yield place, some
+
+    def aligned(
+        self, text: Hashes, words: Hashes, weights: Floats, gap: float, compiled: bool
+    ) -> tuple[float, int, int]:
+        """Return `item_loops.aligned(text, words, weights, gap)`, compiled if asked for or worth loading by now."""
+        self._plain_cells_left -= len(text) * len(words)
+        loop = item_loops.aligned if compiled or self._plain_cells_left < 0 else item_loops.aligned.py_func
+        return loop(text, words, weights, gap)
 
     def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
         """Return the hashed words of all texts, where each text begins in them, and [seeds, (text, position, row)]."""
@@ -435,7 +449,6 @@ class _Text:
         self._finder, self._index = finder, finder.index
         self._text, self._hashes = text, hashes
         self._compiled = compiled
-        self._aligned = item_loops.aligned if compiled else item_loops.aligned.py_func
 
     def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[FoundItem]:
         best: dict[int, tuple[Kind, float, int, int]] = {}
@@ -506,6 +519,9 @@ class _Text:
         gap = GAP * total / len(weights)
         score, start, end = self._aligned(self._hashes[first : max(0, last)], index.words[here], weights, gap)
         return score / total, first + start, first + end
+
+    def _aligned(self, text: Hashes, words: Hashes, weights: Floats, gap: float) -> tuple[float, int, int]:
+        return self._finder.aligned(text, words, weights, gap, self._compiled)
 
     def _is_itself(self, part: int, start: int, end: int) -> bool:
         """Whether words `start` to `end` are this item, and not just wording that it shares with others.

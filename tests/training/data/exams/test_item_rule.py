@@ -36,10 +36,15 @@ BEFORE, BEHIND = FILLER * 9, FILLER * 9
 
 
 def held(text: str, items: list[ItemText] = ITEMS) -> list[tuple[str, str]]:
-    """(item, class) of what a text holds, which both paths must give alike."""
-    finders = [Finder(build_items(items), compiled_from_bytes=size) for size in (0, 1 << 40)]
-    plain, compiled = ([found for _, some in finder.find(pa.array([text])) for found in some] for finder in finders)
-    assert plain == compiled
+    """(item, class) of what a text holds, which plain, partly compiled and compiled loops must give alike."""
+    index, never = build_items(items), 1 << 40
+    finders = [
+        Finder(index, compiled_from_bytes=never, compiled_from_cells=never),
+        Finder(index, compiled_from_bytes=never, compiled_from_cells=0),
+        Finder(index, compiled_from_bytes=0),
+    ]
+    plain, *others = ([found for _, some in finder.find(pa.array([text])) for found in some] for finder in finders)
+    assert others == [plain, plain]
     return [(items[found.item].id, found.kind) for found in plain]
 
 
