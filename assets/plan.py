@@ -96,7 +96,7 @@ def _node_hours(made: Artifact | None, size: Size, seconds: float | None) -> flo
     recorded = made.record.get("cost", {}).get("node_hours") if made is not None else None
     if recorded is not None:
         return recorded
-    return None if seconds is None else seconds * size.nodes / 3600
+    return None if seconds is None else seconds * (size.nodes + size.spare_nodes) / 3600
 
 
 def _totals(assets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

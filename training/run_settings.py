@@ -21,6 +21,7 @@ class RunSettings:
     threads: int | None = formerly(0)  # None: torch's default, one for each core
     processes: int = 1
     nodes: int = 1
+    spare_nodes: int = 0  # nodes that the job holds beyond these, each to replace one that is lost
     gpus_per_node: int = 0
     micro_batch_tokens: int | None = formerly(0)  # None: the share of a process in the global batch, at once
     checkpoint_seconds: float = 60.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -16,7 +17,8 @@ PLANNED_BACKENDS = ("kubernetes",)  # these get an error message of their own
 AT_LEAST = {
     **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),
     **dict.fromkeys(("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks", "evaluation_steps"), 1),
-    **dict.fromkeys(("gpus_per_node", "retries", "rank_retries", "missing_ranks_share"), 0),
+    **dict.fromkeys(("gpus_per_node", "spare_nodes", "retries", "rank_retries", "missing_ranks_share"), 0),
+    "min_nodes": 1,
 }
 ABOVE_ZERO = (
     *("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "hang_seconds", "price_per_hour"),
@@ -46,6 +48,7 @@ class Size(RunSettings):
     hours: float = 24.0  # time limit of the job in the scheduler
     max_pending_hours: float | None = formerly(0.0)  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress
+    min_nodes: int | None = None  # on which a training goes on when nodes are lost; None: on no fewer than `nodes`
     missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
     gpu: str | None = None  # kind of the node's GPUs (training/pretrain/devices.py); None: not known, or no GPU
 
@@ -59,7 +62,33 @@ class Size(RunSettings):
             raise RecipeError(*(f"{one} is right" for one in wrong))
         if self.backend == "local" and self.nodes > 1:
             raise RecipeError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
+        self._check_lost_nodes()
         self._check_engine()
+
+    def _check_lost_nodes(self) -> None:
+        if (self.spare_nodes or self.min_nodes) and self.nodes == 1:
+            raise RecipeError(
+                "spare_nodes and min_nodes are for a training over several nodes; nodes=1 has no use of it"
+            )
+        if self.min_nodes is None:
+            return
+        if self.min_nodes > self.nodes:
+            raise RecipeError(f"min_nodes={self.min_nodes}; at most nodes={self.nodes} is right")
+        if self.micro_batch_tokens is None:
+            raise RecipeError(
+                "min_nodes without micro_batch_tokens: on fewer nodes each process would take more tokens at once and"
+                " need more memory; set micro_batch_tokens"
+            )
+
+    def node_counts(self) -> list[int]:
+        """Return the numbers of nodes on which a training may go on, the most first.
+
+        Each is a divisor of `nodes`, so that the processes that share a model still fill whole nodes, and not below
+        `min_nodes`.
+        """
+        together = prod((self.shard, self.tensor, self.context, self.expert, self.pipeline))
+        counts = range(self.nodes, (self.min_nodes or self.nodes) - 1, -1)
+        return [n for n in counts if self.nodes % n == 0 and (n == self.nodes or n * self.processes % together == 0)]
 
     def _check_engine(self) -> None:
         idle = [

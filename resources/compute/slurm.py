@@ -42,6 +42,7 @@ UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no
 SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controller's queue of calls
 SILENCE_SECONDS = 3600.0  # jobs keep running while the controller is down; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
+ANSWER_SECONDS = 60  # within which a node that is not lost starts a process
 OBJECT_STORE_BYTES = 75 * 2**20  # the least that Ray takes; ranks hand over files
 
 # Environment variables that every job gets, for paths and user. The profile lists all others.
@@ -219,7 +220,8 @@ def render(task: Task, settings: SlurmSettings) -> str:
     if task.on_ray:
         return "\n".join([*head, *_on_ray(task, settings), ""])
     if distributed:
-        return "\n".join([*head, *_torchrun(task, settings), ""])
+        goes_on = bool(task.size.spare_nodes or task.size.min_nodes)
+        return "\n".join([*head, *(_torchrun_again(task, settings) if goes_on else _torchrun(task, settings)), ""])
     finishes = ["--finish", f"{task.size.missing_ranks_share:g}"] if task.num_tasks > 1 else []
     return "\n".join([*head, f"exec {shlex.join([*interpreter_argv(task, _python(settings)), *finishes])}", ""])
 
@@ -260,7 +262,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "nodes": str(size.nodes if distributed else 1),
+        "nodes": str(size.nodes + size.spare_nodes if distributed else 1),
         "ntasks-per-node": "1",
         "cpus-per-task": str(_cpus(task) or ""),
         "mem": f"{round(size.memory_gb * 1024)}M" if size.memory_gb else "",
@@ -274,6 +276,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
     lines += ["#SBATCH --exclusive"] if _cpus(task) is None else []
+    lines += ["#SBATCH --no-kill"] if distributed and (size.spare_nodes or size.min_nodes) else []
     lines += [f"#SBATCH --output={_checked(task.folder, 'folder')}/{log}", "#SBATCH --requeue", ""]
     exports = dict(task.environment)
     if size.threads:
@@ -294,14 +297,55 @@ def _says_attempt(name: str) -> list[str]:
 
 def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
     """Return shell lines that run torchrun on every node; the first node is the rendezvous and has rank 0."""
-    size = task.size
-    fixed = [_python(settings), *LAUNCHER]
-    fixed += [f"--nnodes={size.nodes}", f"--nproc-per-node={size.processes}"]
-    meeting = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
-    on_node = f"exec {shlex.join(fixed)} {meeting} {shlex.join(task.argv)}"
+    return [*_meeting_place(), f"exec {_step(task, settings, nodes=str(task.size.nodes))}"]
+
+
+def _step(task: Task, settings: SlurmSettings, *, nodes: str, options: str = "") -> str:
+    """Return a shell command that runs torchrun under srun, on a number of nodes that a word of the shell gives."""
+    fixed = shlex.join([_python(settings), *LAUNCHER])
+    size = f"--nnodes={nodes} --nproc-per-node={task.size.processes}"
+    meeting = '--node-rank="$SLURM_PROCID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
+    on_node = f"exec {fixed} {size} {meeting} {shlex.join(task.argv)}"
     # By itself srun inherits neither the job's processors nor, after --export in the head, its variables.
     step = f"--kill-on-bad-exit=1 --export=ALL --cpus-per-task={_cores_on_node(task)}"
-    return [*_meeting_place(), f"exec srun {step} bash -c {shlex.quote(on_node)}"]
+    return f"srun {step}{options} bash -c {shlex.quote(on_node)}"
+
+
+def _torchrun_again(task: Task, settings: SlurmSettings) -> list[str]:
+    """Return shell lines that run torchrun, and run it again on the nodes that are left when a node was lost.
+
+    The job ends with a training that ends although all nodes answer, and with a training that was asked to stop. If too
+    few nodes are left, Slurm puts the job back into the queue.
+    """
+    step = _step(task, settings, nodes='"$nodes"', options=' --nodes="$nodes" --ntasks="$nodes" --nodelist="$chosen"')
+    answers = f"timeout {ANSWER_SECONDS} srun --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist"
+    return [
+        *_meeting_place(),
+        'left=($(scontrol show hostnames "$SLURM_JOB_NODELIST")) asked=',
+        "trap 'asked=1; kill \"$step\" 2>/dev/null' TERM",
+        "while true; do",
+        "  export nodes=0",
+        f"  for n in {shlex.join(map(str, reversed(task.size.node_counts())))}; do",
+        '    if [ "$n" -le "${#left[@]}" ]; then nodes=$n; fi',
+        "  done",
+        '  if [ "$nodes" = 0 ]; then',
+        '    echo "too few nodes are left (${left[*]}): the job goes back into the queue" >&2',
+        '    exec scontrol requeue "$SLURM_JOB_ID"',
+        "  fi",
+        '  chosen=$(IFS=,; echo "${left[*]:0:nodes}")',
+        f"  {step} & step=$!",
+        '  wait "$step"; code=$?',
+        '  while kill -0 "$step" 2>/dev/null; do wait "$step"; code=$?; done  # a signal ends `wait` early',
+        '  if [ "$code" = 0 ] || [ "$asked" ]; then exit "$code"; fi',
+        "  alive=()",
+        '  for node in "${left[@]}"; do',
+        f'    if {answers}="$node" true; then alive+=("$node"); else echo "node $node was lost" >&2; fi',
+        "  done",
+        '  if [ "${#alive[@]}" = "${#left[@]}" ]; then exit "$code"; fi',
+        '  left=("${alive[@]}") MASTER_PORT=$((MASTER_PORT + 1))',
+        f'  echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT goes on with ${{left[*]}}, $(date -Is)" >&2',
+        "done",
+    ]
 
 
 def _cores_on_node(task: Task) -> str:

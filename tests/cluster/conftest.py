@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,18 @@ from tests.end_to_end.conftest import first, root, shared, untouched  # noqa: F4
 
 @pytest.fixture(scope="session")
 def _started() -> Iterator[MiniSlurm]:
+    with _cluster(nodes=2) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _cluster(*, nodes: int) -> Iterator[MiniSlurm]:
     lacking = minislurm.missing()
     if lacking:
         pytest.skip(f"no Slurm here: {lacking}")
     # Sockets have paths of at most 108 characters, which pytest's own folders may exceed.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    cluster = MiniSlurm(folder)
+    cluster = MiniSlurm(folder, nodes=nodes)
     try:
         cluster.start()
         yield cluster
@@ -41,3 +48,12 @@ def slurm(_started: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mini
     for node in set(_started.nodes) - set(_started.running_nodes()):
         _started.revive(node)
     _started.wait_until(lambda: _started.idle_nodes() == set(_started.nodes), "every node is idle again", seconds=60)
+
+
+@pytest.fixture
+def three_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniSlurm]:
+    """A cluster of one test, with a node more than the cluster of all tests."""
+    with _cluster(nodes=3) as cluster:
+        for name, value in cluster.variables.items():
+            monkeypatch.setenv(name, value)
+        yield cluster

@@ -89,7 +89,8 @@ def test_the_exit_code_of_a_job_comes_back(backend, tmp_path, code):
     assert backend.log_tail(str(tmp_path), 5) == "error: no"
 
 
-def test_a_cancelled_job_hears_of_it_and_ends(slurm, backend, tmp_path):
+@pytest.mark.parametrize("then", [{}, {"nodes": 2, "min_nodes": 1, "micro_batch_tokens": 8}])
+def test_a_cancelled_job_hears_of_it_and_ends(slurm, backend, tmp_path, then):
     code = (
         "import pathlib, signal, sys, time\n"
         "def note(*_):\n"
@@ -97,11 +98,15 @@ def test_a_cancelled_job_hears_of_it_and_ends(slurm, backend, tmp_path):
         "signal.signal(signal.SIGTERM, note)\n"
         "pathlib.Path(sys.argv[1]).write_text('started'); time.sleep(300)"
     )
-    task = task_of(tmp_path, code, str(tmp_path / "mark"))
+    (tmp_path / "toy_saves.py").write_text(code)
+    task = task_of(tmp_path, code, str(tmp_path / "mark"), **then)
+    if then:  # which torchrun starts as a module
+        task = replace(task, argv=("-m", "toy_saves", *task.argv[2:]), environment={"PYTHONPATH": str(tmp_path)})
     handle = backend.submit(task)
     wait_for(tmp_path / "mark")
     backend.cancel(handle)
     assert wait(backend, handle).state == "cancelled"
+    assert "goes on" not in (tmp_path / "log.txt").read_text()
     assert (tmp_path / "mark.saved").read_text() == "saved"
     backend.cancel(handle)  # once more is no error
 
@@ -385,8 +390,54 @@ def test_two_nodes_train_together_under_srun_and_torchrun(slurm, backend, tmp_pa
     assert lines == ["0 of 2 on node1: 3.0", "1 of 2 on node2: 3.0"]
 
 
-def test_bad_input_is_told_through_srun_and_torchrun_and_spends_no_retry(backend, tmp_path):
-    size = Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=2, hours=0.1, retries=1)
+UNTIL_A_NODE_IS_LOST = ALL_REDUCE.replace(
+    "dist.destroy",
+    """import pathlib, time
+while not pathlib.Path(os.environ["RESULT"] + ".lost").exists():
+    time.sleep(0.1)
+dist.all_reduce(value)
+dist.destroy""",
+)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "how", "then"),
+    [
+        ("three_nodes", {"spare_nodes": 1}, ["0 of 2 on node1: 3.0", "1 of 2 on node3: 3.0"]),
+        ("slurm", {"min_nodes": 1, "micro_batch_tokens": 8}, ["0 of 1 on node1: 1.0"]),
+    ],
+)
+def test_a_training_goes_on_in_place_when_it_loses_a_node(request, tmp_path, cluster, how, then):
+    """The second node loses its power; the first one goes on with a spare one, or alone, in the same job."""
+    cluster, backend = request.getfixturevalue(cluster), SlurmBackend(SETTINGS)
+    (tmp_path / "toy_until_lost.py").write_text(UNTIL_A_NODE_IS_LOST)
+    result = tmp_path / "result"
+    task = Task(
+        key="train",
+        argv=("-m", "toy_until_lost"),
+        size=Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=0.5, hours=0.1, **how),
+        folder=str(tmp_path),
+        environment={"PYTHONPATH": str(tmp_path), "RESULT": str(result)},
+    )
+    handle = backend.submit(task)
+    cluster.wait_until(lambda: result.exists() and result.read_text().count("\n") == 2, "two nodes train", seconds=60)
+    cluster.fail("node2")
+    cluster.call("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=dead")  # or half a minute later
+    Path(f"{result}.lost").touch()
+    status, log = wait(backend, handle, seconds=120), (tmp_path / "log.txt").read_text()
+    assert (status.state, status.exit_code) == ("succeeded", 0), log
+    assert sorted(result.read_text().splitlines()[2:]) == then, log
+    (job,) = jobs_of(cluster, task)
+    assert job["Restarts"] == "0" and "node node2 was lost" in log
+    assert "was lost" not in backend.log_tail(str(tmp_path), 200)  # a later failure is told by its own lines alone
+
+
+FEWER = {"min_nodes": 1, "micro_batch_tokens": 8}  # nodes on which a training goes on when one is lost
+
+
+@pytest.mark.parametrize("then", [{}, FEWER])
+def test_bad_input_is_told_through_srun_and_torchrun_and_spends_no_retry(backend, tmp_path, then):
+    size = Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=2, hours=0.1, retries=1, **then)
     made, said = made_of(replace(toy_task(tmp_path, "together", bad="no text in it"), size=size), backend)
     assert isinstance(made, StageFailed) and made.exit_code == 2 and str(made) == "toys [r]: no text in it"
     assert sum(line.startswith("submitted") for line in said) == 1

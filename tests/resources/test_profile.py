@@ -57,6 +57,9 @@ def written(tmp_path, **content):
             "ray_address with nodes=2: the cluster has its own nodes; nodes=1 is right",
         ),
         ({"default": {"nodes": 2}}, "default: nodes=2, but the local backend is one node; use processes, or backend"),
+        ({"default": {"backend": "slurm", "spare_nodes": 1}}, "for a training over several nodes; nodes=1 has no use"),
+        ({"default": {"backend": "slurm", "nodes": 2, "min_nodes": 3}}, "min_nodes=3; at most nodes=2 is right"),
+        ({"default": {"backend": "slurm", "nodes": 2, "min_nodes": 1}}, "need more memory; set micro_batch_tokens"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):

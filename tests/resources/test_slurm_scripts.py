@@ -55,7 +55,7 @@ MASTER_ADDR=$(scontrol -o show node "$first" | grep -o "NodeAddr=[^ ]*" | cut -d
 export MASTER_ADDR="${MASTER_ADDR:-$first}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 exec srun --kill-on-bad-exit=1 --export=ALL --cpus-per-task=8 bash -c 'exec /opt/python -m torch.distributed.run \
 --signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1 --nnodes=2 --nproc-per-node=4 \
---node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" -m training /runs/f/job.json'
+--node-rank="$SLURM_PROCID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" -m training /runs/f/job.json'
 """
 
 
@@ -102,6 +102,21 @@ def test_the_script_of_a_job_on_several_nodes():
     assert "#SBATCH --nodes=2\n" in head
     assert "#SBATCH --gpus-per-node=4\n" in head
     assert "#SBATCH --signal=TERM@60\n" in head  # to the steps: the batch shell is only srun
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "counts"),
+    [
+        ({"nodes": 4, "spare_nodes": 2}, 6, "4"),
+        ({"nodes": 6, "min_nodes": 2}, 6, "2 3 6"),
+        ({"nodes": 8, "min_nodes": 1, "processes": 4, "shard": 8}, 8, "2 4 8"),  # a model is on two nodes
+    ],
+)
+def test_the_script_of_a_training_that_goes_on_without_a_lost_node(fields, nodes, counts):
+    size = Size(backend="slurm", workers=1, threads=1, micro_batch_tokens=8, **fields)
+    script = render(task_of(size=size, environment={}), SETTINGS)
+    assert f"#SBATCH --nodes={nodes}\n" in script and "#SBATCH --no-kill\n" in script
+    assert f"  for n in {counts}; do\n" in script and '--nnodes="$nodes"' in script
 
 
 def test_without_a_number_in_the_profile_a_job_has_all_cores_of_its_node():

@@ -694,7 +694,7 @@ def _node_hours(job: Job, stage: Stage, seconds: float, earlier_rank_seconds: fl
 
     An earlier rank counts with the part of a node that one worker has.
     """
-    own_nodes = 1 if stage.in_ranks else job.run.nodes
+    own_nodes = 1 if stage.in_ranks else job.run.nodes + job.run.spare_nodes
     return (own_nodes * seconds + earlier_rank_seconds / max(job.run.num_workers, 1)) / 3600
 
 
