@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from training.pretrain.degrees import AXES, Degrees, micro_batches_in
 from training.pretrain.lanes import Lanes
+from training.pretrain.watchdog import remember_messages
 
 POSITIONS = ("context", "tensor")
 ROWS = ("replicate", "shard", "expert")
@@ -101,11 +102,15 @@ class World:
 
         It is "" if all are empty. All processes must call this, and all get the same text.
         """
+        return next(filter(None, self.all_said(said)), "")
+
+    def all_said(self, said: str) -> list[str]:
+        """Return the text that each process passed as `said`, in the order of ranks. All processes must call this."""
         if self.size == 1:
-            return said
+            return [said]
         told = [""] * self.size
         dist.all_gather_object(told, said)
-        return next(filter(None, told), "")
+        return told
 
     def wait(self) -> None:
         """Wait until every process has called this (a barrier)."""
@@ -134,6 +139,7 @@ def joined_world(degrees: Degrees | None = None, *, hang_seconds: float = 1800.0
     degrees = degrees or Degrees()
     degrees.sizes(size)
     if size > 1:
+        remember_messages()
         dist.init_process_group(
             # Longer than the watchdog's limit, because the watchdog can report which process hangs.
             "nccl" if device.type == "cuda" else "gloo",

@@ -64,6 +64,7 @@ MODEL_FOLDER = "model"
 PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them
 CHECKPOINTS_FOLDER = "checkpoints"
 BUNDLE_FOLDER = "stopped"
+HANGS_FOLDER = "hangs"
 SKIPPED_FILE = "skipped_documents.jsonl"
 COMPARED_POSITIONS = 256  # of each of two rows, on which the exported model is compared with the trained one
 
@@ -147,7 +148,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             sample_steps=job.run.sample_steps,
             evaluation_steps=job.run.evaluation_steps,
         )
-        with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds) as trainer.alive:
+        hangs = work.path / HANGS_FOLDER
+        with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:
             train(trainer, watch)
             use_average(trainer.optimizers)
             measured, compared = held_out(trainer), trained_logits(trainer)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from training.order.ledger import LedgerEntry
-from training.pretrain import bundle, checkpoint
+from training.pretrain import bundle, checkpoint, slow
 from training.pretrain.held_out import held_out
 from training.pretrain.models.account import peak_teraflops
 from training.pretrain.report import StepReport, Told
@@ -68,6 +68,7 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
     Whether to save or stop after a step follows from the flags that all processes exchanged.
     """
     steps, saved = trainer.plan.record.steps, time.monotonic()
+    _compare_speeds(trainer, watch)
     while trainer.state.position.step < steps:
         started = time.monotonic()
         is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
@@ -85,11 +86,23 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
             store.settle()
             trainer.state.save()
             saved = time.monotonic()
+            _compare_speeds(trainer, watch)
             if report.told.stop:
                 text = _saved_at_last(trainer, watch, store)
                 watch.progress.saved(text)
                 trainer.world.wait()  # the first process that ends in an error ends the others
                 raise StopRequested(text)
+
+
+def _compare_speeds(trainer: Trainer, watch: RunHooks) -> None:
+    """Log how much longer the slowest process computes, and name each that is too slow."""
+    if trainer.world.size == 1:
+        return
+    slowest, sentences = slow.compared(trainer.world)
+    if trainer.world.is_first:
+        watch.progress.log(step=max(1, trainer.state.position.step), slowest_process=slowest)
+        for sentence in sentences:
+            watch.warn(sentence)
 
 
 def _saved_at_last(trainer: Trainer, watch: RunHooks, store: checkpoint.Store) -> str:

@@ -4,7 +4,8 @@ Every process counts its progress, and one of its threads writes the count to th
 own. When this process's count has not changed for too long, the thread reads the counts of the others. A process whose
 tick does not change is stopped, swapped out or gone with its machine; a process that ticks but has counted less than
 the others hangs in its own code. The thread ends the process at once, because the main thread waits for a message that
-may never come; the launcher then ends the other processes.
+may never come; the launcher then ends the other processes. Before that it writes what torch's flight recorder knows:
+the last messages of the process, with their group, number, sizes and state.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from training.running.attempt import attempt_name
 
 log = logging.getLogger(__name__)
 
 EXIT_CODE = 1
 MAX_INTERVAL = 10.0  # seconds between two ticks
+MESSAGES_KEPT = "2000"  # by each process, in memory
 
 
 class Watchdog:
@@ -33,12 +39,10 @@ class Watchdog:
     The time starts with the first `count`.
     """
 
-    def __init__(
-        self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None]) -> None:
         self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
         self._interval = min(MAX_INTERVAL, seconds / 4)
-        self._end = end or _end
+        self._end = end
         self._count = self._tick = 0
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -106,17 +110,41 @@ def _key(rank: int) -> str:
     return f"pedigree/alive/{rank}"
 
 
-def _end(why: str) -> None:
+def remember_messages() -> None:
+    """Let torch's flight recorder keep the last messages of the process groups that are made from now on."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", MESSAGES_KEPT)
+
+
+def write_messages(folder: Path, rank: int) -> Path:
+    """Write this process's last messages into `folder`, as the JSON of torch's flight recorder; return the file.
+
+    NCCL's groups have a recorder of their own where torch is built with NCCL.
+    """
+    dump = getattr(c10d, "_dump_fr_trace_json")  # noqa: B009  not in torch's type stubs
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        dump = getattr(c10d, "_dump_nccl_trace_json", dump)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{attempt_name()}.rank-{rank}.json"
+    path.write_bytes(dump())
+    return path
+
+
+def _end(why: str, folder: Path, rank: int) -> None:
+    try:
+        why = f"{why}. {write_messages(folder, rank)} has its last messages"
+    except Exception as error:  # whatever happens, a process that hangs must end
+        why = f"{why}. Its last messages could not be written: {error}"
     log.error("%s; this process ends", why)
     logging.shutdown()
     os._exit(EXIT_CODE)
 
 
 @contextmanager
-def watched(*, rank: int, size: int, seconds: float) -> Iterator[Callable[[], None]]:
+def watched(*, rank: int, size: int, seconds: float, messages: Path) -> Iterator[Callable[[], None]]:
     """Context manager that gives a function to call at every sign of progress.
 
-    A process without peers is not watched.
+    If there is none for `seconds`, the processes write their last messages into the folder `messages` and end. A
+    process without peers is not watched.
     """
     if size == 1:
         yield lambda: None
@@ -129,7 +157,7 @@ def watched(*, rank: int, size: int, seconds: float) -> Iterator[Callable[[], No
         wait_for_workers=False,
         timeout=timedelta(seconds=seconds),
     )
-    watchdog = Watchdog(store, rank=rank, size=size, seconds=seconds)
+    watchdog = Watchdog(store, rank=rank, size=size, seconds=seconds, end=lambda why: _end(why, messages, rank))
     watchdog.start()
     try:
         yield watchdog.count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import json
 import math
 import os
 import signal
@@ -478,6 +479,11 @@ def test_a_process_that_is_stopped_ends_the_others_and_is_named(tmp_path):
             f"process 1 of 2 (host {socket.gethostname()}, pid {running[1].pid}" in said and "does not answer" in said
         )
         assert not Path(job.output, "artifact.json").exists()
+        assert any("slowest_process" in row for row in read_metrics(metrics))
+        (kept,) = Path(job.output, "hangs").glob("*.rank-0.json")  # the messages that it sent and waits for
+        assert str(kept) in said
+        names = [one["profiling_name"] for one in json.loads(kept.read_text())["entries"]]
+        assert names and all(name.startswith("gloo:") for name in names)
     finally:
         for one in running:
             one.kill()
