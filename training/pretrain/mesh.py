@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 import torch.distributed as dist
@@ -166,18 +167,61 @@ class Pieces:
 
         For a weight of experts, these are the matrices of all experts in this process's layer.
         """
-        part = self.in_layer(piece, part)
-        if piece.cut is None or piece.cut[0] == "expert":
-            return part
-        axis, dim = piece.cut
-        return join(part, dim, self._group(axis))
+        return self._of_all_lanes(piece, self.in_layer(piece, part))
 
-    def part(self, piece: Piece, matrix: Tensor) -> Tensor:
-        """Return this process's part of whole matrices, as `matrix` gathered them."""
-        if piece.cut is not None and piece.cut[0] == "expert":
-            first = piece.start[0] - self.world.place("expert") * matrix.shape[0]
-            return matrix[first : first + len(piece.own)]
-        return matrix[piece.place]
+    def _of_all_lanes(self, piece: Piece, in_layer: Tensor) -> Tensor:
+        if piece.cut is None or piece.cut[0] == "expert":
+            return in_layer
+        axis, dim = piece.cut
+        return join(in_layer, dim, self._group(axis))
+
+    def to_owners(self, pieces: Sequence[Piece], parts: Sequence[Tensor]) -> Tensor | None:
+        """Send this process's parts of a few weights to their owners; return the matrices of its own weight.
+
+        The n-th process along `shard` owns the n-th weight, and gets the same as from `matrix`. A process without a
+        weight gets None. All processes along `shard` and `tensor` must call this with parts of the same weights.
+        """
+        mine = self.world.place("shard")
+        piece = pieces[mine] if mine < len(pieces) else None
+        received = self._portions(piece)
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        came = self._exchange(flat, sent=[part.numel() for part in parts], received=received)
+        if piece is None:
+            return None
+        return self._of_all_lanes(piece, came.view(piece.held.shape))
+
+    def from_owners(self, pieces: Sequence[Piece], matrix: Tensor | None) -> list[Tensor]:
+        """Undo `to_owners`: send the parts of this process's matrices back, and return its own parts of all weights."""
+        mine = self.world.place("shard")
+        piece = pieces[mine] if mine < len(pieces) else None
+        flat = torch.empty(0, device=self.world.device)
+        if piece is not None and matrix is not None:
+            if piece.cut is not None and piece.cut[0] != "expert":
+                axis, dim = piece.cut
+                matrix = matrix.chunk(self.world.length(axis), dim)[self.world.place(axis)]
+            flat = matrix.reshape(-1)
+        sizes = [one.own.numel() for one in pieces]
+        came = self._exchange(flat, sent=self._portions(piece), received=sizes)
+        return [part.view(one.own.shape) for part, one in zip(came.split(sizes), pieces, strict=True)]
+
+    def _portions(self, piece: Piece | None) -> list[int]:
+        """Return how many numbers of a layer's weight each process along `shard` has; FSDP gives them whole rows."""
+        places = range(self.world.length("shard"))
+        if piece is None:
+            return [0 for _ in places]
+        rows, most = piece.held.shape[0], -(-piece.held.shape[0] // len(places))
+        columns = prod(piece.held.shape[1:])
+        return [columns * max(0, min(rows, (place + 1) * most) - place * most) for place in places]
+
+    def _exchange(self, flat: Tensor, *, sent: list[int], received: list[int]) -> Tensor:
+        group = self.world.group("shard")
+        if group is None:
+            return flat
+        came = flat.new_empty(sum(received))
+        sent = [*sent, *[0] * (self.world.length("shard") - len(sent))]
+        received = [*received, *[0] * (self.world.length("shard") - len(received))]
+        dist.all_to_all_single(came, flat, received, sent, group=group)
+        return came
 
     def whole(self, piece: Piece, part: Tensor) -> Tensor:
         """Gather a whole tensor from the parts of all processes; `part` is this process's part.

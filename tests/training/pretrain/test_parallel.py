@@ -34,6 +34,7 @@ from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import wholes
 from training.pretrain.models.decoder import Decoder, initialise, meta_decoder
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.optim.optimizers import muon
 from training.pretrain.parallel import World, make_world, micro_batches
 from training.pretrain.pipeline import schedule
 from training.pretrain.samples import continued
@@ -128,6 +129,28 @@ def skipping(data, degrees, rank, size):
     told = [None] * size
     dist.all_gather_object(told, (skips, is_same, list(trainer.state.ledger.steps)))
     return told
+
+
+def orthogonalized(data, rank, size):
+    """How many numbers of matrices each process orthogonalizes in a step of Muon."""
+    trainer = trainer_in(data, world_of(Degrees(shard=size), rank, size), recipe={"optimizer": "muon"})
+    with counted() as numbers:
+        trainer.run_step()
+    told = [0] * size
+    if size > 1:
+        dist.all_gather_object(told, sum(numbers))
+    return told if size > 1 else [sum(numbers)]
+
+
+@contextmanager
+def counted():
+    """Yield a list to which the numbers of each batch of matrices are added."""
+    numbers, real = [], muon.orthogonalize
+    muon.orthogonalize = lambda matrices: numbers.append(matrices.numel()) or real(matrices)
+    try:
+        yield numbers
+    finally:
+        muon.orthogonalize = real
 
 
 def checked_by_share(folder, rank, size):
@@ -233,11 +256,13 @@ def done(data, tmp_path_factory):
     tasks["shared", 2] = (2, partial(checked_by_share, folder / "shared"))
     for size in (2, 4):
         tasks["audited", size] = (size, partial(audited, data))
+    tasks["orthogonalized", 2] = (2, partial(orthogonalized, data))
     tasks["held", 4] = (4, partial(held, data))
     tasks["held whole", 4] = (4, partial(held, data, builds_whole=True))
     results = parallel.in_processes(list(tasks.values()), folder)
     made = dict(zip(tasks, results, strict=True))
     made["held", 1] = held(data, 0, 1)
+    made["orthogonalized", 1] = orthogonalized(data, 0, 1)
     made |= {("to one", name): resumed(data, folder / name, Degrees(), 0, 1) for name in MESHES}
     return made | {"alone": one}
 
@@ -260,7 +285,7 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping", "shared", "held", "held whole")
+    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized")
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
@@ -268,6 +293,11 @@ def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
         assert weights.keys() == expected.keys(), key
         for name, weight in weights.items():
             assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
+
+
+def test_each_process_orthogonalizes_its_share_of_the_matrices(done):
+    (whole,), shares = done["orthogonalized", 1], done["orthogonalized", 2]
+    assert sum(shares) == whole and max(shares) < 0.6 * whole
 
 
 def test_no_process_ever_holds_the_whole_of_a_spread_model(done):

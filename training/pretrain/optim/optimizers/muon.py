@@ -7,7 +7,7 @@ first, so that it orthogonalizes the same matrices as transformers has. On a sin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -49,8 +49,8 @@ def muon(
 ) -> Stepped:
     """Return Muon for parameters, each given with a function that returns the parameter's matrices.
 
-    If `pieces` of the matrices are in several processes, each process joins and orthogonalizes every matrix, one
-    parameter after the other, and applies its own part.
+    If `pieces` of the matrices are in several processes, each process along `shard` joins and orthogonalizes its share
+    of the matrices, one parameter at a time, and each applies its own part of every update.
     """
     from training.pretrain.optim.stepped import Stepped
 
@@ -71,15 +71,38 @@ def update(
 
     Each matrix's update is scaled by sqrt(max(1, rows / columns)), as in the original Muon.
     """
-    # In one process all weights share batches. With pieces, one weight at a time, so that only one is ever whole.
-    for some in [weights] if pieces is None else [[weight] for weight in weights]:
-        moved = {weight: nesterov(weight, states[weight]) for weight in some}
-        if pieces is not None:
-            moved = {weight: pieces.matrix(pieces.of(weight), move) for weight, move in moved.items()}
-        orthogonalize_in_place([part for weight, move in moved.items() for part in parts_of[weight](move)])
-        for weight, move in moved.items():
-            own = move if pieces is None else pieces.part(pieces.of(weight), move)
-            weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(own, alpha=-group["lr"])
+    moves = alone if pieces is None else partial(shared, pieces=pieces)
+    for weight, move in moves(weights, states, parts_of=parts_of):
+        weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(move, alpha=-group["lr"])
+
+
+def alone(weights: list[Tensor], states: States, *, parts_of: dict[Tensor, Parts]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each weight with its orthogonalized update. All weights share batches."""
+    moves = {weight: nesterov(weight, states[weight]) for weight in weights}
+    orthogonalize_in_place([part for weight, move in moves.items() for part in parts_of[weight](move)])
+    yield from moves.items()
+
+
+def shared(
+    weights: list[Tensor], states: States, *, parts_of: dict[Tensor, Parts], pieces: Pieces
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each weight's part with its part of the orthogonalized update.
+
+    The processes along `shard` take as many weights at a time as they are, of similar sizes: each joins one of them,
+    orthogonalizes it, and sends the others their parts.
+    """
+    at_once = pieces.world.length("shard")
+    for some in batched(sorted(weights, key=lambda one: -prod(pieces.of(one).shape)), at_once):
+        here = [pieces.of(weight) for weight in some]
+        own = pieces.to_owners(here, [nesterov(weight, states[weight]) for weight in some])
+        if own is not None:
+            orthogonalize_in_place(list(parts_of[some[pieces.world.place("shard")]](own)))
+        yield from zip(some, pieces.from_owners(here, own), strict=True)
+
+
+def batched(weights: list[Tensor], size: int) -> Iterator[list[Tensor]]:
+    """Yield the weights in lists of `size`; the last may be shorter."""
+    yield from (weights[start : start + size] for start in range(0, len(weights), size))
 
 
 def nesterov(weight: Tensor, state: dict[str, Tensor]) -> Tensor:
