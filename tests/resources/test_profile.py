@@ -8,6 +8,7 @@ import time
 import pytest
 import yaml
 
+from assets.chain import CHAIN
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend
@@ -80,7 +81,7 @@ def test_what_earlier_editions_wrote_for_nothing_is_read_as_null(tmp_path):
 def test_an_unknown_profile_names_those_that_there_are():
     with pytest.raises(
         ProfileError,
-        match=r"no profile is called 'lokal'; did you mean `local`. there are local, ray, slurm, or the path",
+        match=r"no profile is called 'lokal'; did you mean `local`. there are h100-1, .*8, local, ray, slurm, or the",
     ):
         load_profile("lokal")
 
@@ -109,7 +110,23 @@ def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
     assert load_profile("local").size_for("filtered_documents").workers == 6
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+ON_GPUS = sorted(SHIPPED.glob("h*.yaml"))  # these name only what differs
+TRAININGS = ("base_model", "ladder_model", "reference_model", "long_context_model")
+
+
+@pytest.mark.parametrize("path", ON_GPUS, ids=lambda path: path.stem)
+def test_a_shipped_profile_for_gpus_compiles_every_training_and_names_its_gpus(path):
+    profile = load_profile(path.stem)
+    kind, _, gpus = path.stem.partition("-")
+    for size in map(profile.size_for, TRAININGS):
+        assert (size.compile, size.nodes * size.processes) == ("blocks", int(gpus))
+        assert size.gpus_per_node == size.processes == size.shard
+    computed = [asset for asset in CHAIN if CHAIN[asset].stage.by_a_model and asset != "adopted_model"]
+    assert {profile.size_for(asset).gpu for asset in computed} == {kind.upper()}
+    assert {profile.size_for(asset).gpus_per_node for asset in ("extracted_documents", "promoted_model")} == {0}
+
+
+@pytest.mark.parametrize("path", sorted({*SHIPPED.glob("*.yaml")} - {*ON_GPUS}), ids=lambda path: path.stem)
 def test_shipped_profiles_show_every_field_at_its_default(path):
     data = yaml.safe_load(path.read_text())
     profile = load_profile(path.stem)
