@@ -174,7 +174,10 @@ def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda folder: _config(folder, model_type="gpt2"), "model_type 'gpt2'; readable are llama, olmo2, qwen3"),
+        (
+            lambda folder: _config(folder, model_type="gpt2"),
+            "model_type 'gpt2'; readable are llama, olmo2, olmo3, qwen3",
+        ),
         (lambda folder: _config(folder, attention_bias=True), "biases"),
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "is a pickle"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer.json"),

@@ -10,9 +10,8 @@ from typing import Any
 from training.job import DataError
 from training.pretrain.models.families import FAMILIES, family_of_type
 from training.pretrain.models.family import Family
-from training.pretrain.models.shape import ModelConfig, RotaryScaling
-
-ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "llama3"}
+from training.pretrain.models.rotary_json import given_rotary, read_rotary
+from training.pretrain.models.shape import ModelConfig
 
 
 def read_config(data: dict[str, Any]) -> ModelConfig:
@@ -28,22 +27,21 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
         )
     if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
         raise DataError("config.json: biases and activations other than silu cannot be read")
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    return ModelConfig(
-        vocab_size=data["vocab_size"],
-        width=data["hidden_size"],
-        layers=data["num_hidden_layers"],
-        heads=data["num_attention_heads"],
-        kv_heads=data.get("num_key_value_heads") or data["num_attention_heads"],
-        head_width=data.get("head_dim") or 0,
-        mlp_width=data["intermediate_size"],
-        max_length=data["max_position_embeddings"],
-        rope_theta=rope.get("rope_theta") or data.get("rope_theta", 10_000.0),
-        rope_scaling=_read_scaling(rope),
-        tied_embeddings=data.get("tie_word_embeddings", False),
-        norm_epsilon=data["rms_norm_eps"],
-        **_own_fields(name, family, data),
-    )
+    own = _own_fields(name, family, data)
+    rotary = {} if "rope_scaling" in own else read_rotary(given_rotary(data), data)
+    common: dict[str, Any] = {
+        "vocab_size": data["vocab_size"],
+        "width": data["hidden_size"],
+        "layers": data["num_hidden_layers"],
+        "heads": data["num_attention_heads"],
+        "kv_heads": data.get("num_key_value_heads") or data["num_attention_heads"],
+        "head_width": data.get("head_dim") or 0,
+        "mlp_width": data["intermediate_size"],
+        "max_length": data["max_position_embeddings"],
+        "tied_embeddings": data.get("tie_word_embeddings", False),
+        "norm_epsilon": data["rms_norm_eps"],
+    }
+    return ModelConfig(**{**common, **rotary, **own})
 
 
 def _own_fields(name: str, family: Family, data: dict[str, Any]) -> dict[str, Any]:
@@ -53,20 +51,3 @@ def _own_fields(name: str, family: Family, data: dict[str, Any]) -> dict[str, An
         return fields
     settings = fields.pop("settings", {})
     return {**fields, "family": name, **({"parts": {name: settings}} if settings else {})}
-
-
-def _read_scaling(rope: dict[str, Any]) -> RotaryScaling:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ROPE_TYPES.values() or rope.get("attention_factor") or rope.get("mscale"):
-        raise DataError(f"config.json: rotary positions {rope}; readable are {', '.join(ROPE_TYPES.values())}")
-    if kind == "default":
-        return RotaryScaling()
-    names = {
-        "original_max_position_embeddings": "original_length",
-        "low_freq_factor": "low_frequency_factor",
-        "high_freq_factor": "high_frequency_factor",
-        "beta_fast": "beta_fast",
-        "beta_slow": "beta_slow",
-    }
-    given = {ours: rope[theirs] for theirs, ours in names.items() if rope.get(theirs) is not None}
-    return RotaryScaling(kind=kind, factor=rope["factor"], **given)

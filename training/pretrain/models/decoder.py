@@ -159,6 +159,10 @@ class Decoder(nn.Module):
         self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
         own = config.own_layers
         make = Block if own is None else own.make
+        scalings = [config.rope_scaling if own is None else own.scaling(config, n) for n in range(config.layers)]
+        # The different scalings of rotary positions, and for each layer the number of its own.
+        self.scalings = tuple(dict.fromkeys(scalings))
+        self.scaling_of = tuple(map(self.scalings.index, scalings))
         self.blocks = nn.ModuleList(make(config, layer) for layer in range(config.layers))
         self.norm = nn.Parameter(torch.ones(config.width))
         if not config.tied_embeddings:
@@ -203,24 +207,30 @@ class Decoder(nn.Module):
         With `layers`, run only these layers, beginning with the states `given_BLD` of the layer before them. States are
         normed only after the last layer.
         """
-        table = self._rotary_table(mask.positions, dtype)
+        tables = self._rotary_tables(mask.positions, dtype)
         x_BLD = F.embedding(tokens_BL, self.embedding).to(dtype) if given_BLD is None else given_BLD
         routings = []
-        for block in self.blocks if layers is None else self.blocks[layers.start : layers.stop]:
-            x_BLD, routing = recomputed(block, x_BLD, table, mask, when=self.recompute_blocks)
+        for layer in range(self.config.layers) if layers is None else layers:
+            table = tables[self.scaling_of[layer]]
+            x_BLD, routing = recomputed(self.blocks[layer], x_BLD, table, mask, when=self.recompute_blocks)
             routings += [routing] if routing else []
         if layers is None or layers.stop == self.config.layers:
             x_BLD = unit_rms(x_BLD, self.config.norm_epsilon) * self.norm.to(dtype)
         return Hidden(x_BLD, *self._summed(routings, tokens_BL.device))
 
-    def _rotary_table(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of the rotary angles at each position, each `[B, 1, 1, L, E/2]`."""
-        config = self.config
-        frequencies, factor = rotary_frequencies(
-            head_width=config.head_width, theta=config.rope_theta, scaling=config.rope_scaling, device=positions.device
-        )
-        cosine, sine = (part.to(dtype)[:, None, None] for part in rotary_table(positions, frequencies, factor))
-        return cosine, sine
+    def _rotary_tables(self, positions: Tensor, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """Return cosine and sine of the angles at each position, each `[B, 1, 1, L, E/2]`, for every scaling."""
+        tables = []
+        for scaling in self.scalings:
+            frequencies, factor = rotary_frequencies(
+                head_width=self.config.head_width,
+                theta=self.config.rope_theta,
+                scaling=scaling,
+                device=positions.device,
+            )
+            cosine, sine = (part.to(dtype)[:, None, None] for part in rotary_table(positions, frequencies, factor))
+            tables.append((cosine, sine))
+        return tables
 
     def _summed(self, routings: list[Routing], device: torch.device) -> tuple[Tensor, Tensor]:
         if not routings:

@@ -24,11 +24,11 @@ from training.parts.outside import FROM
 from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
-from training.pretrain.models.config_json import ROPE_TYPES, read_config
+from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import MLP, Attention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.families import family_of, find_family, inexpressible
-from training.pretrain.models.rotary import ntk_theta
+from training.pretrain.models.rotary_json import written_rotary
 from training.pretrain.models.shape import ModelConfig
 from training.records import RecipeError, read_record, write_record
 from training.tokenizer_files import write_tokenizer
@@ -65,7 +65,7 @@ def hugging_face_config(
         "hidden_act": "silu",
         "max_position_embeddings": config.max_length,
         "rms_norm_eps": config.norm_epsilon,
-        **_rotary_fields(config),
+        **written_rotary(config),
         "tie_word_embeddings": config.tied_embeddings,
         "attention_bias": False,
         "bos_token_id": bos_id,
@@ -75,28 +75,6 @@ def hugging_face_config(
         "dtype": "float32",
     }
     return result | family.fields(config)
-
-
-def _rotary_fields(config: ModelConfig) -> dict[str, Any]:
-    """Return the fields on rotary positions: transformers 5 reads `rope_parameters`, transformers 4 the other two."""
-    scaling, theta = config.rope_scaling, config.rope_theta
-    if scaling.kind == "ntk":
-        # NTK scaling is nothing but a larger base; transformers' own form of it changes with the length of the text.
-        theta = ntk_theta(theta, head_width=config.head_width, factor=scaling.factor)
-    fields: dict[str, Any] = {"rope_type": "default" if scaling.kind == "ntk" else ROPE_TYPES[scaling.kind]}
-    if scaling.kind in ("linear", "yarn", "llama3"):
-        fields["factor"] = scaling.factor
-    if scaling.kind in ("yarn", "llama3"):
-        fields["original_max_position_embeddings"] = scaling.original_length
-    if scaling.kind == "yarn":
-        fields |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
-    if scaling.kind == "llama3":
-        fields |= {
-            "low_freq_factor": scaling.low_frequency_factor,
-            "high_freq_factor": scaling.high_frequency_factor,
-        }
-    older = {} if fields["rope_type"] == "default" else {"rope_scaling": fields}
-    return {"rope_parameters": {**fields, "rope_theta": theta}, "rope_theta": theta, **older}
 
 
 def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:

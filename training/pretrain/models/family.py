@@ -54,14 +54,16 @@ class Layers:
     `make` returns a layer by its number; only there is torch imported. `weights` yields name and shape of each weight
     in it, from which parameters, operations, memory and disk are computed. `kept` returns how many numbers for each
     token a layer keeps for the backward pass, beyond those of a layer of Llama or Qwen3. `names` yields each weight, or
-    a view of it, with its name inside a layer of transformers' class; None: the names of Llama and Qwen3.
-    `begin_as_identity` says whether the matrices that write into the residual stream may begin as zero.
+    a view of it, with its name inside a layer of transformers' class; None: the names of Llama and Qwen3. `scaling`
+    returns the scaling of a layer's rotary positions. `begin_as_identity` says whether the matrices that write into the
+    residual stream may begin as zero.
     """
 
     make: Callable[[ModelConfig, int], Block]
     weights: Callable[[ModelConfig, int], NamedShapes] = layer_weights
     kept: Callable[[ModelConfig, int], int] = lambda config, layer: 0
     names: Callable[[Block], Iterable[tuple[str, Tensor]]] | None = None
+    scaling: Callable[[ModelConfig, int], RotaryScaling] = lambda config, layer: config.rope_scaling
     begin_as_identity: bool = True
 
 
@@ -82,8 +84,8 @@ class Family:
     """A model family: decoders that one class of transformers runs, identified by its `model_type`.
 
     `has` says whether a shape belongs to this family and not to another. `why_not` returns what the class cannot run of
-    such a shape. `fields` returns the fields of `config.json` that only this family has; `read` turns them back into
-    fields of a shape.
+    such a shape. `fields` returns the fields of `config.json` that only this family has, or that mean something else in
+    it; `read` turns them back into fields of a shape.
 
     A family with `layers` of its own has the shapes whose `model.family` names it, and no others; `has` is not asked.
     `settings` is the record class of its settings in `model.parts`, which `read` returns as `settings`.

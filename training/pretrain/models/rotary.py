@@ -19,14 +19,13 @@ def rotary_frequencies(
     each kind.
     """
     scaling = scaling or RotaryScaling()
-    if scaling.kind == "ntk":
-        theta = ntk_theta(theta, head_width=head_width, factor=scaling.factor)
+    theta = scaling.base(theta, head_width=head_width)
     plain = theta ** (-torch.arange(0, head_width, 2, device=device, dtype=torch.float32) / head_width)
     if scaling.kind == "linear":
         return plain / scaling.factor, 1.0
     if scaling.kind == "yarn":
         kept = 1 - _yarn_ramp(scaling, head_width=head_width, theta=theta).to(plain.device)
-        return plain / scaling.factor * (1 - kept) + plain * kept, 0.1 * log(scaling.factor) + 1.0
+        return plain / scaling.factor * (1 - kept) + plain * kept, scaling.attention_factor
     if scaling.kind == "llama3":
         # Position of a pair's frequency between the two bounds: 0 (divided by the factor) to 1 (unchanged).
         turns = scaling.original_length * plain / (2 * pi)
@@ -36,11 +35,6 @@ def rotary_frequencies(
     if scaling.kind in ("none", "ntk"):
         return plain, 1.0
     raise AssertionError(f"rope_scaling {scaling.kind} has no rotations")
-
-
-def ntk_theta(theta: float, *, head_width: int, factor: float) -> float:
-    """Return the base with which the slowest pair turns `factor` times slower and the fastest pair is unchanged."""
-    return theta * factor ** (head_width / (head_width - 2)) if head_width > 2 else theta
 
 
 def _yarn_ramp(scaling: RotaryScaling, *, head_width: int, theta: float) -> Tensor:

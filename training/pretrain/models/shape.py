@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from math import prod
+from math import log, prod
 from typing import Any, Literal, TypeVar
 
 from training.parts.outside import OutsidePart, PartsOf
@@ -51,6 +51,19 @@ class RotaryScaling:
                 "model.rope_scaling: beta_slow must be below beta_fast, low_frequency_factor below"
                 " high_frequency_factor"
             )
+
+    def base(self, theta: float, *, head_width: int) -> float:
+        """Return the base of the angles: for `ntk` raised, so that the slowest pair turns `factor` times slower.
+
+        The fastest pair is unchanged. For other kinds it is `theta`.
+        """
+        raised = self.kind == "ntk" and head_width > 2
+        return theta * self.factor ** (head_width / (head_width - 2)) if raised else theta
+
+    @property
+    def attention_factor(self) -> float:
+        """The factor of cosine and sine: above 1 for yarn, which sharpens attention."""
+        return 0.1 * log(self.factor) + 1.0 if self.kind == "yarn" else 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

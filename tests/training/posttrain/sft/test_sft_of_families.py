@@ -23,6 +23,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
 SHAPE = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 2, "mlp_width": 64, "max_length": 128}
 FAMILIES = {
     "olmo2": {"family": "olmo2", "qk_norm": True},
+    "olmo3": {"family": "olmo3", "qk_norm": True, "window": 16, "window_pattern": ("window", "full")},
     "granite": {"family": "granite", "parts": {"granite": {"from": "granite:family"}}},
 }
 

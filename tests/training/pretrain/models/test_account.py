@@ -20,15 +20,19 @@ from training.pretrain.models.account import (
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.experts import Experts
-from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers import OPTIMIZERS
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
+YARN = RotaryScaling(kind="yarn", factor=4.0, original_length=64)
 SHAPES = {
     "plain": SMALL,
     "qk-norm, wide heads": dataclasses.replace(SMALL, qk_norm=True, head_width=16, tied_embeddings=False),
     "olmo2": dataclasses.replace(SMALL, family="olmo2", qk_norm=True, head_width=16),
+    "olmo3": dataclasses.replace(
+        SMALL, family="olmo3", qk_norm=True, window=20, window_pattern=("window", "full"), rope_scaling=YARN
+    ),
     "ungated, windows": dataclasses.replace(SMALL, activation="relu2", window=20, window_pattern=("window", "full")),
 }
 EXPERTS = dataclasses.replace(
@@ -61,7 +65,7 @@ def kept_bytes(model: Decoder, *, rows: int, length: int) -> int:
     """Bytes that a pass keeps for its backward, each storage once, without weights, masks and rotations."""
     tokens = torch.zeros(rows, length, dtype=torch.long)
     mask = one_document(tokens, dtype=torch.float32, window=model.config.window)
-    table = model._rotary_table(mask.positions, torch.float32)
+    tables = model._rotary_tables(mask.positions, torch.float32)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -75,12 +79,12 @@ def kept_bytes(model: Decoder, *, rows: int, length: int) -> int:
     held: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         model(tokens, mask).states.sum()
-    tables = sum(part.untyped_storage().nbytes() for part in table)
+    turned = sum(part.untyped_storage().nbytes() for table in tables for part in table)
     inside = {id(p) for module in model.modules() if isinstance(module, Experts) for p in module.parameters()}
     folded = 4 * sum(p.numel() for name, p in model.named_parameters() if name.endswith(FOLDED) and id(p) not in inside)
-    if model.config.family == "olmo2":  # whose layers have no norm before their products
+    if model.config.family.startswith("olmo"):  # whose layers have no norm before their products
         folded = 0
-    return sum(kept.values()) - tables - folded
+    return sum(kept.values()) - turned - folded
 
 
 FOLDED = ("query_key_value", "gate", "up")  # kept a second time, with the gain of the norm before them

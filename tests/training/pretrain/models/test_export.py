@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from tests.training.pretrain import tiny
 from training.job import DataError
 from training.pretrain.models import export
+from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
@@ -42,6 +43,22 @@ SHAPES = {
     },
     "olmo2": {"family": "olmo2", "qk_norm": True},
     "olmo2 untied, wide heads": {"family": "olmo2", "qk_norm": True, "tied_embeddings": False, "head_width": 16},
+    "olmo3": {"family": "olmo3", "qk_norm": True, "window": 5, "window_pattern": ("window", "window", "full")},
+    "olmo3 yarn, untied": {
+        "family": "olmo3",
+        "qk_norm": True,
+        "tied_embeddings": False,
+        "window": 7,
+        "window_pattern": ("window", "full", "full"),
+        "rope_scaling": RotaryScaling(kind="yarn", factor=4.0, original_length=16),
+    },
+    "olmo3 llama3": {
+        "family": "olmo3",
+        "qk_norm": True,
+        "window": 5,
+        "window_pattern": ("window", "full"),
+        "rope_scaling": RotaryScaling(kind="llama3", factor=4.0, original_length=16),
+    },
     "qwen3_moe windows": {"qk_norm": True, "window": 5, "window_pattern": ("window",), "experts": EXPERTS},
 }
 
@@ -123,6 +140,11 @@ def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
 SAVED = {
     "Llama": {},
     "Qwen3": {},
+    "Olmo3": {
+        "sliding_window": 5,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    },
     "Qwen3Moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_only_layers": [0]},
 }
 
@@ -252,3 +274,50 @@ def test_a_published_configuration_is_read():
     assert read_config(data).parameter_count == 596_049_920
     windowed = read_config({**data, "use_sliding_window": True, "sliding_window": 512, "max_window_layers": 27})
     assert windowed.window == 512 and [windowed.is_windowed(n) for n in (0, 26, 27)] == [False, False, True]
+
+
+# As allenai/Olmo-3-1025-7B has it, written by transformers 4; the kinds of layers are those of the class.
+OLMO_3 = {
+    "model_type": "olmo3",
+    "vocab_size": 100_278,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 65_536,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 500_000,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "attention_factor": 1.2079441541679836,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+    },
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+}
+
+
+def test_a_published_olmo_3_is_its_preset_and_stretches_only_layers_without_a_window():
+    shape = read_config(OLMO_3)
+    assert shape == preset_shape("olmo-3-7b")
+    assert [shape.own_layers.scaling(shape, n).kind for n in range(4)] == ["none", "none", "none", "yarn"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "said"),
+    [
+        ("full_attention", {"attention_factor": 1.5}, r"attention_factor=1.5 of rotary positions yarn; 1.2079"),
+        ("full_attention", {"mscale": 1.0}, r"rotary positions .*mscale"),
+        ("sliding_attention", {"rope_theta": 10_000.0}, r"in layers with a window; .* with rope_theta=500000"),
+        ("sliding_attention", {"rope_type": "linear", "factor": 2.0}, r"in layers with a window; .* without scaling"),
+    ],
+)
+def test_rotary_positions_that_olmo_3_cannot_have_here_are_refused(kind, changed, said):
+    written = export.hugging_face_config(preset_shape("olmo-3-7b"), eos_id=0)
+    written["rope_parameters"][kind] |= changed
+    with pytest.raises(DataError, match=said):
+        read_config(written)

@@ -25,6 +25,7 @@ EXPERTS = ExpertLayers(count=4, active=2, width=16)
         ({"qk_norm": True, "experts": EXPERTS}, "qwen3_moe"),
         ({"experts": EXPERTS}, "qwen3_moe"),
         ({"qk_norm": True, "family": "olmo2"}, "olmo2"),
+        ({"qk_norm": True, "window": 8, "window_pattern": ("window", "full"), "family": "olmo3"}, "olmo3"),
     ],
 )
 def test_every_shape_belongs_to_one_family(fields, name):

@@ -92,6 +92,7 @@ def test_its_code_is_in_the_settings_of_the_models_that_have_it():
         ({"parts": {"granite": {}}}, r"model\.parts\.granite: without effect"),
         ({"family": "olmo2", "parts": {"olmo2": {}}}, r"model\.parts\.olmo2: 'olmo2' is a part of Pedigree's"),
         ({"family": "olmo2"}, r"model\.family: olmo2 does not have: layers without qk_norm"),
+        ({"family": "olmo3", "qk_norm": True}, r"olmo3 does not have: layers without a window; OLMo 2 has none"),
         ({"family": "mine", "parts": {"mine": {"from": "polite:reward"}}}, r"'polite:reward' is a Reward; it must"),
         ({"family": "mine", "parts": {"mine": {"from": "granite:family", "share": 1}}}, r"parts\.mine\.share: unknown"),
         ({"family": "mine", "qk_norm": True, "parts": {"mine": {"from": "granite:family"}}}, r"not have: qk_norm"),

@@ -29,8 +29,8 @@ def shape_of(name: str) -> ModelConfig:
 
 # Written down here and not read from the presets: parameters of the published weight files, a tied head counted once,
 # and what their cards and papers print of them (Llama: arXiv 2407.21783 and the cards of meta-llama; Qwen3: arXiv
-# 2505.09388, tables 1 and 2, and the cards, which also give the count without embeddings; OLMo 2: the safetensors
-# totals and cards of allenai), in 10^9.
+# 2505.09388, tables 1 and 2, and the cards, which also give the count without embeddings; OLMo 2 and 3: the
+# safetensors totals and cards of allenai), in 10^9.
 PUBLISHED = {
     "llama-3.2-1b": (1_235_814_400, 1.23, None),
     "llama-3.2-3b": (3_212_749_824, 3.21, None),
@@ -42,6 +42,8 @@ PUBLISHED = {
     "olmo-2-7b": (7_298_617_344, 7.3, None),
     "olmo-2-13b": (13_716_198_400, 13.7, None),
     "olmo-2-32b": (32_234_279_936, 32.2, None),
+    "olmo-3-7b": (7_298_011_136, 7.3, None),
+    "olmo-3-32b": (32_233_522_176, 32.2, None),
     "qwen3-0.6b": (596_049_920, 0.6, 0.44),
     "qwen3-1.7b": (1_720_574_976, 1.7, 1.4),
     "qwen3-4b": (4_022_468_096, 4.0, 3.6),

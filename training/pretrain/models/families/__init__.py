@@ -122,6 +122,7 @@ def _guarded(name: str, place: str, family: Family) -> Family:
             make=make,
             weights=weights,
             kept=guarded(who, "does not say what it keeps", layers.kept),
+            scaling=guarded(who, "does not say how its positions are scaled", layers.scaling),
             names=layers.names and guarded(who, "does not name its weights", layers.names),
         ),
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
+from training.pretrain.models.rotary_json import layer_kinds, read_kinds
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.records import write_record
 
@@ -18,11 +17,10 @@ def fields(config: ModelConfig) -> Fields:
     """Return the fields of `config.json` on windows, with the kind of every layer."""
     if not config.window:
         return {}
-    kinds = ["sliding_attention" if config.is_windowed(n) else "full_attention" for n in range(config.layers)]
     return {
         "use_sliding_window": True,
         "sliding_window": config.window,
-        "layer_types": kinds,
+        "layer_types": layer_kinds(config),
         "max_window_layers": config.layers,
     }
 
@@ -35,17 +33,7 @@ def read(data: Fields) -> Fields:
     window = data.get("sliding_window") if data.get("use_sliding_window") else None
     first, layers = data.get("max_window_layers", 0), data["num_hidden_layers"]
     kinds = data.get("layer_types") or ["sliding_attention" if n >= first else "full_attention" for n in range(layers)]
-    pattern = tuple("window" if kind == "sliding_attention" else "full" for kind in kinds)
-    if not window or "window" not in pattern:
-        return {"qk_norm": True}
-    return {"qk_norm": True, "window": window, "window_pattern": _shortest(pattern)}
-
-
-def _shortest(pattern: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the shortest beginning of `pattern` that gives the whole pattern when it is repeated."""
-    lengths = range(1, len(pattern) + 1)
-    repeats = (length for length in lengths if all(kind == pattern[n % length] for n, kind in enumerate(pattern)))
-    return pattern[: next(repeats)]
+    return {"qk_norm": True, **read_kinds(kinds, window)}
 
 
 def qwen_3(

@@ -80,11 +80,12 @@ def _olmo_2(parameters: int, numbers: dict[str, int]) -> Preset:
     )
 
 
+LAYERS = Layers(make=make, weights=weights, kept=kept, names=names, begin_as_identity=False)
 FAMILY = Family(
     class_name="Olmo2",
     why_not=why_not,
     read=read,
-    layers=Layers(make=make, weights=weights, kept=kept, names=names, begin_as_identity=False),
+    layers=LAYERS,
     presets={
         "olmo-2-1b": _olmo_2(1_484_916_736, sizes(2048, 16, 16, 16, 8192)),
         "olmo-2-7b": _olmo_2(7_298_617_344, sizes(4096, 32, 32, 32, 11_008)),
