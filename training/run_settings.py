@@ -33,7 +33,9 @@ class RunSettings:
     pipeline: int = 1  # number of processes among which the layers are divided
     pipeline_chunks: int = 1  # groups of consecutive layers that each of these processes holds
     audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
-    hang_seconds: float = 1800.0  # time without progress after which a job of several processes is ended
+    hang_seconds: float = (
+        1800.0  # time without progress after which a training, or a call of a part from outside, is ended
+    )
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
     memory_gb: float | None = formerly(0.0)  # None: no limit is requested

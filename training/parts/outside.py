@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from training.job import DataError, RefusedInput, StopRequested
+from training.parts.contained import PartFailed, running
 from training.records import RecipeError, did_you_mean, read_record
 
 T = TypeVar("T")
@@ -26,10 +27,6 @@ FROM = "from"  # among the settings of a part that is not Pedigree's: its place
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoSettings:
     """The settings of a part that has none of its own."""
-
-
-class PartFailed(DataError):
-    """The code of a part from outside raised an error or returned an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +101,14 @@ class PartsOf:
 
 
 @contextmanager
-def named(who: str, doing: str) -> Iterator[None]:
-    """Context manager in which any error of a part's code is raised as PartFailed, under the part's name."""
+def named(who: str, doing: str, *, trains: bool = False) -> Iterator[None]:
+    """Context manager in which any error of a part's code is raised as PartFailed, under the part's name.
+
+    The code is held to the bounds of the job (`training.parts.contained`); with `trains` it may take hours.
+    """
     try:
-        yield
+        with running(who, trains=trains):
+            yield
     except (RecipeError, DataError, RefusedInput, StopRequested):
         raise
     except Exception as error:  # whatever the user's code raises

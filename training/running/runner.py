@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -37,7 +37,8 @@ from training.files.checksums import canonical_json, digest_of
 from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.identity import made_by, numerics
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, StopRequested, Work, read_job, write_job
-from training.parts.code import check_parts
+from training.parts.code import PARTS, check_parts
+from training.parts.contained import Bounds, contained
 from training.process.lean import leave_pandas_out, uncollected
 from training.process.lifetime import SignsOfLife, cpu_seconds_with_children, die_with_parent
 from training.progress import Progress
@@ -198,7 +199,9 @@ def run_job(
     if int(os.environ.get("RANK", "0")) != 0:
         # A follower of a distributed job works but neither holds the lease nor commits.
         if stage.distributed:
-            _module(stage).run(job, _work(folder, enabled=False))
+            work = _work(folder, enabled=False)
+            with _contained(job, work):
+                _module(stage).run(job, work)
         return 0
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and not stage.distributed:
@@ -224,7 +227,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
     started = time.monotonic()
     try:
         made_by.begin(work, *modules_of(stage, job.settings))
-        outcome = _run_stage(job, stage, work, missing_share)
+        with _contained(job, work):
+            outcome = _run_stage(job, stage, work, missing_share)
         seconds = time.monotonic() - started
         node_hours = _node_hours(job, stage, seconds, earlier)
         outcome = _with_numerics(job, stage, _with_balance(job, stage, outcome), work)
@@ -240,6 +244,12 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         raise
     work.progress.closed()
     remove_state(folder)
+
+
+def _contained(job: Job, work: Work) -> AbstractContextManager[None]:
+    """Return a context manager that holds the parts from outside to the bounds of the job, if it has such parts."""
+    limits = Bounds.of(job) if job.settings.get(PARTS) else None
+    return contained(limits, lambda: work.progress.num_lines, lambda said: _fail(2, said, Attempt(work.path)))
 
 
 def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outcome:
@@ -516,7 +526,7 @@ def run_rank(job: Job, stage: Stage, rank: int, *, phase: str = "") -> dict[str,
     clock = _Clock()
     code = made_by.note(work, *modules_of(stage, job.settings))
     module = _module(stage)
-    with noting_opened() as opened:
+    with noting_opened() as opened, _contained(job, work):
         # As it is read from a mark, so that `finish` gets the same of a rank whether it was made now or before.
         result = json.loads(canonical_json(phase_of(module, phase).run_rank(job, work, rank)))
     mark = {

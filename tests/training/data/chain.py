@@ -94,6 +94,7 @@ def run(
     inputs: Sequence[InputArtifact] = (),
     *,
     workers: int = 1,
+    hang_seconds: float = 1800.0,
 ) -> InputArtifact:
     """Run a stage as its job says and return what it committed. `settings` may hold records."""
     plain = {name: write_record(value) for name, value in settings.items()}
@@ -116,7 +117,7 @@ def run(
         settings=plain,
         inputs=tuple(inputs),
         output=str(folder),
-        run=RunSettings(workers=workers),
+        run=RunSettings(workers=workers, hang_seconds=hang_seconds),
     )
     assert run_job(job, STAGES) == 0
     made = artifact.find(folder)

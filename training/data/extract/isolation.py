@@ -23,12 +23,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from training.data.extract.html import Extracted, extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import Terms
+from training.parts.contained import Bounds, PartFailed, bounds, contained, running
 from training.process.lifetime import die_with_parent
 from training.records import write_record
 
@@ -64,7 +65,7 @@ class Isolation:
         self, settings: ExtractRecipe, *, memory_bytes: int = MEMORY_BYTES, cpu_seconds: int = CPU_SECONDS
     ) -> None:
         self._limits = {"memory_bytes": memory_bytes, "cpu_seconds": cpu_seconds}
-        self.settings = settings
+        self.settings, self.bounds = settings, bounds()
         self._child: subprocess.Popen[bytes] | None = None
         self._batch: Sequence[RawPage] = ()
         self.num_deaths = 0
@@ -101,7 +102,7 @@ class Isolation:
 
     def _send(self, pages: Sequence[RawPage]) -> None:
         if self._child is None:
-            self._child = _start(self.settings, self._limits)
+            self._child = _start(self.settings, self._limits, self.bounds)
         sizes = [{"headers": dict(page.headers), "bytes": len(page.body)} for page in pages]
         questions, _ = _pipes(self._child)
         with contextlib.suppress(BrokenPipeError):  # the child died; `_receive` notices it
@@ -115,13 +116,25 @@ class Isolation:
         answers: list[Extracted | Failure] = []
         while len(answers) < number:
             assert self._child is not None, "`_send` starts the child"
-            line = _pipes(self._child)[1].readline()
+            line = self._line(_pipes(self._child)[1])
             if not line.endswith(b"\n"):
                 self.num_deaths += 1
                 self._died(self._child)
                 break
             answers.append(_answer(json.loads(line)))
         return answers
+
+    def _line(self, answers: IO[bytes]) -> bytes:
+        """Return the child's next line; empty if it died. An extractor from outside may take a limited time for it."""
+        if self.bounds is None:
+            return answers.readline()
+        try:
+            with running(f"extractor {self.settings.extractor}"):
+                return answers.readline()
+        except PartFailed:
+            assert self._child is not None, "somebody is waited for"
+            self._child.kill()  # it would end only after this page
+            raise
 
     def _died(self, child: subprocess.Popen[bytes]) -> None:
         code = child.wait()
@@ -137,7 +150,7 @@ _kept: list[Isolation] = []
 
 def isolation_for(settings: ExtractRecipe) -> Isolation:
     """Return this process's isolation, which is reused for the next file with the same settings."""
-    if not _kept or _kept[0].settings != settings:
+    if not _kept or (_kept[0].settings, _kept[0].bounds) != (settings, bounds()):
         close_isolation()
         _kept.append(Isolation(settings))
     return _kept[0]
@@ -150,7 +163,7 @@ def close_isolation() -> None:
         _kept.pop().close()
 
 
-def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Popen[bytes]:
+def _start(settings: ExtractRecipe, limits: Mapping[str, int], held: Bounds | None) -> subprocess.Popen[bytes]:
     """Start a child. It exits at the end of its input, and thus also if this process is killed."""
     child = subprocess.Popen(
         [sys.executable, "-m", "training.data.extract.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -158,7 +171,8 @@ def _start(settings: ExtractRecipe, limits: Mapping[str, int]) -> subprocess.Pop
     questions, answers = _pipes(child)
     for stream in (questions, answers):
         _widen(stream)
-    start = {"settings": write_record(settings), **limits}
+    # The time of a page is limited here: the child could not tell why it ended.
+    start = {"settings": write_record(settings), "bounds": held and write_record(replace(held, seconds=0.0)), **limits}
     questions.write(json.dumps(start).encode() + b"\n")
     questions.flush()
     if answers.readline() != READY:
@@ -206,13 +220,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers.write(READY)
     answers.flush()
-    while line := source.readline():
-        batch = json.loads(line)
-        bodies = [source.read(one["bytes"]) for one in batch]
-        for one, body in zip(batch, bodies, strict=True):
-            _allow(start["cpu_seconds"])
-            answers.write(_extract(body, one["headers"], settings) + b"\n")
-            answers.flush()
+    held = start["bounds"] and read_record(Bounds, start["bounds"], where="bounds")
+    with contained(held):
+        while line := source.readline():
+            batch = json.loads(line)
+            bodies = [source.read(one["bytes"]) for one in batch]
+            for one, body in zip(batch, bodies, strict=True):
+                _allow(start["cpu_seconds"])
+                answers.write(_extract(body, one["headers"], settings) + b"\n")
+                answers.flush()
 
 
 def _extract(body: bytes, headers: dict[str, str], settings: ExtractRecipe) -> bytes:

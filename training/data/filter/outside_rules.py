@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule, Tools
-from training.parts.outside import OutsidePart, PartFailed, find_part
+from training.parts.outside import OutsidePart, PartFailed, find_part, named
 from training.records import RecipeError, read_record
 
 _BLOCKS = {
@@ -79,20 +79,14 @@ def _checked(name: str, part: OutsidePart, rule: Rule[Any]) -> Rule[Any]:
 
 
 def _made(who: str, make: Callable[[], Answer]) -> Answer:
-    try:
+    with named(who, "cannot be prepared"):
         return make()
-    except RecipeError:
-        raise
-    except Exception as error:  # whatever the user's code raises
-        raise PartFailed(f"{who} cannot be prepared: {type(error).__name__}: {error}") from error
 
 
 def _guarded(who: str, answer: Answer, rule: Rule[Any] | None = None) -> Answer:
     def guarded(page: Page) -> str:
-        try:
+        with named(who, f"failed at document {page.id}"):
             reason = answer(page)
-        except Exception as error:  # whatever the user's code raises
-            raise PartFailed(f"{who} failed at document {page.id}: {type(error).__name__}: {error}") from error
         if not isinstance(reason, str):
             raise PartFailed(f"{who} gave {reason!r} for document {page.id}; a reason is text, empty if the page stays")
         if not isinstance(page.text, str):

@@ -49,7 +49,7 @@ def _trained(given: Alignment) -> Trained:
     name, declared = given.recipe.method, given.recipe.declared
     if declared.train is None:
         return load_part("training.posttrain.methods.*", name).train(given)
-    with named(f"preference method {name}", "failed"):
+    with named(f"preference method {name}", "failed", trains=True):
         trained = declared.train(given)
     if not isinstance(trained, Trained) or not trained.counts.balance:
         raise PartFailed(

@@ -32,6 +32,7 @@ from training.data.extract.extract import _check_digests, _response, documents_o
 from training.data.extract.responses import PayloadError
 from training.data.extract.settings import ExtractRecipe
 from training.data.kitchen.settings import KitchenWorld
+from training.data.sections import with_parts
 from training.job import DataError, InputArtifact
 
 WORDS = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3
@@ -95,14 +96,16 @@ def extract(
     workers: int = 1,
     recipe: ExtractRecipe = ExtractRecipe(),  # noqa: B008 - frozen
     data: dict[str, str] | None = None,
+    hang_seconds: float = 1800.0,
     **crawl: Any,
 ) -> InputArtifact:
     """The extracted artifact of a snapshot, through the crawl stage."""
     settings = {"snapshot": snapshot, **(crawl or {"files": source_files(snapshot)})}
     partition = f"tiny@{snapshot.name}"
     archives = chain.run(root, "crawl", "crawl_archives", partition, settings)
-    sections = {"extract": recipe} | ({"data": data} if data else {})
-    return chain.run(root, "extract", "extracted_documents", partition, sections, [archives], workers=workers)
+    sections = with_parts({"extract": recipe}) | ({"data": data} if data else {})
+    limits = {"workers": workers, "hang_seconds": hang_seconds}
+    return chain.run(root, "extract", "extracted_documents", partition, sections, [archives], **limits)
 
 
 def extracted(root: Path, files: dict[str, bytes], source: Any = "warc", **options: Any) -> InputArtifact:

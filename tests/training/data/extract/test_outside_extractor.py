@@ -83,3 +83,22 @@ def test_names_and_settings_are_checked_when_the_recipe_is_read():
     ):
         with pytest.raises(RecipeError, match=said):
             read_record(ExtractRecipe, data, where="extract")
+
+
+def test_one_that_never_answers_ends_the_job_and_quarantines_nothing(tmp_path):
+    body = (EXAMPLES / "plain_tags.py").read_text()
+    (tmp_path / "waits.py").write_text(
+        body.replace("    from lxml", "    import time\n    if 'Odd' in html:\n        time.sleep(3600)\n    from lxml")
+    )
+    with pytest.raises(PartFailed, match=r"extractor mine did not return within 5 s \(hang_seconds in the profile\)"):
+        extracted(tmp_path, FILES, recipe=recipe_of("waits:extractor"), hang_seconds=5.0)
+
+
+def test_a_page_on_which_it_writes_into_another_artifact_is_quarantined(tmp_path):
+    body = (EXAMPLES / "plain_tags.py").read_text()
+    stray = f"    if 'Odd' in html:\n        open('{tmp_path}/stray.txt', 'w').close()\n    from lxml"
+    (tmp_path / "strays.py").write_text(body.replace("    from lxml", stray))
+    made = extracted(tmp_path, FILES, recipe=recipe_of("strays:extractor"))
+    (line,) = quarantined(made)
+    assert re.search(r"extractor mine writes outside the folder of its job: .*/stray\.txt", line["detail"])
+    assert not (tmp_path / "stray.txt").exists() and find(Path(made.path)).record["counts"]["kept"] == 2
