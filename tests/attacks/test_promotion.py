@@ -372,14 +372,15 @@ def test_a_person_moves_the_champion_and_what_they_said_stays(kitchen):
         promote_by_hand(bad, kitchen.tracking, " ")
     with pytest.raises(DataError, match="previous"):
         roll_back(kitchen.model_name, kitchen.tracking, "")
-    meant = f"no model of this name is registered; did you mean `{kitchen.model_name}`? there are "
+    name = kitchen.model_name
+    meant = f"no model of this name is registered; did you mean `{name}`? there are "
     with pytest.raises(DataError, match=re.escape(meant)):
         roll_back(f"{kitchen.model_name}x", kitchen.tracking, "")
     for asked, said in (
-        (f"models:/{kitchen.model_name}x@champion", meant),
-        (f"{kitchen.model_name}x@champion", meant),
-        (f"{kitchen.model_name}@nobody", f"registered; there is {kitchen.model_name}/1 (champion), {kitchen.model_name}/2 ("),
-        (f"models:/{kitchen.model_name}/7", "no such version is registered"),
+        (f"models:/{name}x@champion", meant),
+        (f"{name}x@champion", meant),
+        (f"{name}@nobody", f"registered; there is {name}/1 (champion), {name}/2 ("),
+        (f"models:/{name}/7", "no such version is registered"),
     ):
         with pytest.raises(DataError, match=re.escape(said)):
             model_folder(asked, kitchen.tracking)
