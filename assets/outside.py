@@ -6,7 +6,6 @@ The commands are `pedigree evaluate` and `pedigree contamination`.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,9 @@ from typing import Any
 from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
+from assets.registered import VERSION, not_registered
 from resources.tracking.reports import Tracking
+from resources.tracking.versions import registered_versions
 from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
 from training.job import DataError
@@ -27,7 +28,6 @@ from training.secrets import masked, secret_in
 from training.settings.evaluation import EvaluationRecipe
 
 MODULE = "evaluation.one_model"
-REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 
 
 def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
@@ -61,31 +61,38 @@ def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
 
 
 def model_folder(name: str, tracking: Tracking) -> Path:
-    """Return the folder of a model: a path, or `models:/NAME@ALIAS` or `models:/NAME/VERSION` of the registry.
+    """Return the folder of a model: a path, or NAME@ALIAS or NAME/VERSION of the registry, with or without `models:/`.
 
-    A path may also be that of an artifact with a folder `model/`. Raise DataError if no model is there, or if one of
-    this project's is damaged.
+    A path may also be that of an artifact with a folder `model/`. A folder that exists precedes a registered version of
+    the same name. Raise DataError if no model is there, or if one of this project's is damaged.
     """
-    folder = _registered(name, tracking) if name.startswith("models:") else Path(name)
+    folder = _registered(name, tracking) if is_version(name) else Path(name)
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():
-        raise DataError(f"{name}: no model in {folder}; a folder in the transformers layout is needed")
+        raise DataError(f"{name}: no model in {folder}; a folder in the transformers layout is needed, or NAME@ALIAS")
     return whole_model(folder)
+
+
+def is_version(name: str) -> bool:
+    """Whether a name means a version of the registry, and not a folder."""
+    return name.startswith("models:") or (VERSION.fullmatch(name) is not None and not Path(name).exists())
 
 
 def _registered(name: str, tracking: Tracking) -> Path:
     from assets.promotion.versions import check_whole
     from resources.tracking.registry import Registry, explained
 
-    found = REGISTERED.fullmatch(name)
-    if found is None:
+    if (found := VERSION.fullmatch(name)) is None:
         raise DataError(f"{name}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     registry = Registry(tracking, found["name"])
     with explained(tracking):
-        version = registry.holder(found["alias"]) if found["alias"] else registry.version(found["version"])
-    if version is None:
-        raise DataError(f"{name}: the registry has no such model or alias; `pedigree run RECIPE` registers a model")
-    with explained(tracking):
+        known = registered_versions(tracking)
+        own = [one for one in known if one.name == found["name"]]
+        meant = [one.version for one in own if one.version == found["version"] or found["alias"] in one.aliases]
+        if not meant:
+            no_folder = "" if name.startswith("models:") else "; nor is there a folder of this name"
+            raise DataError(not_registered(name, found["name"], known) + no_folder)
+        version = registry.version(meant[0])
         check_whole(version, registry)
         return registry.folder_of(version)
 

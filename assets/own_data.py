@@ -13,7 +13,6 @@ from training.records import RecipeError
 
 CRAWL_ID = re.compile(r"CC-MAIN-\d{4}-\d{2}")
 SMALL_BYTES = 50_000_000  # of files, below which a model of one million weights is proposed
-COMMENT_COLUMN = 64
 
 
 def recipe_for(place: str, name: str, file: str) -> str:
@@ -76,9 +75,9 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
     languages = ", ".join(found.languages or ("en",))
     seen = f"the languages of {found.samples} texts" if found.languages else "no text was looked at; is it English?"
     sizes = [
-        _line("tokenizer: {vocabulary: 2048, min_bytes_per_token: 1.5}", "sized for little text"),
+        _line("tokenizer: {vocabulary: 2048, min_bytes_per_token: 1.5}", "for little text"),
         _line("model: {preset: 1m}", "one million weights; base has ten"),
-        _line("pretrain: {sequence_length: 256, global_batch_tokens: 2048}", "tokens: auto, limited by max_epochs"),
+        _line("pretrain: {sequence_length: 256, global_batch_tokens: 2048}", "tokens: auto"),
     ]
     if found.bytes >= SMALL_BYTES:
         sizes = [
@@ -88,25 +87,25 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
     cleaning = [_line(f"filter: {{languages: [{languages}]}}", seen)]
     if found.tokenizer:
         cleaning = [
-            _line("filter: {rules: []}", "filtered before; name rules to filter again (docs/filters.md)"),
+            _line("filter: {rules: []}", "filtered before; rules: docs/filters.md"),
             _line(f"adopt: {{tokenizer: {_quoted(found.tokenizer)}}}", "the vocabulary of the shards"),
         ]
         sizes = [line for line in sizes if not line.startswith("tokenizer:")]
     return [
         f"# {place}, written by `pedigree init`. Run it: pedigree run {file}",
-        _line("extends: base", f"FineWeb's filters; `pedigree show {file}` prints every field"),
+        _line("extends: base", f"FineWeb's filters; all fields: pedigree show {file}"),
         f"name: {name}",
         _line("snapshots:", f"{said}; a later crawl is one more line"),
         *(f"  - {snapshot}" for snapshot in snapshots),
         *cleaning,
         *sizes,
-        "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data, then preferences.data.",
+        "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data.",
         *(f"# {note}." for note in found.notes),
     ]
 
 
 def _line(text: str, comment: str) -> str:
-    return f"{text.ljust(COMMENT_COLUMN)}  # {comment}"
+    return f"{text}  # {comment}"
 
 
 def _size(num_bytes: int) -> str:

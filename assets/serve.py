@@ -15,7 +15,7 @@ from pathlib import Path
 from assets.dev import LOOPBACK, end_services, is_free, start_guard
 from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_collected
-from assets.outside import REGISTERED, model_folder
+from assets.outside import is_version, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.run import FAILED
 from assets.status import compare
@@ -34,17 +34,17 @@ LOOK_SECONDS = 0.2
 def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
     """The folder of a model, and the name under which it is served.
 
-    `model` is a folder, a name of the registry (`models:/NAME@ALIAS`), or a recipe, whose last model is meant. Raise
+    `model` is a folder, a version of the registry (`NAME@ALIAS`), or a recipe, whose last model is meant. Raise
     DataError if it is none of these, or if the model is not made.
     """
-    if found := REGISTERED.fullmatch(model):
-        return model_folder(model, tracking), found["name"]
-    if model.startswith("models:") or Path(model).is_dir():
+    if is_version(model):
+        return model_folder(model, tracking), model.removeprefix("models:/").partition("@")[0].partition("/")[0]
+    if Path(model).is_dir():
         return model_folder(model, tracking), Path(model).resolve().name
     try:
         comparison = compare(load_recipe(model, recipe_folders(root)), root)
     except RecipeError as error:
-        raise DataError(f"{model}: neither a folder nor models:/NAME@ALIAS, and as a recipe: {error}") from None
+        raise DataError(f"{model}: neither a folder nor NAME@ALIAS, and as a recipe: {error}") from None
     name = comparison.recipe.name
     cell = comparison.cells[last_model(comparison.recipe), name]
     if cell.artifact is None:

@@ -7,6 +7,7 @@ If two processes create the tables of a sqlite file at once, one fails: "table a
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import subprocess
 import sys
@@ -95,6 +96,17 @@ def make_stores(root: Path, tracking_uri: str) -> None:
     )
 
 
+def skip_older_events(instance: dg.DagsterInstance) -> None:
+    """Let the daemon that retries runs begin with events from now on, as it does by itself after a warning for each."""
+    from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _create_cursor_key
+
+    cursors = instance.daemon_cursor_storage
+    assert cursors is not None
+    keys = {_create_cursor_key(kind) for kind in DAGSTER_EVENT_TYPES}
+    newest = instance.event_log_storage.get_maximum_record_id() or 0
+    cursors.set_cursor_values({key: str(newest) for key in keys - cursors.get_cursor_values(keys).keys()})
+
+
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
     with open(home / LOCK_FILE, "a", encoding="utf-8") as stream:
@@ -104,9 +116,11 @@ def _one_at_a_time(home: Path) -> Iterator[None]:
 
 if __name__ == "__main__":
     remember_address(os.environ[URI_VARIABLE])
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it says that it creates tables
     try:
         make_client(os.environ[URI_VARIABLE], Path(sys.argv[1]))
     except Exception as error:  # whatever MLflow raises
         sys.exit(f"MLflow at {shown(os.environ[URI_VARIABLE])} could not be asked: {reason_of(error)}")
-    opened_instance(Path(sys.argv[1])).dispose()
+    with opened_instance(Path(sys.argv[1])) as instance:
+        skip_older_events(instance)
     artifact.write_text(dagster_home(Path(sys.argv[1])) / MADE_FILE, "")

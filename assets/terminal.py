@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,7 +155,7 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     if records:
         render(scoreboard(records), console, {**report.promotion, "promoted": report.promoted})
     name, root = comparison.recipe.name, _near(comparison.root)
-    pedigree = "pedigree" if shutil.which("pedigree") else ".venv/bin/pedigree"
+    pedigree = "pedigree" if shutil.which("pedigree") else str(_near(Path(sys.executable).with_name("pedigree")))
     console.print(f"\nThis run took {report.seconds:.0f} s.")
     talk = {"Talk to the model:": f"{pedigree} chat {name} --root {root}"}
     last = last_model(comparison.recipe)

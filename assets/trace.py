@@ -13,6 +13,7 @@ from typing import Any
 from assets.chain import CHAIN, GROUPS
 from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
+from assets.registered import VERSION, not_registered
 from assets.status import Comparison, compare, last_made
 from assets.trace_lines import lines_of
 from resources.tracking.errors import TrackingError
@@ -32,7 +33,6 @@ from training.provenance.trace import Tracer
 from training.records import RecipeError
 from training.scopes import last_model
 
-VERSION = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", "adopted_model")
 TENANTS = 3  # names below a public suffix that a refusal mentions
@@ -146,8 +146,7 @@ def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
     except RecipeError as error:
         own = [one for one in versions if one.name == model]
         if not own:
-            names = ", ".join(sorted({one.name for one in versions})) or "none"
-            raise DataError(f"{model}: no model of this name is registered ({names}), and {error}") from None
+            raise DataError(f"{not_registered(model, model, versions)}; and {error}") from None
         return model_of_version(next((one for one in own if "champion" in one.aliases), own[-1]), root)
     return _of_recipe(compare(load_recipe(model, folders), root, skip_unavailable=True), model, versions)
 
@@ -164,12 +163,10 @@ def _artifact(asset: str, fingerprint: str, root: Path) -> Model:
 
 
 def _version(name: str, alias: str, number: str, root: Path, versions: Sequence[Registered]) -> Model:
-    own = [one for one in versions if one.name == name]
-    for one in own:
-        if one.version == number or alias in one.aliases:
+    for one in versions:
+        if one.name == name and (one.version == number or alias in one.aliases):
             return model_of_version(one, root)
-    there = ", ".join(one.title for one in own) or f"no version of {name}"
-    raise DataError(f"{name}{f'@{alias}' if alias else f'/{number}'}: no such version is registered; there is {there}")
+    raise DataError(not_registered(f"{name}{f'@{alias}' if alias else f'/{number}'}", name, versions))
 
 
 def model_of_version(version: Registered, root: Path) -> Model:

@@ -1,6 +1,7 @@
-"""Photograph the pages of docs/: `python -m benchmarks.screenshots RECIPE --root runs --dagster http://127.0.0.1:3000`.
+"""Photograph the pages of docs/: `python -m benchmarks.screenshots RECIPE OTHER --root runs`.
 
-RECIPE was run under the root, and `pedigree dev` serves the root. Needs Chromium.
+`pedigree dev` serves the root on its usual ports, or those of --dagster and --mlflow. Both recipes were run under the
+root, a backfill was launched in the UI, and RECIPE's filter was edited after all that. Needs Chromium.
 
 | file in docs/images | shows |
 |---|---|
@@ -8,12 +9,18 @@ RECIPE was run under the root, and `pedigree dev` serves the root. Needs Chromiu
 | `dagster-asset.png` | the page of `filtered_documents`: numbers and the funnel |
 | `dagster-check.png` | the check `counts_balance` of `filtered_documents` |
 | `dagster-picture.png` | the picture of `base_model`: loss by step |
+| `dagster-backfill.png` | the newest backfill |
+| `unsynced.png` | a partition of `filtered_documents` that the edit made outdated |
+| `mlflow-runs.png` | the runs of RECIPE |
+| `mlflow-compare.png` | the launches of RECIPE and OTHER side by side |
+| `mlflow-model.png` | the first version of RECIPE's model |
 | `report-1280.png`, `report-390.png` | the report, by day at 1280 pixels and by night at 390 |
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -24,6 +31,7 @@ from playwright.sync_api import FloatRect, Page, expect, sync_playwright
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import compare
 from benchmarks.pictures import FOLDER
+from resources.tracking.store import experiment_of
 
 WIDE, LOW = 1280, 960
 
@@ -32,9 +40,11 @@ def main() -> int:
     """Photograph all pages, or the named ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
+    parser.add_argument("other")
     parser.add_argument("only", nargs="*", help="names of pictures, such as dagster-graph; default: all")
     parser.add_argument("--root", type=Path, default=Path("runs"))
     parser.add_argument("--dagster", default="http://127.0.0.1:3000")
+    parser.add_argument("--mlflow", default="http://127.0.0.1:5000")
     parser.add_argument("--to", type=Path, default=FOLDER)
     options = parser.parse_args()
     pages: dict[str, Callable[[Page], FloatRect | None]] = {
@@ -42,6 +52,11 @@ def main() -> int:
         "dagster-asset": lambda page: asset(page, options.dagster),
         "dagster-check": lambda page: check(page, options.dagster),
         "dagster-picture": lambda page: picture(page, options.dagster),
+        "dagster-backfill": lambda page: backfill(page, options.dagster),
+        "unsynced": lambda page: unsynced(page, options.dagster, options.recipe),
+        "mlflow-runs": lambda page: runs(page, options.mlflow, options.recipe),
+        "mlflow-compare": lambda page: launches(page, options.mlflow, (options.recipe, options.other)),
+        "mlflow-model": lambda page: version(page, options.mlflow, options.recipe),
         "report-1280": lambda page: by_day(page, report_of(options.recipe, options.root.resolve())),
         "report-390": lambda page: by_night(page, report_of(options.recipe, options.root.resolve())),
     }
@@ -102,6 +117,70 @@ def picture(page: Page, dagster: str) -> None:
     page.get_by_text("Show Markdown").first.click()
     page.get_by_role("button", name="Close").wait_for()
     page.wait_for_timeout(3000)  # the dialog appears slowly
+
+
+def backfill(page: Page, dagster: str) -> None:
+    """The page of the newest backfill."""
+    page.set_viewport_size({"width": WIDE, "height": 800})
+    page.goto(f"{dagster}/runs?view=backfills")
+    page.locator("a[href*='/runs/b/']").first.click()
+    page.get_by_text("Partition selection").wait_for()
+    page.wait_for_timeout(3000)
+
+
+def unsynced(page: Page, dagster: str, recipe: str) -> None:
+    """A partition that an edit of the recipe made outdated, with the cause, which shows under the pointer."""
+    page.set_viewport_size({"width": WIDE, "height": 800})
+    snapshot = load_recipe(recipe, recipe_folders()).snapshots[0].name
+    page.goto(f"{dagster}/assets/filtered_documents?view=partitions&partition={recipe}@{snapshot}")
+    page.get_by_text("Unsynced (").first.hover()
+    page.get_by_text("has a new data version").wait_for()
+    page.wait_for_timeout(1000)
+
+
+def runs(page: Page, mlflow: str, recipe: str) -> None:
+    """The table of a recipe's runs: a launch, opened, and one run for each materialization."""
+    page.set_viewport_size({"width": WIDE, "height": 860})
+    page.goto(f"{mlflow}/#/experiments/{experiment(page, mlflow, recipe)}/runs")
+    page.get_by_text("matching runs").wait_for()
+    page.wait_for_timeout(3000)
+
+
+def launches(page: Page, mlflow: str, recipes: tuple[str, str]) -> FloatRect:
+    """What differs between the launches of two recipes: parameters and metrics, without the page around them."""
+    page.set_viewport_size({"width": WIDE, "height": 1600})
+    places = [experiment(page, mlflow, recipe) for recipe in recipes]
+    found = [launch(page, mlflow, place) for place in places]
+    page.goto(f"{mlflow}/#/compare-runs?runs={json.dumps(found)}&experiments={json.dumps(places)}")
+    page.get_by_text("Parameters", exact=True).last.wait_for()
+    for switch in page.get_by_text("Show diff only").all():
+        switch.scroll_into_view_if_needed()
+    top = page.get_by_text("Parameters", exact=True).last.bounding_box()
+    assert top is not None
+    return {"x": top["x"] - 48, "y": top["y"] - 14, "width": 700, "height": 760}
+
+
+def version(page: Page, mlflow: str, recipe: str) -> FloatRect:
+    """The first version of a recipe's model: aliases, decision, verdict on contamination, scores."""
+    page.goto(f"{mlflow}/#/models/{recipe}/versions/1")
+    page.get_by_text("Digest").first.wait_for()
+    page.wait_for_timeout(2000)
+    return {"x": 0, "y": 0, "width": 1040, "height": 450}
+
+
+def experiment(page: Page, mlflow: str, recipe: str) -> str:
+    """Return the id of the experiment with a recipe's runs."""
+    said = page.request.get(
+        f"{mlflow}/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": experiment_of(recipe)}
+    )
+    return said.json()["experiment"]["experiment_id"]
+
+
+def launch(page: Page, mlflow: str, place: str) -> str:
+    """Return the id of the first launch in an experiment, which has every stage's time."""
+    asked = {"experiment_ids": [place], "order_by": ["start_time ASC"], "max_results": 1}
+    said = page.request.post(f"{mlflow}/api/2.0/mlflow/runs/search", data=asked)
+    return said.json()["runs"][0]["info"]["run_id"]
 
 
 def by_day(page: Page, report: str) -> None:

@@ -155,7 +155,13 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         raise RecipeError(f"name: expected str, got {data['name']!r}")
     if "name" in data:  # before the names that are made of it
         check_name(data["name"], "name")
-    recipe = read_record(Recipe, _with_all_snapshots(data))
+    data, problems = _without_unknown_preset(data)
+    try:
+        recipe = read_record(Recipe, _with_all_snapshots(data))
+    except RecipeError as error:
+        problems += error.problems
+    if problems:
+        raise RecipeError(*problems)
     all_of(
         lambda: check_passed_through(recipe.sft, "SFTConfig", where="sft"),
         lambda: check_passed_through(recipe.reward, "RewardConfig", where="reward"),
@@ -163,6 +169,15 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         *(partial(check_own_task, suite) for suite in (*recipe.decontaminate.benchmarks, *recipe.evaluation.suites)),
     )
     return recipe
+
+
+def _without_unknown_preset(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return a recipe's mapping without a preset that `with_preset` did not know, and a sentence about it."""
+    model = data.get("model")
+    if not isinstance(model, dict) or "preset" not in model:
+        return data, []
+    own = {key: value for key, value in model.items() if key != "preset"}
+    return {**data, "model": own}, unknown_names("model.preset", str(model["preset"]), PRESETS)
 
 
 def _with_all_snapshots(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,14 +303,12 @@ def with_preset(data: dict[str, Any]) -> dict[str, Any]:
     """Return a recipe file's mapping with `model.preset` replaced by the preset's fields.
 
     Fields that the file gives itself win over the preset's. The resolved recipe holds the shape itself, so a file that
-    names a preset and a file that writes its fields out are the same recipe.
+    names a preset and a file that writes its fields out are the same recipe. An unknown preset stays for `recipe_of`.
     """
     model = data.get("model")
-    if not isinstance(model, dict) or "preset" not in model:
+    name = model.get("preset") if isinstance(model, dict) else None
+    if not isinstance(model, dict) or not isinstance(name, str) or name not in PRESETS:
         return data
-    name = model["preset"]
-    if name not in PRESETS:
-        raise RecipeError(*unknown_names("model.preset", str(name), PRESETS))
     own = {key: value for key, value in model.items() if key != "preset"}
     return {**data, "model": merged(PRESETS[name].model, own)}
 

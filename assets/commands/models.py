@@ -114,7 +114,9 @@ SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="folder of a transformers model, models:/NAME@ALIAS or models:/NAME/3")],
+    model: Annotated[
+        str, typer.Argument(help="folder of a transformers model, or NAME@ALIAS or NAME/3 of the registry")
+    ],
     suites: Annotated[str, typer.Option(help=SuitesHelp)],
     output: Annotated[Path | None, typer.Option(help="folder for scores and every answer")] = None,
     root: RootOption = DEFAULT_ROOT,
@@ -154,7 +156,9 @@ def contamination(
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="a folder, models:/NAME@ALIAS, or a recipe, whose last model is served")],
+    model: Annotated[
+        str, typer.Argument(help="a folder, NAME@ALIAS of the registry, or a recipe, whose last model is served")
+    ],
     port: Annotated[int, typer.Option(help="port on this machine", min=1, max=65535)] = 8000,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",

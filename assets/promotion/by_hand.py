@@ -11,11 +11,13 @@ from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.page import show_decision
 from assets.promotion.standing import REPAIR, damage, standing
 from assets.promotion.versions import check_whole, registered, tags_of
+from assets.registered import not_registered
 from assets.status import compare
 from assets.witnesses import contradictions
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking
+from resources.tracking.versions import registered_versions
 from training.job import DataError
 from training.recipe import Recipe
 from training.scopes import last_model
@@ -54,7 +56,8 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
 def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
     """Make the version with alias `previous` the champion again; return the JSON answer.
 
-    The present champion becomes `previous`. Raises DataError if no version has that alias.
+    The present champion becomes `previous`. Raises DataError if no version has that alias, with the registered names if
+    the model is none of them.
     """
     reason = reason.strip() or NO_REASON
     with explained(tracking):
@@ -62,6 +65,9 @@ def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
         with registry.locked():
             champion, version = registry.holder(CHAMPION), registry.holder(PREVIOUS)
             if version is None:
+                known = registered_versions(tracking)
+                if all(one.name != name for one in known):
+                    raise DataError(not_registered(name, name, known))
                 raise DataError(
                     f"{name} has no version with the alias {PREVIOUS} to go back to, in this root's registry"
                 )

@@ -65,7 +65,7 @@ def decide_and_promote(
 ) -> tuple[Made, dict[str, Any]]:
     """Decide against the present champion and promote accordingly; return the decision and the result of `promote`."""
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
-    announce("waits", cell, {"for": "the model registry, in which one promotion at a time is decided"})
+    announce("waits", cell, {"for": "the model registry (one promotion at a time)"})
     with explained(registry.tracking), registry.locked(watch.say):
         left = TRIES
         while True:
@@ -74,7 +74,7 @@ def decide_and_promote(
             champion = registry.holder(CHAMPION)
             announce("waits", cell, {"for": ""})
             made = decide(cell, comparison, pipeline, watch, champion)
-            announce("waits", cell, {"for": "MLflow, in which the decision is registered"})
+            announce("waits", cell, {"for": "MLflow, which registers the decision"})
             try:
                 said = promote(made, comparison, registry, watch.run_id)
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,10 +57,13 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
         assert code == 2 and said_of_it in errors and not root.exists()
 
 
-def test_nobody_is_asked_to_talk_to_a_model_that_was_not_made(capsys, tmp_path):
+def test_nobody_is_asked_to_talk_to_a_model_that_was_not_made(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
     show_scoreboard(compare(load_recipe("kitchen"), tmp_path), Report(recipe="kitchen"))
     said = capsys.readouterr().out
     assert "pedigree dev" in said and "chat" not in said
+    assert f"  {Path(sys.executable).parent}/pedigree dev" in said  # the whole path where the shell does not find it
 
 
 @pytest.mark.parametrize("columns", [50, 80])

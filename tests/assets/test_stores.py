@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 
 import dagster as dg  # noqa: F401 - here once, not in every process
+from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
 
-from assets.stores import TRAINING_POOL, opened_instance, trainings_at_once
+from assets.stores import TRAINING_POOL, opened_instance, skip_older_events, trainings_at_once
 
 
 def open_at_once(root, start, said):
@@ -35,3 +37,10 @@ def test_as_many_trainings_go_on_as_the_pool_of_dagster_allows(tmp_path):
         assert trainings_at_once(instance) == 1
         instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 3)
         assert trainings_at_once(instance) == 3
+
+
+def test_the_daemon_that_retries_runs_begins_with_new_events_and_warns_of_nothing(tmp_path, caplog):
+    with opened_instance(tmp_path) as instance:
+        skip_older_events(instance)
+        cursors = _fetch_persisted_cursors(instance, DAGSTER_EVENT_TYPES, logging.getLogger())
+    assert (list(cursors.values()), caplog.messages) == ([0, 0], [])

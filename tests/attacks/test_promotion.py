@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from assets.declare import build
 from assets.exact import compare_exactly
 from assets.found import write_reference
 from assets.lineage import lineage_of
+from assets.outside import model_folder
 from assets.partitions import Partitions
 from assets.promotion.by_hand import promote_by_hand, roll_back
 from assets.promotion.standing import unfit
@@ -370,6 +372,18 @@ def test_a_person_moves_the_champion_and_what_they_said_stays(kitchen):
         promote_by_hand(bad, kitchen.tracking, " ")
     with pytest.raises(DataError, match="previous"):
         roll_back(kitchen.model_name, kitchen.tracking, "")
+    name = kitchen.model_name
+    meant = f"no model of this name is registered; did you mean `{name}`? there are "
+    with pytest.raises(DataError, match=re.escape(meant)):
+        roll_back(f"{kitchen.model_name}x", kitchen.tracking, "")
+    for asked, said in (
+        (f"models:/{name}x@champion", meant),
+        (f"{name}x@champion", meant),
+        (f"{name}@nobody", f"registered; there is {name}/1 (champion), {name}/2 ("),
+        (f"models:/{name}/7", "no such version is registered"),
+    ):
+        with pytest.raises(DataError, match=re.escape(said)):
+            model_folder(asked, kitchen.tracking)
     said = promote_by_hand(bad, kitchen.tracking, "the exam is wrong")
     assert (said["champion"], said["previous"], said["moved"]) == ("2", "1", True)
     tags = kitchen.registry.version("2").tags

@@ -111,6 +111,7 @@ def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
     data = recipe_as_data(load_recipe("kitchen"))
     data["filter"] |= {"rules": ["langage", "url", "c5"], "personal_data": ["phne"], "languages": ["english", "dee"]}
     data["pretrain"] |= {"schedule": "wds"}
+    data["model"] |= {"preset": "5m"}
     data["evaluation"] |= {"tolerate_unknown": ["teachr", "exms"]}
     data["evaluation"]["suites"] = [
         {"name": "a", "uri": "x", "kind": "generat"},
@@ -121,6 +122,7 @@ def test_all_wrong_names_of_a_section_are_told_at_once_with_near_ones():
     told = [(said.partition(":")[0], said.partition("did you mean ")[2]) for said in refused.value.problems]
     suite = "evaluation.suites[1]"
     assert told == [
+        ("model.preset", ""),
         ("filter.personal_data[0]", "`phone`?"),
         ("filter.rules[0]", "`language`?"),
         ("filter.rules[2]", ""),

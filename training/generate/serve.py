@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import training.generate.model_folder  # noqa: F401 - the first to import transformers: offline, without torchao
 from training.generate.chat_template import TEMPLATE_FILE
 
 LOOPBACK = "127.0.0.1"
@@ -23,7 +24,6 @@ MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 def main(name: str, port: int, ready: int) -> None:
     """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}  # before transformers is imported
     import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serve import Serve
