@@ -159,7 +159,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     try:
         recipe = read_record(Recipe, _with_all_snapshots(data))
     except RecipeError as error:
-        problems += error.problems
+        raise RecipeError(*problems, *error.problems) from error
     if problems:
         raise RecipeError(*problems)
     all_of(
