@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 # Autograd's names for matrix products, ours and torch's. All products of one attention are inside one node.
-PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "groupedmm", "blockattention")
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "leanlinear", "groupedmm", "leangroupedmm", "blockattention")
 ATTENTION = ("scaleddotproduct", "flexattention")  # prefixes of the names of several forms
 FP8_PRODUCT = "matmul_with_hp_or_float8_args"  # torchao's product: fp8 inside, result in the states' format
 

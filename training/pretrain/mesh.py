@@ -28,6 +28,7 @@ from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
 from training.pretrain.pipeline import PipelinePart
+from training.process.freeing import return_large_blocks
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so cutting its rows separates heads.
@@ -272,6 +273,9 @@ def spread(model: Decoder, world: World) -> Pieces:
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
+        model.keep_no_copies()
+        if world.device.type == "cpu":
+            return_large_blocks()
         if is_empty:
             model.to_empty(device=world.device)
     has_both_ends = world.length("pipeline") > 1 and model.config.tied_embeddings

@@ -21,7 +21,7 @@ from training.pretrain.lanes import Lanes
 from training.pretrain.loss import softcapped
 from training.pretrain.models.attention import DocumentMask, Visibility, attend, attend_across
 from training.pretrain.models.experts import Experts, Routing
-from training.pretrain.models.layers import Product, feed_forward, linear, recomputed, unit_rms
+from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, recomputed, unit_rms
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.models.shape import ModelConfig
 
@@ -187,6 +187,17 @@ class Decoder(nn.Module):
         for module in self.modules():
             if isinstance(module, Attention | MLP):
                 module.product = product
+
+    def keep_no_copies(self) -> None:
+        """Keep no copies of the layers' weights from forward to backward pass; see `lean_linear`.
+
+        Products that were set by `set_product` stay.
+        """
+        for module in self.modules():
+            if isinstance(module, Attention | MLP) and module.product is linear:
+                module.product = lean_linear
+            elif isinstance(module, Experts):
+                module.is_lean = True
 
     @property
     def head_weight(self) -> Tensor:

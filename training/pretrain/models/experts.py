@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.pretrain.lanes import Lanes, exchanged
-from training.pretrain.models.layers import Product, feed_forward, unit_rms
+from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, unit_rms
 from training.pretrain.models.shape import ModelConfig
 
 
@@ -36,6 +36,7 @@ class Experts(nn.Module):
         super().__init__()
         self.config = config
         self.recompute = False
+        self.is_lean = False  # keep no copies of weights; see `lean_linear`
         experts, width = config.experts, config.width
         gated = config.activation == "swiglu"
         self.norm = nn.Parameter(torch.ones(width))
@@ -59,7 +60,8 @@ class Experts(nn.Module):
         chosen, weights = self._choose(scores)
         mixed = self._dispatch(unit.flatten(0, 1), chosen.flatten(0, 1), weights.flatten(0, 1)).view_as(unit)
         if self.config.experts.shared:
-            mixed = mixed + feed_forward(unit, gate=self.shared_gate, up=self.shared_up, down=self.shared_down)
+            shared = {"gate": self.shared_gate, "up": self.shared_up, "down": self.shared_down}
+            mixed = mixed + feed_forward(unit, **shared, product=self._product)
         return mixed, self._routing(scores, chosen)
 
     def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,13 +107,13 @@ class Experts(nn.Module):
     def _run(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:
         """Run each expert of this process on its tokens, which are contiguous in `sorted_ND`."""
         if has_grouped_products(sorted_ND, self.up):
-            product = grouped_product(sizes_X)
+            product = grouped_product(sizes_X, is_lean=self.is_lean)
             given = {"gate": self.gate, "up": self.up, "down": self.down}
             return feed_forward(sorted_ND, **given, recompute=self.recompute, product=product)
         runs = sorted_ND.split(sizes_X.tolist())
         return torch.cat(
             [
-                feed_forward(run, gate=gate, up=up, down=down, recompute=self.recompute)
+                feed_forward(run, gate=gate, up=up, down=down, recompute=self.recompute, product=self._product)
                 for run, gate, up, down in zip(runs, *self._weights(sorted_ND.dtype), strict=True)
             ]
         )
@@ -132,10 +134,18 @@ class Experts(nn.Module):
         return Routing(X * (shares * scores.mean(dim=1)).sum() / self.lanes.parts, counts.sum(dim=0))
 
     def _weights(self, dtype: torch.dtype) -> tuple[tuple[Tensor | None, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return the weights gate, up and down of all experts in `dtype`, converted once per pass."""
+        """Return the weights gate, up and down of all experts in `dtype`, converted once per pass.
+
+        A lean layer's product converts them instead.
+        """
+        dtype = self.up.dtype if self.is_lean else dtype
         # unbind instead of indexing: the gradient of each indexing would be as large as all experts together.
         gates = (None,) * len(self.up) if self.gate is None else self.gate.to(dtype).unbind()
         return gates, self.up.to(dtype).unbind(), self.down.to(dtype).unbind()
+
+    @property
+    def _product(self) -> Product:
+        return lean_linear if self.is_lean else linear
 
     @torch.no_grad()
     def rebalance(self, load: Tensor) -> None:
@@ -156,18 +166,35 @@ def has_grouped_products(x: Tensor, weight: Tensor) -> bool:
     return x.device.type == "cuda" and x.dtype == torch.bfloat16 and not any(side % 8 for side in weight.shape[1:])
 
 
-def grouped_product(sizes_X: Tensor) -> Product:
+def grouped_product(sizes_X: Tensor, *, is_lean: bool = False) -> Product:
     """Return a product that applies each matrix of `weight` `[X, outputs, inputs]` to its run of tokens.
 
-    The runs follow one another in `x`; `sizes_X` are their lengths.
+    The runs follow one another in `x`; `sizes_X` are their lengths. If it `is_lean`, it keeps no copy of the weights.
     """
     ends = sizes_X.cumsum(dim=0, dtype=torch.int32)
 
     def product(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
         assert gain is None, "the experts' norm has its gain before the router"
+        if is_lean:
+            return LeanGroupedMM.apply(x, weight, ends)
         return F.grouped_mm(x, weight.to(x.dtype).transpose(1, 2), offs=ends)
 
     return product
+
+
+class LeanGroupedMM(torch.autograd.Function):
+    """Products of runs of tokens with the matrices of experts, without keeping the matrices in the dtype of `x`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, ends):
+        ctx.save_for_backward(x, weight, ends)
+        return F.grouped_mm(x, weight.to(x.dtype).transpose(1, 2), offs=ends)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, ends = ctx.saved_tensors
+        to_x = F.grouped_mm(grad, weight.to(x.dtype), offs=ends)
+        return to_x, F.grouped_mm(grad.t(), x, offs=ends).to(weight.dtype), None
 
 
 class _Spread(torch.autograd.Function):

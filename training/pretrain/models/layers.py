@@ -49,7 +49,36 @@ def linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
     `gain` is the gain of the norm before it. Multiplying the weight's columns by the gain gives the same as multiplying
     `x`, and a pass over the weight is cheaper than a pass over the activations.
     """
-    return F.linear(x, (weight if gain is None else weight * gain).to(x.dtype))
+    return F.linear(x, _applied(weight, gain, x.dtype))
+
+
+def lean_linear(x: Tensor, weight: Tensor, gain: Tensor | None = None) -> Tensor:
+    """Multiply as `linear` does, without keeping the weight in the dtype of `x`, or times the gain, until the backward.
+
+    FSDP frees the weights that it gathered after a layer's forward pass, and gathers them again before its backward
+    pass. Copies that autograd kept would be a whole model in every process.
+    """
+    return LeanLinear.apply(x, weight, gain)
+
+
+class LeanLinear(torch.autograd.Function):
+    """The function of `lean_linear`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, gain):
+        ctx.save_for_backward(x, weight, gain)
+        return F.linear(x, _applied(weight, gain, x.dtype))
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, gain = ctx.saved_tensors
+        moved = (grad.flatten(0, -2).t() @ x.flatten(0, -2)).to(weight.dtype)
+        to_x = grad @ _applied(weight, gain, x.dtype)
+        return (to_x, moved, None) if gain is None else (to_x, moved * gain, (moved * weight).sum(dim=0))
+
+
+def _applied(weight: Tensor, gain: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return (weight if gain is None else weight * gain).to(dtype)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
