@@ -11,7 +11,6 @@ root, a backfill was launched in the UI, and RECIPE's filter was edited after al
 | `dagster-picture.png` | the picture of `base_model`: loss by step |
 | `dagster-backfill.png` | the newest backfill |
 | `unsynced.png` | a partition of `filtered_documents` that the edit made outdated |
-| `mlflow-runs.png` | the runs of RECIPE |
 | `mlflow-compare.png` | the launches of RECIPE and OTHER side by side |
 | `mlflow-model.png` | the first version of RECIPE's model |
 | `report-1280.png`, `report-390.png` | the report, by day at 1280 pixels and by night at 390 |
@@ -29,7 +28,7 @@ from pathlib import Path
 from playwright.sync_api import FloatRect, Page, expect, sync_playwright
 
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import compare
+from assets.status import compare, last_made
 from benchmarks.pictures import FOLDER
 from resources.tracking.store import experiment_of
 
@@ -54,7 +53,6 @@ def main() -> int:
         "dagster-picture": lambda page: picture(page, options.dagster),
         "dagster-backfill": lambda page: backfill(page, options.dagster),
         "unsynced": lambda page: unsynced(page, options.dagster, options.recipe),
-        "mlflow-runs": lambda page: runs(page, options.mlflow, options.recipe),
         "mlflow-compare": lambda page: launches(page, options.mlflow, (options.recipe, options.other)),
         "mlflow-model": lambda page: version(page, options.mlflow, options.recipe),
         "report-1280": lambda page: by_day(page, report_of(options.recipe, options.root.resolve())),
@@ -75,7 +73,7 @@ def main() -> int:
 
 def report_of(name: str, root: Path) -> str:
     """Return the address of the report of a recipe that was run under a root."""
-    decision = compare(load_recipe(name, recipe_folders(root)), root).cells["promoted_model", name].artifact
+    decision = last_made(compare(load_recipe(name, recipe_folders(root)), root).cells["promoted_model", name], root)
     assert decision is not None, f"{name} was not run under {root}"
     return (decision.path / "report.html").as_uri()
 
@@ -109,6 +107,9 @@ def check(page: Page, dagster: str) -> None:
     """The page of a check: its question, its verdict for a partition, its evidence."""
     page.goto(f"{dagster}/assets/filtered_documents?view=checks&checkDetail=counts_balance")
     page.get_by_text("Latest execution").wait_for()
+    page.get_by_text("kept_fraction_by_group").first.wait_for()
+    page.get_by_text("Every record that came in").wait_for()
+    page.wait_for_timeout(5000)  # for icons
 
 
 def picture(page: Page, dagster: str) -> None:
@@ -138,34 +139,37 @@ def unsynced(page: Page, dagster: str, recipe: str) -> None:
     page.wait_for_timeout(1000)
 
 
-def runs(page: Page, mlflow: str, recipe: str) -> None:
-    """The table of a recipe's runs: a launch, opened, and one run for each materialization."""
-    page.set_viewport_size({"width": WIDE, "height": 860})
-    page.goto(f"{mlflow}/#/experiments/{experiment(page, mlflow, recipe)}/runs")
-    page.get_by_text("matching runs").wait_for()
-    page.wait_for_timeout(3000)
-
-
 def launches(page: Page, mlflow: str, recipes: tuple[str, str]) -> FloatRect:
     """What differs between the launches of two recipes: parameters and metrics, without the page around them."""
-    page.set_viewport_size({"width": WIDE, "height": 1600})
+    page.set_viewport_size({"width": 1000, "height": 2400})
     places = [experiment(page, mlflow, recipe) for recipe in recipes]
     found = [launch(page, mlflow, place) for place in places]
-    page.goto(f"{mlflow}/#/compare-runs?runs={json.dumps(found)}&experiments={json.dumps(places)}")
+    open_page(page, f"{mlflow}/#/compare-runs?runs={json.dumps(found)}&experiments={json.dumps(places)}")
     page.get_by_text("Parameters", exact=True).last.wait_for()
-    for switch in page.get_by_text("Show diff only").all():
-        switch.scroll_into_view_if_needed()
+    for number in range(2):  # of parameters and of metrics
+        page.get_by_text("Show diff only").nth(number).click()
+    page.wait_for_timeout(2000)
     top = page.get_by_text("Parameters", exact=True).last.bounding_box()
     assert top is not None
-    return {"x": top["x"] - 48, "y": top["y"] - 14, "width": 700, "height": 760}
+    return {"x": top["x"] - 44, "y": top["y"] - 14, "width": 1000 - top["x"] + 44, "height": 686}
 
 
 def version(page: Page, mlflow: str, recipe: str) -> FloatRect:
     """The first version of a recipe's model: aliases, decision, verdict on contamination, scores."""
-    page.goto(f"{mlflow}/#/models/{recipe}/versions/1")
+    open_page(page, f"{mlflow}/#/models/{recipe}/versions/1")
     page.get_by_text("Digest").first.wait_for()
-    page.wait_for_timeout(2000)
+    page.wait_for_timeout(3000)
     return {"x": 0, "y": 0, "width": 1040, "height": 450}
+
+
+def open_page(page: Page, address: str) -> None:
+    """Open a page of MLflow without its assistant beside it."""
+    kept = {
+        "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+        "mlflow.assistant.panelOpen_v1": "false",
+    }
+    page.add_init_script(f"for (const [key, value] of Object.entries({json.dumps(kept)})) localStorage[key] = value;")
+    page.goto(address)
 
 
 def experiment(page: Page, mlflow: str, recipe: str) -> str:
