@@ -97,8 +97,8 @@ def test_what_there_is_is_listed_checked_launched_and_served(place):
         )
         try:
             wait_for(
-                lambda: answers(f"http://127.0.0.1:{port}/server_info"), 240, lambda: Path(output.name).read_text()
+                lambda: answers(f"http://127.0.0.1:{port}/server_info"), 600, lambda: Path(output.name).read_text()
             )
         finally:
             os.killpg(server.pid, signal.SIGINT)
-            server.wait(60)
+            server.wait(300)
