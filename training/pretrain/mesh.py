@@ -114,6 +114,8 @@ class Pieces:
         if everywhere is None:
             extras = self.world.sum(extras)
         for sums, tensors in groups.items():
+            if self.world.length(*sums) == 1:
+                continue  # FSDP has summed them; a copy of all would take as much memory again
             ahead = extras if sums == everywhere else extras[:0]
             flat = torch.cat([ahead, *(gradient_of(tensor).reshape(-1) for tensor in tensors)])
             _copy_back(self.world.sum(flat, *sums)[len(ahead) :], tensors)
