@@ -57,9 +57,7 @@ MODELS["deepseek_v3"] = replace(
     kv_heads=8,
     head_width=4,
     rope_scaling=RotaryScaling(kind="yarn", factor=4.0, original_length=16),
-    experts=ExpertLayers(
-        count=8, active=2, width=16, shared=1, first_layer=1, balancing="bias", balance_weight=0.01
-    ),
+    experts=ExpertLayers(count=8, active=2, width=16, shared=1, first_layer=1, balancing="bias", balance_weight=0.01),
     family="deepseek_v3",
     parts={"deepseek_v3": {"query_rank": 24, "key_value_rank": 16, "plain_width": 6, "value_width": 8, "groups": 2}},
 )

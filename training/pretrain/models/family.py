@@ -56,9 +56,9 @@ class Layers:
     in it, from which parameters, operations, memory and disk are computed. `kept` returns how many numbers for each
     token a layer keeps for the backward pass, beyond those of a layer of Llama or Qwen3. `names` yields each weight, or
     a view of it, with its name inside a layer of transformers' class; None: the names of Llama and Qwen3. `scaling`
-    returns the scaling of a layer's rotary positions. `head_widths` returns the widths of attention's heads; None: those
-    of Llama and Qwen3. `begin_as_identity` says whether the matrices that write into the residual stream may begin as
-    zero.
+    returns the scaling of a layer's rotary positions. `head_widths` returns the widths of attention's heads; None:
+    those of Llama and Qwen3. `begin_as_identity` says whether the matrices that write into the residual stream may
+    begin as zero.
     """
 
     make: Callable[[ModelConfig, int], Block]

@@ -133,7 +133,7 @@ class ModelRecipe:
     logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: unchanged
     experts: ExpertLayers = field(default_factory=ExpertLayers)
     family: str | None = formerly("")  # with layers of its own, of models/families or from outside; None: by the shape
-    # Of a family from outside: `from`, and its settings.
+    # Settings of the family by its name; of one from outside also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -293,7 +293,8 @@ class ModelConfig(ModelRecipe):
 
         The token is in a row of `length` positions. There are six operations for each matrix weight, and for
         attention six · (width of all queries + width of all mixed values) · context, where the context is half the row
-        (causal) or less with a window; as in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not counted.
+        (causal) or less with a window; as in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not
+        counted.
         """
         context = sum(self.mean_context(layer, length) for layer in range(self.layers))
         widths = self.head_widths

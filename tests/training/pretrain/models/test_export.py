@@ -193,10 +193,11 @@ def saved(tmp_path):
 
     def save(name: str, **more) -> tuple[torch.nn.Module, Path]:
         torch.manual_seed(0)
-        common = dict(
-            vocab_size=tiny.VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=16,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3,
-        )  # fmt: skip
+        common = {
+            "vocab_size": tiny.VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+            "initializer_range": 0.3,
+        }  # fmt: skip
         given = {key: more.pop(key) for key in ("tie_word_embeddings",) if key in more}
         config = getattr(transformers, f"{name}Config")(**{**common, **SAVED[name], **given})
         model = getattr(transformers, f"{name}ForCausalLM")(config).eval().requires_grad_(False)

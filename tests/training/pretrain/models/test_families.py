@@ -70,7 +70,10 @@ def test_a_shape_that_a_class_cannot_run_says_what_of_it():
         ({"parts": {"deepseek_v3": {**LATENT, "from": "mine:family"}}}, "deepseek_v3.from: .* a part of Pedigree's"),
         ({"parts": {"deepseek_v3": {**LATENT, "rank": 3}}}, "parts.deepseek_v3.rank: unknown"),
         ({"parts": {"deepseek_v3": {**LATENT, "active_groups": 2}}}, "no more active groups than groups"),
-        ({"parts": {"deepseek_v3": {**LATENT, "groups": 4}}}, "experts.count=4 in groups=4; equal groups of at least 2"),
+        (
+            {"parts": {"deepseek_v3": {**LATENT, "groups": 4}}},
+            "experts.count=4 in groups=4; equal groups of at least 2",
+        ),
         ({"parts": {"deepseek_v3": {**LATENT, "groups": 3}}}, "experts.count=4 in groups=3"),
         ({"kv_heads": 2}, "kv_heads other than heads"),
         ({"qk_norm": True}, "qk_norm; its latent states are normed"),
@@ -87,5 +90,5 @@ def test_a_shape_that_deepseek_v3_does_not_have_is_refused(changed, said):
 def test_a_token_needs_enough_experts_in_its_groups():
     given = {**DEEPSEEK, "parts": {"deepseek_v3": {**LATENT, "groups": 2}}}
     dataclasses.replace(PLAIN, **given)
-    with pytest.raises(RecipeError, match="experts.active=3 of 1 groups of 2"):
+    with pytest.raises(RecipeError, match=r"experts\.active=3 of 1 groups of 2"):
         dataclasses.replace(PLAIN, **{**given, "experts": dataclasses.replace(given["experts"], active=3)})
