@@ -252,7 +252,8 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
     """
     key = query_key[:, :, -1:]
     whole = joined(torch.cat((key, value), dim=-1), 3, context)
-    return _attended(query_key[:, :, :-1], *whole.split((key.shape[-1], value.shape[-1]), dim=-1), seen)
+    keys, values = whole.split((key.shape[-1], value.shape[-1]), dim=-1)
+    return _attended(query_key[:, :, :-1], keys, values, seen)
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
