@@ -217,7 +217,7 @@ class Decoder(nn.Module):
         Products that were set by `set_product` stay.
         """
         for module in self.modules():
-            if isinstance(module, Attention | MLP) and module.product is linear:
+            if isinstance(module, BaseAttention | MLP) and module.product is linear:
                 module.product = lean_linear
             elif isinstance(module, Experts):
                 module.is_lean = True
