@@ -17,7 +17,7 @@ from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
-from training.pretrain.models.families.deepseek_v3 import LatentSettings
+from training.pretrain.models.families.deepseek_v3.settings import LatentSettings
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.records import RecipeError, write_record
 

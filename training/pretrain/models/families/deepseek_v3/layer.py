@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from training.pretrain.models.attention import DocumentMask
 from training.pretrain.models.decoder import BaseAttention, Block
 from training.pretrain.models.experts import Experts
-from training.pretrain.models.families.deepseek_v3 import settings_of
+from training.pretrain.models.families.deepseek_v3.settings import settings_of
 from training.pretrain.models.layers import unit_rms
 from training.pretrain.models.rotary import rotate
 from training.pretrain.models.shape import ModelConfig
