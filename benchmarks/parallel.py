@@ -30,7 +30,7 @@ from training.pretrain.degrees import CHOSEN, Degrees
 from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import from_stages
 from training.pretrain.models.decoder import Decoder, initialise
-from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
@@ -52,6 +52,15 @@ MODELS = {
         experts=ExpertLayers(count=4, active=2, width=16, shared=1, first_layer=1, balance_weight=0.5),
     ),
 }
+MODELS["deepseek_v3"] = replace(
+    _SHAPE,
+    kv_heads=8,
+    head_width=4,
+    rope_scaling=RotaryScaling(kind="yarn", factor=4.0, original_length=16),
+    experts=ExpertLayers(count=8, active=2, width=16, shared=1, first_layer=1, balancing="bias", balance_weight=0.01),
+    family="deepseek_v3",
+    parts={"deepseek_v3": {"query_rank": 24, "key_value_rank": 16, "plain_width": 6, "value_width": 8, "groups": 2}},
+)
 RECOMPUTE = ("none", "selective", "full")
 
 

@@ -286,7 +286,8 @@ def step_time(
     if degrees.tensor > 1:  # four messages of a layer in the forward pass, four in the backward pass
         exposed += passes * layers * 8 * states * (degrees.tensor - 1) / degrees.tensor / link("tensor")
     if degrees.context > 1:  # keys and values, gathered and reduced
-        keys = 2 * training.number_bytes * rows * length * config.kv_heads * config.head_width // degrees.tensor
+        width = config.head_widths.keys + config.head_widths.values
+        keys = training.number_bytes * rows * length * width // degrees.tensor
         exposed += passes * layers * 3 * keys * (degrees.context - 1) / degrees.context / link("context")
     if degrees.expert > 1:  # tokens to their experts and back, in both passes
         routed = states // degrees.tensor * config.experts.active

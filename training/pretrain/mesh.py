@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from training.pretrain.lanes import join
-from training.pretrain.models.decoder import MLP, Attention, Block, Decoder, meta_decoder
+from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
@@ -320,15 +320,19 @@ def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
     """
     lanes = world.lanes()
     for path, module in model.named_modules():
-        if isinstance(module, (Attention, MLP, Experts)):
+        if isinstance(module, (BaseAttention, MLP, Experts)):
             module.lanes = lanes
         for axis, table in (("tensor", TENSOR_CUTS), ("expert", EXPERT_CUTS)):
-            for name, dim in table.get(type(module), {}).items():
+            for name, dim in _cuts_of(module, table).items():
                 weight = getattr(module, name)
                 if weight is not None and world.length(axis) > 1:
                     part = weight.detach().chunk(world.length(axis), dim)[world.place(axis)]
                     setattr(module, name, nn.Parameter(part.clone()))
                     yield f"{path}.{name}", (axis, dim)
+
+
+def _cuts_of(module: nn.Module, table: Mapping[type[nn.Module], dict[str, int]]) -> dict[str, int]:
+    return next((cuts for kind, cuts in table.items() if isinstance(module, kind)), {})
 
 
 def _drop_other_stages(model: Decoder, world: World) -> None:

@@ -126,8 +126,18 @@ EXPERTS = dataclasses.replace(
 )
 
 
-def test_a_resumed_run_keeps_the_routers_biases(chain, tmp_path):
-    straight, killed, resumed = (trainer_of(chain, model=EXPERTS) for _ in range(3))
+DEEPSEEK = dataclasses.replace(
+    EXPERTS,
+    family="deepseek_v3",
+    kv_heads=4,
+    experts=dataclasses.replace(EXPERTS.experts, shared=1),
+    parts={"deepseek_v3": {"query_rank": 16, "key_value_rank": 12, "plain_width": 8, "value_width": 8, "groups": 2}},
+)
+
+
+@pytest.mark.parametrize("model", [EXPERTS, DEEPSEEK], ids=["experts", "deepseek_v3"])
+def test_a_resumed_run_keeps_the_routers_biases(chain, tmp_path, model):
+    straight, killed, resumed = (trainer_of(chain, model=model) for _ in range(3))
     losses = run_steps(straight, 12)
     run_steps(killed, 5)
     save(killed, tmp_path)

@@ -91,14 +91,14 @@ def _layer_bytes(
     number_bytes: int,
     probabilities: bool,
 ) -> int:
-    """Return the bytes that one layer keeps. In the code, A is the width of all query heads and KV that of all keys."""
-    D, A, KV = config.width, config.attention_width, config.kv_heads * config.head_width
-    heads = A + KV
+    """Return the bytes that one layer keeps."""
+    D, widths = config.width, config.head_widths
+    heads = widths.queries + widths.keys
     normed = heads + config.heads + config.kv_heads if config.qk_norm else 0  # unit heads and their scales
     # `selective` keeps queries and keys before rotation, and values. Other kinds keep rotated queries and keys, values,
     # and scaled queries.
-    core = heads + KV if recompute == "selective" else heads + KV + A
-    attention = number_bytes * ((D + 1) + normed + core + A)
+    core = heads + widths.values if recompute == "selective" else heads + widths.values + widths.queries
+    attention = number_bytes * ((D + 1) + normed + core + widths.mixed)
     more = 0 if (own := config.own_layers) is None else number_bytes * own.kept(config, layer)
     kept = rows * length * (attention + _mlp_bytes(config, layer, recompute, number_bytes) + more)
     if probabilities and recompute != "selective":

@@ -235,10 +235,10 @@ def one_document(tokens_BL: Tensor, *, dtype: torch.dtype, window: int = 0, kind
 
 
 def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
-    """Return the attention output `[B, K, G, L, E]`.
+    """Return the attention output `[B, K, G, L, V]`.
 
     `query_key` `[B, K, G + 1, L, E]` holds the G query heads of each key-value head and then its key; `value` is `[B,
-    K, 1, L, E]`.
+    K, 1, L, V]`, where V may differ from E. The result is as wide as the values.
     """
     if seen.blocks:
         return BlockAttention.apply(query_key, value, seen.blocks, seen.bias)
@@ -250,8 +250,10 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
 
     Keys and values are gathered in one message: with grouped queries they are smaller than the queries.
     """
-    whole = joined(torch.cat((query_key[:, :, -1:], value), dim=2), 3, context)
-    return _attended(query_key[:, :, :-1], whole[:, :, :1], whole[:, :, 1:], seen)
+    key = query_key[:, :, -1:]
+    whole = joined(torch.cat((key, value), dim=-1), 3, context)
+    keys, values = whole.split((key.shape[-1], value.shape[-1]), dim=-1)
+    return _attended(query_key[:, :, :-1], keys, values, seen)
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
@@ -261,7 +263,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Te
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
-    """Return the attention output `[B, K, G, L, E]` by torch's own kernel.
+    """Return the attention output `[B, K, G, L, V]` by torch's own kernel.
 
     `visible` is `[B, 1, L, keys]`; None means that a position sees itself and all positions before it.
     """
@@ -274,11 +276,11 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor
         is_causal=visible is None,
         enable_gqa=G > 1,
     )
-    return mixed.view(B, K, G, L, E)
+    return mixed.view(B, K, G, L, -1)
 
 
 def flex_grouped_attention(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask) -> Tensor:
-    """Return the attention output `[B, K, G, L, E]` by flex_attention, which computes only `blocks`."""
+    """Return the attention output `[B, K, G, L, V]` by flex_attention, which computes only `blocks`."""
     B, K, G, L, E = query.shape
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -287,7 +289,7 @@ def flex_grouped_attention(query: Tensor, key: Tensor, value: Tensor, blocks: Bl
     mixed = (flex_attention if is_plain else _compiled_flex())(
         query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], block_mask=blocks, enable_gqa=G > 1
     )
-    return mixed.reshape(B, K, G, L, E)
+    return mixed.reshape(B, K, G, L, -1)
 
 
 @cache
@@ -321,31 +323,33 @@ class BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query_key, value, blocks, bias):
         B, K, heads, L, E = query_key.shape
-        query_key, value = query_key.reshape(B * K, heads, L, E), value.reshape(B * K, L, E)
+        V = value.shape[-1]
+        query_key, value = query_key.reshape(B * K, heads, L, E), value.reshape(B * K, L, V)
         query, key = query_key[:, :-1], query_key[:, -1]
-        mixed = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        mixed = torch.empty(*query.shape[:-1], V, dtype=query.dtype, device=query.device)
         kept = []
         for (start, stop, first, last), block_bias in zip(blocks, bias, strict=True):
             rows = query[:, :, start:stop].mul(E**-0.5).view(B * K, -1, E)
             scores = torch.bmm(rows, key[:, first:last].contiguous().transpose(1, 2))
             scores.view(B, -1, stop - start, last - first).add_(block_bias)
             weights = torch.softmax(scores, dim=-1)
-            mixed[:, :, start:stop] = torch.bmm(weights, value[:, first:last]).view(B * K, -1, stop - start, E)
+            mixed[:, :, start:stop] = torch.bmm(weights, value[:, first:last]).view(B * K, -1, stop - start, V)
             kept += [rows, weights]
         ctx.blocks = blocks
         ctx.save_for_backward(key, value, *kept)
-        return mixed.view(B, K, heads - 1, L, E)
+        return mixed.view(B, K, heads - 1, L, V)
 
     @staticmethod
     def backward(ctx, grad):
         key, value, *kept = ctx.saved_tensors
-        B, K, G, L, E = grad.shape
-        grad = grad.reshape(B * K, G, L, E)
+        B, K, G, L, V = grad.shape
+        E = key.shape[-1]
+        grad = grad.reshape(B * K, G, L, V)
         grad_query_key = torch.empty(B * K, G + 1, L, E, dtype=grad.dtype, device=grad.device)
         grad_query, grad_key = grad_query_key[:, :-1], torch.zeros_like(key)
         grad_value = torch.zeros_like(value)
         for (start, stop, first, last), rows, weights in zip(ctx.blocks, kept[::2], kept[1::2], strict=True):
-            grad_rows = grad[:, :, start:stop].reshape(B * K, -1, E)
+            grad_rows = grad[:, :, start:stop].reshape(B * K, -1, V)
             grad_value[:, first:last].baddbmm_(weights.transpose(1, 2), grad_rows)
             grad_weights = torch.bmm(grad_rows, value[:, first:last].contiguous().transpose(1, 2))
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
@@ -356,4 +360,4 @@ class BlockAttention(torch.autograd.Function):
             )
             grad_key[:, first:last].baddbmm_(grad_scores.transpose(1, 2), rows)
         grad_query_key[:, -1] = grad_key
-        return grad_query_key.view(B, K, G + 1, L, E), grad_value.view(B, K, 1, L, E), None, None
+        return grad_query_key.view(B, K, G + 1, L, E), grad_value.view(B, K, 1, L, V), None, None

@@ -26,8 +26,8 @@ from training.pretrain.models.rotary import rotary_frequencies, rotary_table, ro
 from training.pretrain.models.shape import ModelConfig
 
 
-class Attention(nn.Module):
-    """Grouped-query attention within documents."""
+class BaseAttention(nn.Module):
+    """What every layer of attention has: the norm before it, and how heads are mixed within documents."""
 
     lanes = Lanes()
 
@@ -37,8 +37,29 @@ class Attention(nn.Module):
         self.windowed = windowed
         self.recompute = False
         self.product: Product = linear
-        rows = (config.heads + 2 * config.kv_heads) * config.head_width
         self.norm = nn.Parameter(torch.ones(config.width))
+
+    def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
+        """Return what the layer adds to the residual stream; `table` has cosine and sine of each position's angles."""
+        raise NotImplementedError
+
+    def mixed(
+        self, query_key: Tensor, value: Tensor, mask: DocumentMask, *, table: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """Return the mixed values of all heads `[B, K, G, L, V]`, after a rotation by `table` if it is given.
+
+        `query_key` is `[B, K, G + 1, L, E]`, the queries of each key and the key itself; `value` is `[B, K, 1, L, V]`.
+        """
+        seen = mask.visibility(windowed=self.windowed)
+        return recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
+
+
+class Attention(BaseAttention):
+    """Grouped-query attention within documents."""
+
+    def __init__(self, config: ModelConfig, *, windowed: bool) -> None:
+        super().__init__(config, windowed=windowed)
+        rows = (config.heads + 2 * config.kv_heads) * config.head_width
         # One product for queries, keys and values. Rows are grouped by key-value head: G query heads, key, value.
         self.query_key_value = nn.Parameter(torch.empty(rows, config.width))
         self.output = nn.Parameter(torch.empty(config.width, config.attention_width))
@@ -60,8 +81,7 @@ class Attention(nn.Module):
         )  # [B, K, G + 1 or 1, L, E]
         if config.qk_norm:
             query_key = self.normed(query_key)
-        seen = mask.visibility(windowed=self.windowed)
-        mixed = recomputed(_mixed, query_key, value, table, seen, self.lanes, when=self.recompute)
+        mixed = self.mixed(query_key, value, mask, table=table)
         return self.lanes.leave(self.product(mixed.permute(0, 3, 1, 2, 4).reshape(B, L, -1), self.output))
 
     def normed(self, query_key: Tensor) -> Tensor:
@@ -73,12 +93,14 @@ class Attention(nn.Module):
         return torch.stack((*[self.query_norm] * self.config.group, self.key_norm))[:, None]
 
 
-def _mixed(query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor], seen: Visibility, lanes: Lanes) -> Tensor:
+def _mixed(
+    query_key: Tensor, value: Tensor, table: tuple[Tensor, Tensor] | None, seen: Visibility, lanes: Lanes
+) -> Tensor:
     """Apply rotary positions and attention to the heads.
 
     Recomputing this part is cheap, and keeping its result takes much memory.
     """
-    rotated = rotate(query_key, *table)
+    rotated = query_key if table is None else rotate(query_key, *table)
     if lanes.context is None:
         return attend(rotated, value, seen)
     return attend_across(rotated, value, seen, lanes.context)
@@ -118,13 +140,14 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """A pre-norm layer of attention and MLP or experts; `layer` counts from 0."""
 
-    attention_class = Attention
+    attention_class: type[BaseAttention] = Attention
     mlp_class = MLP
+    experts_class = Experts
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.attention = self.attention_class(config, windowed=config.is_windowed(layer))
-        self.mlp = Experts(config) if config.has_experts(layer) else self.mlp_class(config)
+        self.mlp = self.experts_class(config) if config.has_experts(layer) else self.mlp_class(config)
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> tuple[Tensor, Routing | None]:
         """Return the layer's output and the routing of its experts, or None if it has no experts."""
@@ -176,7 +199,7 @@ class Decoder(nn.Module):
         """
         self.recompute_blocks = kind == "full"
         for module in self.modules():
-            if isinstance(module, Attention | MLP | Experts):
+            if isinstance(module, BaseAttention | MLP | Experts):
                 module.recompute = kind == "selective"
 
     def set_product(self, product: Product) -> None:
@@ -185,7 +208,7 @@ class Decoder(nn.Module):
         Embedding, head and experts do not use it.
         """
         for module in self.modules():
-            if isinstance(module, Attention | MLP):
+            if isinstance(module, BaseAttention | MLP):
                 module.product = product
 
     def keep_no_copies(self) -> None:
@@ -194,7 +217,7 @@ class Decoder(nn.Module):
         Products that were set by `set_product` stay.
         """
         for module in self.modules():
-            if isinstance(module, Attention | MLP) and module.product is linear:
+            if isinstance(module, BaseAttention | MLP) and module.product is linear:
                 module.product = lean_linear
             elif isinstance(module, Experts):
                 module.is_lean = True

@@ -56,22 +56,29 @@ class Experts(nn.Module):
         """Return the layer's output `[B, L, D]` and its routing."""
         unit = unit_rms(x_BLD, self.config.norm_epsilon) * self.norm.to(x_BLD.dtype)
         # Small differences decide the choice, so the router always computes in fp32.
-        scores = torch.softmax(F.linear(unit.float(), self.router.float()), dim=-1)  # [B, L, X]
-        chosen, weights = self._choose(scores)
+        scores = self.scored(F.linear(unit.float(), self.router.float()))  # [B, L, X]
+        chosen, weights = self.choose(scores)
         mixed = self._dispatch(unit.flatten(0, 1), chosen.flatten(0, 1), weights.flatten(0, 1)).view_as(unit)
         if self.config.experts.shared:
             shared = {"gate": self.shared_gate, "up": self.shared_up, "down": self.shared_down}
             mixed = mixed + feed_forward(unit, **shared, product=self._product)
         return mixed, self._routing(scores, chosen)
 
-    def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def scored(self, logits: Tensor) -> Tensor:
+        """Return the score of each expert for each token, given the router's products `[B, L, X]`."""
+        return torch.softmax(logits, dim=-1)
+
+    def ranked(self, scores: Tensor) -> Tensor:
+        """Return the numbers of which the greatest decide the choice: the scores, with the bias if there is one."""
+        return scores + self.bias if self.config.experts.balancing == "bias" else scores
+
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Return the numbers and weights of every token's experts, each `[B, L, k]`.
 
         A bias changes the choice, not the weights.
         """
         experts = self.config.experts
-        ranked = scores + self.bias if experts.balancing == "bias" else scores
-        chosen = ranked.topk(experts.active, dim=-1).indices
+        chosen = self.ranked(scores).topk(experts.active, dim=-1).indices
         weights = scores.gather(-1, chosen)
         return chosen, weights / weights.sum(dim=-1, keepdim=True) if experts.normalize_weights else weights
 

@@ -93,8 +93,9 @@ def hugging_face_views(model: Decoder) -> Iterator[tuple[str, Tensor]]:
 
 def layer_views(block: Block) -> Iterator[tuple[str, Tensor]]:
     """Yield the name of each weight inside a layer of transformers' Llama, Qwen3 or Qwen3-MoE, with a view of it."""
+    assert isinstance(block.attention, Attention)
     yield from _attention_views(block.attention)
-    yield from _mlp_views(block.mlp)
+    yield from mlp_views(block.mlp)
 
 
 def _attention_views(attention: Attention) -> Iterator[tuple[str, Tensor]]:
@@ -110,7 +111,8 @@ def _attention_views(attention: Attention) -> Iterator[tuple[str, Tensor]]:
         yield "self_attn.k_norm.weight", attention.key_norm
 
 
-def _mlp_views(mlp: MLP | Experts) -> Iterator[tuple[str, Tensor]]:
+def mlp_views(mlp: MLP | Experts) -> Iterator[tuple[str, Tensor]]:
+    """Yield the names inside a layer of transformers of an MLP's or the experts' weights, and of the norm before."""
     yield "post_attention_layernorm.weight", mlp.norm
     if isinstance(mlp, Experts):
         yield "mlp.gate.weight", mlp.router

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from training.parts.outside import NoSettings
-from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.models.shape import ExpertLayers, HeadWidths, ModelConfig, RotaryScaling
 from training.records import write_record
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ def layer_weights(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[
         yield "attention.query_norm", (E,)
         yield "attention.key_norm", (E,)
     yield "mlp.norm", (D,)
-    yield from ((f"mlp.{name}", shape) for name, shape in _mlp_weights(config, layer))
+    yield from ((f"mlp.{name}", shape) for name, shape in mlp_weights(config, layer))
 
 
-def _mlp_weights(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def mlp_weights(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of each weight in the MLP or the experts of a layer, without the norm before it."""
     D, experts = config.width, config.experts
     gates = ("gate", "up") if config.activation == "swiglu" else ("up",)
     if not config.has_experts(layer):
@@ -55,8 +56,9 @@ class Layers:
     in it, from which parameters, operations, memory and disk are computed. `kept` returns how many numbers for each
     token a layer keeps for the backward pass, beyond those of a layer of Llama or Qwen3. `names` yields each weight, or
     a view of it, with its name inside a layer of transformers' class; None: the names of Llama and Qwen3. `scaling`
-    returns the scaling of a layer's rotary positions. `begin_as_identity` says whether the matrices that write into the
-    residual stream may begin as zero.
+    returns the scaling of a layer's rotary positions. `head_widths` returns the widths of attention's heads; None:
+    those of Llama and Qwen3. `begin_as_identity` says whether the matrices that write into the residual stream may
+    begin as zero.
     """
 
     make: Callable[[ModelConfig, int], Block]
@@ -64,6 +66,7 @@ class Layers:
     kept: Callable[[ModelConfig, int], int] = lambda config, layer: 0
     names: Callable[[Block], Iterable[tuple[str, Tensor]]] | None = None
     scaling: Callable[[ModelConfig, int], RotaryScaling] = lambda config, layer: config.rope_scaling
+    head_widths: Callable[[ModelConfig], HeadWidths] | None = None
     begin_as_identity: bool = True
 
 

@@ -94,6 +94,16 @@ class ExpertLayers:
             )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadWidths:
+    """The widths of all heads of a layer's attention together, for one token."""
+
+    queries: int
+    keys: int
+    values: int
+    mixed: int  # of the mixed values, which the output matrix takes
+
+
 _ABSENT = {"head_width": 0, "window": 0, "logit_softcap": 0.0, "family": ""}  # in a `ModelConfig` for absent fields
 
 
@@ -123,7 +133,7 @@ class ModelRecipe:
     logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: unchanged
     experts: ExpertLayers = field(default_factory=ExpertLayers)
     family: str | None = formerly("")  # with layers of its own, of models/families or from outside; None: by the shape
-    # Of a family from outside: `from`, and its settings.
+    # Settings of the family by its name; of one from outside also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -192,6 +202,15 @@ class ModelConfig(ModelRecipe):
     def attention_width(self) -> int:
         """The width H · E of all attention heads together."""
         return self.heads * self.head_width
+
+    @property
+    def head_widths(self) -> HeadWidths:
+        """The widths that attention multiplies."""
+        own = self.own_layers
+        if own is not None and own.head_widths is not None:
+            return own.head_widths(self)
+        keys = self.kv_heads * self.head_width
+        return HeadWidths(queries=self.attention_width, keys=keys, values=keys, mixed=self.attention_width)
 
     def is_windowed(self, layer: int) -> bool:
         """Whether `layer` (from 0) sees only the last `window` positions."""
@@ -272,9 +291,11 @@ class ModelConfig(ModelRecipe):
     def training_flops_per_token(self, length: int) -> float:
         """Return the floating-point operations of one forward and backward pass for one token.
 
-        The token is in a row of `length` positions. There are six operations for each matrix weight, and 12 ·
-        heads · head width · context for attention, where the context is half the row (causal) or less with a
-        window; as in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not counted.
+        The token is in a row of `length` positions. There are six operations for each matrix weight, and for
+        attention six · (width of all queries + width of all mixed values) · context, where the context is half the row
+        (causal) or less with a window; as in arXiv 2204.02311, appendix B. Recomputation and elementwise work are not
+        counted.
         """
         context = sum(self.mean_context(layer, length) for layer in range(self.layers))
-        return 6 * self.matrix_parameters + 12 * self.attention_width * context
+        widths = self.head_widths
+        return 6 * self.matrix_parameters + 6 * (widths.queries + widths.mixed) * context

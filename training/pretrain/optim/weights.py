@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from training.pretrain.models.decoder import MLP, Attention, Decoder
+from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.settings import UpdateRecipe
 
@@ -55,6 +55,8 @@ def _matrices_in(module: Any) -> list[tuple[Tensor, Parts]]:
     if isinstance(module, Attention):
         heads = QueryKeyValue(module.config.kv_heads, module.config.group)
         return [(module.query_key_value, heads), (module.output, whole)]
+    if isinstance(module, BaseAttention):
+        return [(weight, whole) for weight in module.parameters() if weight.dim() > 1]
     if isinstance(module, MLP):
         return [(weight, whole) for weight in (module.gate, module.up, module.down) if weight is not None]
     if isinstance(module, Experts):

@@ -17,12 +17,17 @@ from tests.training.posttrain.conftest import SFT
 from training.data.exams.settings import BenchmarkRecipe
 from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder, initialise
-from training.pretrain.models.shape import ModelConfig
+from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
 SHAPE = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 2, "mlp_width": 64, "max_length": 128}
 FAMILIES = {
     "olmo2": {"family": "olmo2", "qk_norm": True},
+    "deepseek_v3": {
+        "family": "deepseek_v3",
+        "experts": ExpertLayers(count=8, active=2, width=16, shared=1, first_layer=1, balancing="bias"),
+        "parts": {"deepseek_v3": {"key_value_rank": 12, "plain_width": 8, "value_width": 16, "groups": 2}},
+    },
     "olmo3": {"family": "olmo3", "qk_norm": True, "window": 16, "window_pattern": ("window", "full")},
     "granite": {"family": "granite", "parts": {"granite": {"from": "granite:family"}}},
 }

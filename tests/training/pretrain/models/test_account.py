@@ -40,7 +40,18 @@ EXPERTS = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("shape", [*SHAPES.values(), EXPERTS], ids=[*SHAPES, "experts"])
+LATENT = {"key_value_rank": 12, "plain_width": 8, "value_width": 10}
+DEEPSEEK = dataclasses.replace(
+    SMALL,
+    family="deepseek_v3",
+    kv_heads=4,
+    head_width=6,
+    experts=ExpertLayers(count=4, active=2, width=16, shared=1, first_layer=1, balancing="bias"),
+    parts={"deepseek_v3": {**LATENT, "query_rank": 14, "groups": 2, "weight_scale": 2.5}},
+)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES.values(), EXPERTS, DEEPSEEK], ids=[*SHAPES, "experts", "deepseek_v3"])
 def test_names_and_shapes_are_those_of_the_model(shape):
     with torch.device("meta"):
         model = Decoder(shape)
@@ -87,12 +98,15 @@ def kept_bytes(model: Decoder, *, rows: int, length: int) -> int:
     return sum(kept.values()) - turned - folded
 
 
-FOLDED = ("query_key_value", "gate", "up")  # kept a second time, with the gain of the norm before them
+LATENTS = ("query", "query_down", "query_up", "key_value_down", "key_value_up")
+FOLDED = ("query_key_value", "gate", "up", *LATENTS)  # kept a second time, with the gain of the norm before them
 
 
 ROUTED = {
     "experts": dataclasses.replace(SMALL, experts=ExpertLayers(count=4, active=2, width=16)),
     "shared experts, ungated, first layer plain": EXPERTS,
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v3 without latent queries": dataclasses.replace(DEEPSEEK, parts={"deepseek_v3": LATENT}),
     "one expert a token": dataclasses.replace(
         SMALL, experts=ExpertLayers(count=8, active=1, width=40, normalize_weights=False)
     ),

@@ -17,13 +17,27 @@ from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.models.families.deepseek_v3.settings import LatentSettings
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
-from training.records import RecipeError
+from training.records import RecipeError, write_record
 
 SMALL = ModelConfig(
     vocab_size=tiny.VOCABULARY, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=64, norm_epsilon=1e-6
 )
 EXPERTS = ExpertLayers(count=4, active=2, width=24)
+
+
+def latent(**more) -> dict:
+    return write_record(LatentSettings(key_value_rank=12, plain_width=8, value_width=10, **more))
+
+
+DEEPSEEK = {
+    "family": "deepseek_v3",
+    "kv_heads": 4,
+    "head_width": 6,
+    "experts": dataclasses.replace(EXPERTS, shared=2, balancing="bias", balance_weight=0.001),
+    "parts": {"deepseek_v3": latent()},
+}
 SHAPES = {
     "llama": {},
     "llama untied": {"tied_embeddings": False},
@@ -59,6 +73,14 @@ SHAPES = {
         "window_pattern": ("window", "full"),
         "rope_scaling": RotaryScaling(kind="llama3", factor=4.0, original_length=16),
     },
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v3 groups, yarn, untied": {
+        **DEEPSEEK,
+        "tied_embeddings": False,
+        "rope_scaling": RotaryScaling(kind="yarn", factor=4.0, original_length=16),
+        "experts": dataclasses.replace(DEEPSEEK["experts"], count=8, active=3, first_layer=1, normalize_weights=False),
+        "parts": {"deepseek_v3": latent(query_rank=10, groups=4, active_groups=2, weight_scale=2.5)},
+    },
     "qwen3_moe windows": {"qk_norm": True, "window": 5, "window_pattern": ("window",), "experts": EXPERTS},
 }
 
@@ -74,8 +96,8 @@ def model_of(config: ModelConfig) -> Decoder:
     initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(0))
     noise = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=noise))
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.add_(0.1 * torch.randn(tensor.shape, generator=noise))
     return model
 
 
@@ -145,6 +167,21 @@ SAVED = {
         "layer_types": ["sliding_attention", "full_attention"],
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
     },
+    "DeepseekV3": {
+        "num_key_value_heads": 4,
+        "head_dim": 6,
+        "q_lora_rank": 10,
+        "kv_lora_rank": 12,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 6,
+        "v_head_dim": 10,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 24,
+        "first_k_dense_replace": 1,
+        "n_group": 4,
+        "topk_group": 2,
+    },
     "Qwen3Moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_only_layers": [0]},
 }
 
@@ -156,14 +193,17 @@ def saved(tmp_path):
 
     def save(name: str, **more) -> tuple[torch.nn.Module, Path]:
         torch.manual_seed(0)
-        config = getattr(transformers, f"{name}Config")(
-            vocab_size=tiny.VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=16,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3,
-            **SAVED[name], **{key: more.pop(key) for key in ("tie_word_embeddings",) if key in more},
-        )  # fmt: skip
+        common = {
+            "vocab_size": tiny.VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+            "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+            "initializer_range": 0.3,
+        }  # fmt: skip
+        given = {key: more.pop(key) for key in ("tie_word_embeddings",) if key in more}
+        config = getattr(transformers, f"{name}Config")(**{**common, **SAVED[name], **given})
         model = getattr(transformers, f"{name}ForCausalLM")(config).eval().requires_grad_(False)
-        for parameter in model.parameters():  # norms start at one, where each could stand in for another
-            parameter.add_(0.1 * torch.randn(parameter.shape))
+        biases = (buffer for name, buffer in model.named_buffers() if name.endswith("bias"))
+        for tensor in (*model.parameters(), *biases):  # norms start at one, where each could stand in for another
+            tensor.add_(0.1 * torch.randn(tensor.shape))
         model.save_pretrained(tmp_path, **more)
         return model, tmp_path
 
@@ -321,3 +361,64 @@ def test_rotary_positions_that_olmo_3_cannot_have_here_are_refused(kind, changed
     written["rope_parameters"][kind] |= changed
     with pytest.raises(DataError, match=said):
         read_config(written)
+
+
+# As deepseek-ai/DeepSeek-V3 has it.
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "vocab_size": 129_280,
+    "hidden_size": 7168,
+    "intermediate_size": 18_432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_nextn_predict_layers": 1,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "n_shared_experts": 1,
+    "n_routed_experts": 256,
+    "routed_scaling_factor": 2.5,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_nope_head_dim": 128,
+    "topk_method": "noaux_tc",
+    "n_group": 8,
+    "topk_group": 4,
+    "num_experts_per_tok": 8,
+    "moe_layer_freq": 1,
+    "first_k_dense_replace": 3,
+    "norm_topk_prob": True,
+    "scoring_func": "sigmoid",
+    "max_position_embeddings": 163_840,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10_000,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "tie_word_embeddings": False,
+}
+
+
+def test_a_published_deepseek_v3_is_its_preset():
+    assert read_config(DEEPSEEK_V3) == preset_shape("deepseek-v3")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"scoring_func": "softmax"}, "'scoring_func': 'softmax'}; readable"),
+        ({"rope_interleave": False}, "'rope_interleave': False}; readable"),
+        ({"rope_scaling": {"type": "yarn", "factor": 40}}, "readable are yarn with .*mscale"),
+        ({"rope_scaling": {"type": "linear", "factor": 4, "mscale": 1.0}}, "readable are yarn with .*mscale"),
+    ],
+)
+def test_what_deepseek_v3_cannot_have_here_is_refused(changed, said):
+    with pytest.raises(DataError, match=said):
+        read_config(DEEPSEEK_V3 | changed)

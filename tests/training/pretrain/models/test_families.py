@@ -12,9 +12,17 @@ from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.presets import PRESETS, SMALL
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.records import RecipeError
 
 PLAIN = ModelConfig(vocab_size=50, width=32, layers=4, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 EXPERTS = ExpertLayers(count=4, active=2, width=16)
+LATENT = {"key_value_rank": 12, "plain_width": 8, "value_width": 10}
+DEEPSEEK = {
+    "family": "deepseek_v3",
+    "kv_heads": 4,
+    "experts": dataclasses.replace(EXPERTS, shared=1, balancing="bias"),
+    "parts": {"deepseek_v3": LATENT},
+}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,7 @@ EXPERTS = ExpertLayers(count=4, active=2, width=16)
         ({"qk_norm": True, "experts": EXPERTS}, "qwen3_moe"),
         ({"experts": EXPERTS}, "qwen3_moe"),
         ({"qk_norm": True, "family": "olmo2"}, "olmo2"),
+        (DEEPSEEK, "deepseek_v3"),
         ({"qk_norm": True, "window": 8, "window_pattern": ("window", "full"), "family": "olmo3"}, "olmo3"),
     ],
 )
@@ -52,3 +61,34 @@ def test_a_shape_that_a_class_cannot_run_says_what_of_it():
         "logit_softcap",
         "window without qk_norm",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"parts": {}}, "model.parts.deepseek_v3.key_value_rank: missing"),
+        ({"parts": {"deepseek_v3": {**LATENT, "from": "mine:family"}}}, "deepseek_v3.from: .* a part of Pedigree's"),
+        ({"parts": {"deepseek_v3": {**LATENT, "rank": 3}}}, "parts.deepseek_v3.rank: unknown"),
+        ({"parts": {"deepseek_v3": {**LATENT, "active_groups": 2}}}, "no more active groups than groups"),
+        (
+            {"parts": {"deepseek_v3": {**LATENT, "groups": 4}}},
+            "experts.count=4 in groups=4; equal groups of at least 2",
+        ),
+        ({"parts": {"deepseek_v3": {**LATENT, "groups": 3}}}, "experts.count=4 in groups=3"),
+        ({"kv_heads": 2}, "kv_heads other than heads"),
+        ({"qk_norm": True}, "qk_norm; its latent states are normed"),
+        ({"window": 8, "window_pattern": ("window",)}, "does not have: window"),
+        ({"experts": ExpertLayers()}, "layers without experts"),
+        ({"experts": EXPERTS}, r"without shared ones \(experts.shared\); experts.balancing auxiliary; it has a bias"),
+    ],
+)
+def test_a_shape_that_deepseek_v3_does_not_have_is_refused(changed, said):
+    with pytest.raises(RecipeError, match=said):
+        dataclasses.replace(PLAIN, **{**DEEPSEEK, **changed})
+
+
+def test_a_token_needs_enough_experts_in_its_groups():
+    given = {**DEEPSEEK, "parts": {"deepseek_v3": {**LATENT, "groups": 2}}}
+    dataclasses.replace(PLAIN, **given)
+    with pytest.raises(RecipeError, match=r"experts\.active=3 of 1 groups of 2"):
+        dataclasses.replace(PLAIN, **{**given, "experts": dataclasses.replace(given["experts"], active=3)})

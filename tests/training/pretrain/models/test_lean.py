@@ -17,6 +17,13 @@ MODELS = {
     "gated": SMALL,
     "not gated": dataclasses.replace(SMALL, activation="relu2"),
     "experts": dataclasses.replace(SMALL, experts=ExpertLayers(count=4, active=2, width=24, shared=1, first_layer=1)),
+    "deepseek_v3": dataclasses.replace(
+        SMALL,
+        family="deepseek_v3",
+        kv_heads=4,
+        experts=ExpertLayers(count=4, active=2, width=24, shared=1, balancing="bias"),
+        parts={"deepseek_v3": {"query_rank": 20, "key_value_rank": 12, "plain_width": 9, "value_width": 10}},
+    ),
     "olmo2": dataclasses.replace(SMALL, family="olmo2", qk_norm=True),
     "olmo3": dataclasses.replace(SMALL, family="olmo3", qk_norm=True, window=8, window_pattern=("window", "full")),
 }

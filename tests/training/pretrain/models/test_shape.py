@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from assets.recipe_folders import load_recipe
-from training.pretrain.models.decoder import Decoder
+from training.pretrain.models.decoder import Decoder, meta_decoder
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.presets import PRESETS
@@ -44,6 +44,8 @@ PUBLISHED = {
     "olmo-2-32b": (32_234_279_936, 32.2, None),
     "olmo-3-7b": (7_298_011_136, 7.3, None),
     "olmo-3-32b": (32_233_522_176, 32.2, None),
+    # The paper's table and the card count the files' numbers, which include 14,848 of the routers' biases.
+    "deepseek-v3": (671_026_404_352, 671, None),
     "qwen3-0.6b": (596_049_920, 0.6, 0.44),
     "qwen3-1.7b": (1_720_574_976, 1.7, 1.4),
     "qwen3-4b": (4_022_468_096, 4.0, 3.6),
@@ -53,7 +55,7 @@ PUBLISHED = {
     "qwen3-30b-a3b": (30_532_122_624, 30.5, 29.9),
     "qwen3-235b-a22b": (235_093_634_560, 235, 234),
 }
-ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}  # 10^9 for a token, of the same cards
+ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22, "deepseek-v3": 37}  # 10^9 for a token, of the same cards
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -79,6 +81,14 @@ def test_what_the_cards_print_is_the_count_in_their_digits(name):
             digits = len(str(said).partition(".")[2])
             # Within one of the last digit: cards cut as often as they round.
             assert abs(count / 1e9 - said) < 10**-digits, (name, count, said)
+
+
+def test_deepseek_v3_counts_like_its_published_files_once_the_biases_are_added():
+    shape = shape_of("deepseek-v3")
+    biases = sum(buffer.numel() for buffer in meta_decoder(shape).buffers())
+    assert (biases, shape.parameter_count + biases) == (58 * 256, 671_026_419_200)
+    # 248 of 256 experts idle in 58 layers, each 3 · 7168 · 2048.
+    assert shape.active_parameter_count == 671_026_404_352 - 58 * 248 * 3 * 7168 * 2048 == 37_552_282_624
 
 
 def test_the_documentation_lists_every_preset_with_its_count():

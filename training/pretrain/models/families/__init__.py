@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import FROM, OutsidePart, PartFailed, PartsOf, guarded, named, registered
+from training.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf, guarded, named, registered
 from training.parts.packages import parts_in
 from training.pretrain.models.family import Family, Fields, Layers, NamedShapes
 from training.pretrain.models.shape import ModelConfig
@@ -55,7 +55,10 @@ def outside_family(name: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 def check_family(config: ModelConfig) -> None:
     """Raise RecipeError if `model.family` and `model.parts` name no family that has this shape."""
-    PartsOf("model", config.parts).check_used([config.family], FAMILIES)
+    without_settings = [name for name, family in FAMILIES.items() if family.settings is NoSettings]
+    PartsOf("model", config.parts).check_used([config.family], without_settings)
+    if config.family in FAMILIES and FROM in config.parts.get(config.family, {}):
+        raise RecipeError(f"model.parts.{config.family}.{FROM}: {config.family!r} is a part of Pedigree's")
     if config.family in FAMILIES and FAMILIES[config.family].layers is None:
         raise RecipeError(
             f"model.family: {config.family!r} is chosen by the shape, because its layers are those of Llama and Qwen3;"
@@ -123,6 +126,7 @@ def _guarded(name: str, place: str, family: Family) -> Family:
             weights=weights,
             kept=guarded(who, "does not say what it keeps", layers.kept),
             scaling=guarded(who, "does not say how its positions are scaled", layers.scaling),
+            head_widths=layers.head_widths and guarded(who, "does not say its widths", layers.head_widths),
             names=layers.names and guarded(who, "does not name its weights", layers.names),
         ),
     )
