@@ -1,8 +1,9 @@
-"""Learned and true rewards of the models' answers.
+"""Learned, judged and true rewards of the models' answers.
 
 Every answer to a chat exam or to an alignment prompt has a learned reward. A sampled answer also has a true reward
 where its prompt's row holds a rubric (training.data.exams.rubric). If a policy only pleases the reward model, its
-learned reward rises and its true reward does not. This module uses the standard library alone; evaluation.local_model
+learned reward rises and its true reward does not. The judged reward is that of a judge from outside, if the recipe
+names one. This module uses the standard library alone; evaluation.local_model
 computes the learned rewards.
 """
 
@@ -52,7 +53,8 @@ class SampledAnswers:
 class Judgement:
     """The mean rewards of each model on each suite, and a summary of its answers to the alignment prompts.
 
-    `by_suite` is {model: {suite: {"mean", "interval", "n"}}} of learned rewards. `alignment` is the `summary` of the
+    `by_suite` is {model: {suite: {"mean", "interval", "n"}}} of learned rewards, with `judged_mean` and
+    `judged_interval` if there is a judge. `alignment` is the `summary` of the
     sampled answers, and `alignment_samples` is {model: rows}; both are empty without alignment prompts.
     """
 
@@ -66,6 +68,12 @@ class Judgement:
             f"{model}_{suite}_learned_reward": entry["mean"]
             for model, suites in self.by_suite.items()
             for suite, entry in suites.items()
+        }
+        numbers |= {
+            f"{model}_{suite}_judged_reward": entry["judged_mean"]
+            for model, suites in self.by_suite.items()
+            for suite, entry in suites.items()
+            if "judged_mean" in entry
         }
         for model, entry in self.alignment.items():
             numbers |= {f"{model}_{name}": value for name, value in entry.items() if name != "parts"}
@@ -111,18 +119,30 @@ def _rubric(value: Any, where: str) -> Rubric:
         raise DataError(str(error)) from None
 
 
-def judge(groups: Sequence[SampledAnswers], learned: Sequence[float]) -> Judgement:
-    """Return the mean rewards with 95 % intervals. `learned` holds one reward for each answer, in the groups' order."""
-    values = iter(learned)
+def judge(
+    groups: Sequence[SampledAnswers], learned: Sequence[float], judged: Sequence[float] | None = None
+) -> Judgement:
+    """Return the mean rewards with 95 % intervals.
+
+    `learned` holds one reward for each answer, in the groups' order, and so does `judged` if there is a judge.
+    """
+    values, others = iter(learned), None if judged is None else iter(judged)
     by_suite: dict[str, dict[str, dict[str, float]]] = {}
     samples: dict[str, list[dict[str, Any]]] = {}
     for group in groups:
         given = [next(values) for _ in group.answers]
+        own = None if others is None else [next(others) for _ in group.answers]
         if group.suite:
             mean, interval = mean_and_interval(given)
-            by_suite.setdefault(group.model, {})[group.suite] = {"mean": mean, "interval": interval, "n": len(given)}
+            entry = {"mean": mean, "interval": interval, "n": len(given)}
+            if own is not None:
+                entry["judged_mean"], entry["judged_interval"] = mean_and_interval(own)
+            by_suite.setdefault(group.model, {})[group.suite] = entry
         else:
-            samples[group.model] = list(_judged(group, given))
+            rows = list(_judged(group, given))
+            samples[group.model] = [
+                row if own is None else row | {"judged_reward": own[i]} for i, row in enumerate(rows)
+            ]
     return Judgement(by_suite=by_suite, alignment=summary(samples), alignment_samples=samples)
 
 
@@ -150,7 +170,7 @@ def summary(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dic
     result: dict[str, dict[str, Any]] = {}
     kinds = [
         kind
-        for kind in ("true_reward", "learned_reward")
+        for kind in ("true_reward", "learned_reward", "judged_reward")
         if all(kind in row for rows in samples.values() for row in rows)
     ]
     for model, rows in samples.items():

@@ -1,4 +1,4 @@
-"""Stage `judge`: rewards of the models' answers by the reward model and by the rubrics of the prompts.
+"""Stage `judge`: rewards of the models' answers by the reward model, a judge from outside, and the prompts' rubrics.
 
 The stage comes after training and scoring, so that a changed reward model neither trains DPO nor scores an exam again.
 The files of the artifact:
@@ -42,7 +42,9 @@ def run(job: Job, work: Work) -> Outcome:
     groups = [*_answers(job, recipe)]
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = job.input_of("reward_model").file(MODEL_FOLDER)
-    judgement = judge(groups, rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else [])
+    learned = rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else []
+    own = recipe.outside_judge
+    judgement = judge(groups, learned, None if own is None else own.scores(conversations))
     return Outcome(
         files=tuple(_write(work.path, judgement)), metrics={**judgement.metrics(), **_before_and_after(job, folder)}
     )

@@ -165,7 +165,7 @@ def _in_one_word(share: str) -> str:
 def _alignment_lines(board: Mapping[str, Any], width: int) -> str | None:
     alignment = board["alignment"]
     lines = []
-    for kind in ("true_reward", "learned_reward"):
+    for kind in ("true_reward", "learned_reward", "judged_reward"):
         parts = [
             f"{name} {entry[kind]:+.3f} ± {entry[f'{kind}_interval']:.3f}"
             for name, entry in alignment.items()

@@ -21,7 +21,9 @@ import yaml
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
+from resources.compute.outside import BACKENDS, outside_backend
 from resources.compute.size import ProfileRecord, Size, SlurmSettings, read_size
+from training.parts.outside import PartsOf
 from training.process.cores import available_cores
 from training.records import RecipeError, all_of, did_you_mean, no_such
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
@@ -98,6 +100,9 @@ class Profile(ProfileRecord):
     default: dict[str, Any] = Field(default_factory=dict)  # fields of `Size`
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     slurm: SlurmSettings = SlurmSettings()
+    parts: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="place and settings of backends that are not Pedigree's, by name"
+    )
 
     @field_validator("tracking_uri")
     @classmethod
@@ -107,11 +112,21 @@ class Profile(ProfileRecord):
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
         where = f"stages.{asset}" if asset in self.stages else "default"
-        return read_size({**self.default, **self.stages.get(asset, {})}, cores=available_cores(), where=where)
+        size = read_size({**self.default, **self.stages.get(asset, {})}, cores=available_cores(), where=where)
+        if size.backend not in BACKENDS:
+            outside_backend(size.backend, self.parts, where=where)
+        return size
+
+    def _check_parts(self) -> None:
+        """Raise RecipeError for settings of a backend that no stage uses."""
+        used = {one.get("backend", "local") for one in (self.default, *self.stages.values())}
+        PartsOf("profile", self.parts).check_used(used, BACKENDS)
 
     def backend_for(self, asset: str) -> Backend:
         """The backend that runs the stage that makes `asset`."""
         backend = self.size_for(asset).backend
+        if backend not in BACKENDS:
+            return outside_backend(backend, self.parts, where=f"stages.{asset}")
         if backend == "slurm":
             from resources.compute.slurm import SlurmBackend
 
@@ -145,6 +160,7 @@ def load_profile(name_or_path: str) -> Profile:
     own = {(str(data.get("tracking_uri") or ""), False), (str((data.get("notify") or {}).get("webhook") or ""), True)}
     profile._withheld = frozenset().union(*(secret_variables(one, is_secret=is_secret) for one, is_secret in own))
     try:
+        profile._check_parts()
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage
         all_of(*(partial(profile.size_for, asset) for asset in profile.stages))
     except RecipeError as error:

@@ -1,6 +1,6 @@
 """Run a recipe whose parts are all from an installed package: `python -m tests.seams FOLDER`, or `make seams`.
 
-A package is written into FOLDER and installed there by pip. It registers eight parts by entry points: the examples of
+A package is written into FOLDER and installed there by pip. It registers eleven parts by entry points: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
 runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call those
 assets outdated by it that read the part, and no others.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import yaml
 
@@ -25,13 +26,16 @@ COMMAND = (sys.executable, "-c", "from assets.cli import main; main()")
 # The module of each part among the examples, by the group of its entry point.
 PARTS = {
     "rules": "long_lines:rule",
+    "readers": "zipped_pages:reader",
     "extractors": "plain_tags:extractor",
     "survivors": "original:survivor",
     "optimizers": "adamax:optimizer",
+    "objectives": "later_half:objective",
     "families": "granite:family",
     "rewards": "polite:reward",
     "methods": "sampling:method",
     "tasks": "first_word:task",
+    "judges": "brief:judge",
 }
 SAMPLING = """
 from training.posttrain.align.method import Method
@@ -47,22 +51,33 @@ method = Method(config="GRPOConfig", learns_from="samples", train=train)
 # A line of each part, its replacement, and the assets whose settings name the part.
 CHANGES = {
     "long_lines.py": ("if line.strip()", "if line", {"document_scores", "filtered_documents"}),
+    "zipped_pages.py": ("sorted(pages.namelist())", "pages.namelist()", {"extracted_documents"}),
     "plain_tags.py": ("if len(line) >=", "if len(line) >", {"extracted_documents"}),
     "original.py": ("return -len", "return 1 - len", {"deduplicated_documents"}),
     "adamax.py": ("numbers=for_each_number(2)", "numbers=for_each_number(3)", {"base_model"}),
+    "later_half.py": ("< settings.hidden", "<= settings.hidden", {"base_model"}),
     "granite.py": ("SHARE = 0.22", "SHARE = 0.23", {"base_model"}),
     "polite.py": ('"thank you" in', '"thank" in', {"aligned_model", "alignment_rewards"}),
     "sampling.py": ('samples", train', 'samples",  start_gates=(), train', {"aligned_model", "alignment_rewards"}),
+    "brief.py": ("return 0.0", "return -1.0", {"alignment_rewards"}),
     "first_word.py": ("Answer:", "Reply:", {"model_scores", "alignment_rewards", "data_contamination"}),
 }
 RECIPE: dict[str, Any] = {
     "name": "seams",
     "extends": "kitchen-small-rl",
+    "snapshots": [
+        {"name": "kitchen-1", "source": "kitchen"},
+        {"name": "kitchen-2", "source": "kitchen"},
+        {"name": "saved", "source": "zipped_pages", "paths": ["saved/"]},
+    ],
     "extract": {"extractor": "plain_tags"},
+    "tokenizer": {
+        "special_tokens": [*(f"<|{name}|>" for name in "endoftext pad system user assistant end hidden".split())]
+    },
     "filter": {"rules": ["url", "language", "gopher_quality", "long_lines", "classifier", "personal_data"]},
     "dedup": {"survivor": "original"},
     "model": {"family": "granite", "qk_norm": False},
-    "pretrain": {"optimizer": "adamax"},
+    "pretrain": {"optimizer": "adamax", "objective": {"kind": "later_half"}},
     "align": {"method": "sampling", "verifiable_reward_weight": 0.0, "rewards": {"right_answer": 0.5, "polite": 0.5}},
     "promote": {"model_name": "seams"},
 }
@@ -97,6 +112,17 @@ def install(folder: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*pip, "--target", str(place), str(folder / "package")], check=True)
     return place
+
+
+def write_pages(folder: Path) -> None:
+    """Write a zip file of pages that the filter keeps or drops, if it is not there."""
+    folder.mkdir(exist_ok=True)
+    if (folder / "pages.zip").exists():
+        return
+    with ZipFile(folder / "pages.zip", "w") as pages:
+        for number in range(12):
+            lines = "".join(f"<p>The cook of house {number} serves the soup of day {day}.</p>" for day in range(number))
+            pages.writestr(f"{number}.html", f"<html><body><h1>House {number}</h1>{lines}</body></html>")
 
 
 def pedigree(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
@@ -141,7 +167,9 @@ def main() -> None:
     suite = {"name": "first", "uri": "kitchen://questions", "kind": "generate", "task": "first_word"}
     suite |= {"fewshot_uri": str(folder / "shown.jsonl"), "num_fewshot": 1, "limit": 8}
     suite |= {"lm_eval": {"generation_kwargs": {"until": ["\n"], "max_gen_toks": 8}}}
-    (folder / "seams.yaml").write_text(yaml.safe_dump(RECIPE | {"evaluation": {"suites": [suite]}}))
+    evaluation = {"suites": [suite], "alignment_prompts": "kitchen://alignment", "judge": "brief"}
+    (folder / "seams.yaml").write_text(yaml.safe_dump(RECIPE | {"evaluation": evaluation}))
+    write_pages(folder / "saved")
     code, answer, errors = pedigree(folder, "run")
     if code:
         sys.exit(f"exit code {code}: {json.dumps(answer)[:2000]}\n{errors[-4000:]}")

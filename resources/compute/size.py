@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -44,7 +44,7 @@ class ProfileRecord(BaseModel):
 class Size(RunSettings):
     """Where one stage runs and with which resources: settings for its job, and settings that only its backend reads."""
 
-    backend: Literal["local", "slurm"] = "local"
+    backend: str = "local"  # local, slurm, or a part from outside (resources/compute/outside.py)
     hours: float = 24.0  # time limit of the job in the scheduler
     max_pending_hours: float | None = formerly(0.0)  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress

@@ -7,49 +7,16 @@ at the position that predicts it, so computing the loss needs no shift.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from training.order.loss_mask import IGNORED
+from training.pretrain.rewriting import TokenIds, rewrite
+from training.pretrain.rewritten import NO_DOCUMENT, Batch, Draws
 from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.records import RecipeError
-
-NO_DOCUMENT = -1
-
-
-class Batch(NamedTuple):
-    """Rows ready for the model, each array int64 `[R, L]`.
-
-    `prefix` (booleans, or None) marks the positions that all positions of their document see.
-    """
-
-    tokens: np.ndarray
-    targets: np.ndarray
-    documents: np.ndarray
-    prefix: np.ndarray | None = None
-
-    def at(self, place: int | slice) -> Batch:
-        """Return one row of the batch, or several successive rows, as views of the same memory."""
-        prefix = None if self.prefix is None else self.prefix[place]
-        return Batch(self.tokens[place], self.targets[place], self.documents[place], prefix)
-
-    @property
-    def seen_by_all(self) -> np.ndarray:
-        """The positions that all positions of their document see (`prefix`).
-
-        The batch must be of an objective that has such positions.
-        """
-        assert self.prefix is not None, "a causal objective has no prefix"
-        return self.prefix
-
-    @property
-    def trained_tokens(self) -> int:
-        """Number of positions with a target."""
-        return int((self.targets != IGNORED).sum())
 
 
 def one_text(batch: Batch) -> Batch:
@@ -58,26 +25,6 @@ def one_text(batch: Batch) -> Batch:
     The end of a document still has no target.
     """
     return batch._replace(documents=np.minimum(batch.documents, 0))
-
-
-class Draws:
-    """Random numbers that depend only on the key: raw Philox output, which numpy guarantees not to change."""
-
-    def __init__(self, *key: object) -> None:
-        digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()[:16]
-        self._bits = np.random.Philox(key=np.frombuffer(digest, dtype="<u8"))
-
-    def uniform(self, count: int) -> np.ndarray:
-        """Return `count` numbers in [0, 1)."""
-        return (self._bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
-
-    def below(self, bound: int) -> int:
-        """Return a whole number from 0 to `bound` - 1."""
-        return int(self.uniform(1)[0] * bound)
-
-    def chosen(self, count: int, bound: int) -> np.ndarray:
-        """Return `count` different whole numbers below `bound`, in increasing order."""
-        return np.sort(np.argsort(self.uniform(bound), kind="stable")[:count])
 
 
 class Objective:
@@ -96,6 +43,8 @@ class Objective:
                 f"pretrain.objective.kind={recipe.kind!r} needs the token {missing[0]};"
                 " add it to tokenizer.special_tokens"
             )
+        self.vocabulary = TokenIds(ids=token_ids, eos_id=eos_id, size=vocab_size)
+        self.outside = recipe.outside  # loaded once
         self.fill_ids = [token_ids.get(name, 0) for name in FILL_TOKENS]
         self.mask_id = token_ids.get(MASK_TOKEN, 0)
         self.sentinels = _sentinels(token_ids)
@@ -119,7 +68,9 @@ class Objective:
 
     def _rewrite(self, part: Batch, draws: Draws) -> None:
         """Rewrite the tokens of one document in a row, in place, for the objective."""
-        if self.recipe.kind == "fill_in_the_middle":
+        if self.outside is not None:
+            rewrite(self.recipe.kind, self.outside, part, draws, self.vocabulary)
+        elif self.recipe.kind == "fill_in_the_middle":
             self._fill(part, draws)
         elif self.recipe.kind == "masked":
             self._mask(part, draws)

@@ -11,8 +11,12 @@ from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
 from training.pretrain.optim.settings import UpdateRecipe
+from training.pretrain.rewriting import KIND as REWRITING
+from training.pretrain.rewriting import Rewriting, outside_objective
 from training.pretrain.spike_settings import SpikeRecipe
 from training.records import RecipeError, differing_from_defaults, formerly, read_record
+
+OBJECTIVES = ("causal", "fill_in_the_middle", "masked", "prefix", "span_corruption")
 
 FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
@@ -32,14 +36,18 @@ class ObjectiveRecipe:
     among `tokenizer.special_tokens`.
     """
 
-    kind: Literal["causal", "fill_in_the_middle", "masked", "prefix", "span_corruption"] = "causal"
+    kind: str = "causal"  # one of OBJECTIVES, or a part from outside
     fill_rate: float = 0.5  # fill_in_the_middle: share of documents that are rearranged
     suffix_first_rate: float = 0.5  # … and of these, share that begin with the suffix
     noise_fraction: float = 0.15  # masked, span_corruption: share of tokens
     mean_span: float = 3.0  # span_corruption: tokens
     across_documents: bool = False  # causal: treat the documents of a row as one text, so that they see each other
+    # Of an objective from outside: `from`, and its settings.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        self._parts.check_used([self.kind], OBJECTIVES)
+        _ = self.outside  # checks itself
         if self.across_documents and self.kind != "causal":
             raise RecipeError(f"pretrain.objective.across_documents: {self.kind} rewrites each document by itself")
         for name in ("fill_rate", "suffix_first_rate", "noise_fraction"):
@@ -49,17 +57,38 @@ class ObjectiveRecipe:
             raise RecipeError(f"pretrain.objective.mean_span={self.mean_span}; it must be at least 1")
 
     @property
+    def _parts(self) -> PartsOf:
+        return PartsOf("pretrain.objective", self.parts)
+
+    @property
+    def outside(self) -> tuple[Rewriting, Any] | None:
+        """The objective from outside with its settings; None for Pedigree's own."""
+        return None if self.kind in OBJECTIVES else outside_objective(self.kind, self._parts, OBJECTIVES)
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the objective by name if it is not Pedigree's."""
+        if self.kind in OBJECTIVES:
+            return {}
+        return {self.kind: self._parts.find(REWRITING, self.kind, OBJECTIVES, "kind")}
+
+    @property
     def is_causal(self) -> bool:
         """Whether every position sees only itself and earlier positions."""
+        if (own := self.outside) is not None:
+            return own[0].is_causal
         return self.kind in ("causal", "fill_in_the_middle")
 
     @property
     def continues_text(self) -> bool:
         """Whether the objective trains the model to continue a text (next-token prediction)."""
+        if (own := self.outside) is not None:
+            return own[0].continues_text
         return self.kind in ("causal", "fill_in_the_middle", "prefix")
 
     def special_tokens(self) -> tuple[str, ...]:
         """Return the special tokens that the objective needs in the vocabulary."""
+        if (own := self.outside) is not None:
+            return own[0].special_tokens
         if self.kind == "fill_in_the_middle":
             return FILL_TOKENS
         if self.kind == "masked":
@@ -188,10 +217,16 @@ class PretrainRecipe:
         return OPTIMIZERS.get(self.optimizer) or outside_optimizer(self.optimizer, self._parts, tuple(OPTIMIZERS))
 
     def outside_parts(self) -> dict[str, OutsidePart]:
-        """Return the optimizer by name if it is not Pedigree's."""
+        """Return the optimizer and the objective by name if they are not Pedigree's."""
+        found = self.objective.outside_parts()
         if self.optimizer in OPTIMIZERS:
-            return {}
-        return {self.optimizer: self._parts.find(KIND, self.optimizer, OPTIMIZERS, "optimizer")}
+            return found
+        own = self._parts.find(KIND, self.optimizer, OPTIMIZERS, "optimizer")
+        if found.setdefault(self.optimizer, own) != own:
+            raise RecipeError(
+                f"pretrain: optimizer and objective are both named {self.optimizer!r}; name one otherwise"
+            )
+        return found
 
     @property
     def own_settings(self) -> Any:

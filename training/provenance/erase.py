@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 
-from training.data.crawl.crawl import LIST_FILE, SHARDS, read_listing
+from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, read_listing
 from training.data.crawl.erase import overwrite_records
 from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
@@ -295,6 +295,8 @@ def _erase_archive(
     name, done, failed = entry["path"], 0, []
     if listing["form"] == SHARDS:
         return _erase_token_file(folder, entry, offsets, takedown), []
+    if listing["form"] == READER:  # a reader writes no file
+        return 0, offsets
     if listing["form"] != "warc":
         return _erase_source_rows(folder, name, listing, offsets, takedown), []
     with overwriting(folder, name, takedown=takedown, is_input=True) as out:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
-from training.parts.outside import OutsidePart
+from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, Uri, check_names, formerly
+from training.settings.answer_judge import KIND, SECTION, ReadyJudge, outside_judge
 
 CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
 SAMPLES_ANSWERS: Final = (
     "alignment_prompts",
     "alignment_temperature",
     "alignment_max_new_tokens",
+    "judge",
+    "parts",
     "seed",
 )
 MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit")
@@ -43,6 +46,8 @@ class EvaluationRecipe:
     alignment_prompts: Uri | None = formerly("")  # held-out prompts; sampled answers are scored by the true reward
     alignment_temperature: float = 0.7
     alignment_max_new_tokens: int = 64
+    judge: str | None = None  # a judge from outside, which scores answers beside the reward model; None: none
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # of the judge: `from`, settings
     outside_text: Uri | None = formerly("")  # texts from outside the corpus, on which bits per byte are measured
     outside_text_limit: int | None = None  # texts that are read; None: all
     held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
@@ -51,12 +56,28 @@ class EvaluationRecipe:
     NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
 
     def outside_parts(self) -> dict[str, OutsidePart]:
-        """Return the tasks of the suites that are from outside, by name."""
-        found = ((suite.task, suite.outside_task()) for suite in self.suites)
-        return {name: part for name, part in found if name and part is not None}
+        """Return the tasks of the suites, and the judge, that are from outside, by name."""
+        asked = ((suite.task, suite.outside_task()) for suite in self.suites)
+        found = {name: part for name, part in asked if name and part is not None}
+        if self.judge is not None:
+            own = self._parts.find(KIND, self.judge, (), "judge")
+            if found.setdefault(self.judge, own) != own:
+                raise RecipeError(f"evaluation: a task and the judge are both named {self.judge!r}; rename one")
+        return found
+
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf(SECTION, self.parts)
+
+    @property
+    def outside_judge(self) -> ReadyJudge | None:
+        """The judge from outside; None if only the reward model judges."""
+        return None if self.judge is None else outside_judge(self.judge, self._parts)
 
     def __post_init__(self) -> None:
         check_names(self, "evaluation")
+        self._parts.check_used([self.judge] if self.judge else [])
+        _ = self.outside_judge  # checks itself
         if self.held_out_limit is not None and self.held_out_limit < 0:
             raise RecipeError(
                 f"evaluation.held_out_limit: {self.held_out_limit} is below 0; null measures all documents"

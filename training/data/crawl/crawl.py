@@ -3,8 +3,8 @@
 The files are in `archives/<name>`, sorted by name. `archives.json` lists them and describes their content:
 
 ```json
-{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text" | "shards", "text_field", "url_field",
- "prompt_field", "files": [{"name", "path", "bytes", "sha256"}]}
+{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text" | "shards" | "reader", "text_field",
+ "url_field", "prompt_field", "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
 `prompt_field` is there only if the recipe names one. For token shards (training/data/crawl/token_files.py), an entry
@@ -73,6 +73,7 @@ LIST_FILE = "archives.json"
 PROVENANCE_FILE = "provenance.json"  # of token shards
 QUARANTINE_FILE = "quarantine/00000.jsonl"
 SHARDS = "shards"
+READER = "reader"  # the form of files that a part from outside reads; only the extraction calls it
 TEXT_KNOWN = "the text: it is decoded from the tokens, and filtered, deduplicated and scanned like any other"
 ADDRESSES = "the address of the page that each document comes from"
 NOT_KNOWN = (
@@ -89,7 +90,7 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
     and for Common Crawl. The checksum of a remote file is empty, because computing it would mean downloading the file.
     A file that is only referenced has its URI and its ETag too. Raise DataError if a path leads to no file.
     """
-    if snapshot.source not in (*SUFFIXES, SHARDS):
+    if snapshot.source in ("commoncrawl", *SOURCES):
         return []
     if snapshot.is_referenced:
         return [{"name": name, **_described(location)} for name, location in _located(snapshot).items()]
@@ -140,7 +141,8 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
 def _locations(snapshot: SnapshotRecipe) -> list[str]:
     if snapshot.source == SHARDS:
         return [*token_files.located(snapshot.paths), token_files.tokenizer_file(snapshot.tokenizer or "")]
-    return expand(snapshot.paths, SUFFIXES[snapshot.source])
+    reader = snapshot.reader
+    return expand(snapshot.paths, reader.reader.suffixes if reader else SUFFIXES[snapshot.source])
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -217,6 +219,8 @@ class _ListedFiles:
 
 
 def _form(snapshot: SnapshotRecipe) -> str:
+    if snapshot.reader is not None:
+        return READER
     return snapshot.source if snapshot.source in (*SUFFIXES, SHARDS) else "warc"
 
 
@@ -487,7 +491,7 @@ def problem_of(path: Path, form: str, *, text_field: str, snapshot: str) -> Prob
         return Problem(reason="empty", detail="0 bytes")
     if form == "warc":
         return _warc_problem(path)
-    if form == "text":
+    if form in ("text", READER):
         return None
     if form == SHARDS:
         return _shard_problem(path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from training.data.crawl.reader import SOURCES, ReaderRecipe
 from training.names import check_name
+from training.parts.outside import FROM, PartsOf
 from training.records import RecipeError, formerly
 
 WRITTEN_BY_A_MODEL = "made://synthetic_text/"
@@ -42,14 +44,14 @@ class SnapshotRecipe:
     `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
     or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `shards` (token files
     that are decoded with `tokenizer`; training/data/crawl/token_files.py), `commoncrawl` (the crawl with the id
-    `crawl`, and `num_files` WARC files of its listing from number `first_file` on).
+    `crawl`, and `num_files` WARC files of its listing from number `first_file` on), or a reader from outside.
 
     `archives` says whether the files are copied into the artifact, or only referenced and read where they are by the
     rank that extracts them (training/data/crawl/references.py). With references, `select` can choose single records.
     """
 
     name: str
-    source: Literal["kitchen", "warc", "parquet", "jsonl", "text", "shards", "commoncrawl"]
+    source: str  # one of SOURCES, or a reader from outside
     label: str = "web"  # the source by which the mixture weighs the documents
     paths: tuple[str, ...] = ()
     text_field: str = "text"
@@ -62,10 +64,14 @@ class SnapshotRecipe:
     base_url: str = "https://data.commoncrawl.org/"
     archives: Literal["copied", "referenced"] = "copied"
     select: SelectionRecipe | None = None  # None: every record
+    # Of a reader from outside: `from`, and its settings.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_name(self.name, "snapshots.name")
-        if self.source in ("warc", "parquet", "jsonl", "text", "shards") and not self.paths:
+        PartsOf(f"snapshots.{self.name}", self.parts).check_used([self.source], SOURCES)
+        _ = self.reader  # checks itself
+        if self.source not in ("kitchen", "commoncrawl") and not self.paths:
             raise RecipeError(
                 f"snapshots.{self.name}.paths: empty; source {self.source!r} needs at least one path, glob or URL"
             )
@@ -103,3 +109,14 @@ class SnapshotRecipe:
     def is_referenced(self) -> bool:
         """Whether the archives are read in place instead of being copied."""
         return self.archives == "referenced"
+
+    @property
+    def reader(self) -> ReaderRecipe | None:
+        """The reader from outside; None if Pedigree reads the files."""
+        if self.source in SOURCES:
+            return None
+        return ReaderRecipe(source=self.source, parts=self.parts, where=f"snapshots.{self.name}")
+
+    def without_settings(self) -> SnapshotRecipe:
+        """Return the snapshot without the settings of its reader, which decide no file of it."""
+        return replace(self, parts={name: {FROM: given[FROM]} for name, given in self.parts.items() if FROM in given})

@@ -33,7 +33,7 @@ def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     The URI of an archive that is only referenced is part of its identity, because the artifact holds it.
     """
     chosen = recipe.snapshot(snapshot)
-    settings: dict[str, Any] = {"snapshot": chosen}
+    settings: dict[str, Any] = {"snapshot": chosen.without_settings()}
     if chosen.source in SOURCES:
         return settings | generated(recipe, [chosen.source])
     from training.data.crawl.crawl import index_files, source_files  # with pyarrow, which takes 0.2 s

@@ -32,7 +32,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 
-from training.data.crawl.crawl import LIST_FILE, SHARDS, problem_of, read_listing
+from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of, read_listing
+from training.data.crawl.reader import ReaderRecipe
 from training.data.crawl.references import AtHand, at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
 from training.data.crawl.warc import Damage, Record, read_warc
@@ -124,6 +125,7 @@ class ArchiveFile:
     url_field: str
     prompt_field: str | None = None
     tokenizer: Path | None = None  # of a token shard
+    reader: ReaderRecipe | None = None  # None: Pedigree reads the file
 
     def row(self, offset: int, **fields: Any) -> dict[str, Any]:
         return {
@@ -298,24 +300,23 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     settings = job.settings_as(ExtractRecipe, "extract")
     listing = _listing(job)
     entry, archives = listing["files"][rank], job.input_of("crawl_archives")
+    reader = job.settings_as(ReaderRecipe, "reader") if "reader" in job.settings else None
     _check_lists(job, settings)
     if "uri" not in entry:
         beside = [archives.file(name) for name in entry.get("beside", ())]
-        file = _archive_file(archives.file(entry["path"]), listing, entry, tokenizer=beside[-1] if beside else None)
+        path, tokenizer = archives.file(entry["path"]), beside[-1] if beside else None
+        file = _archive_file(path, listing, entry, tokenizer=tokenizer, reader=reader)
         read, judge = _FORMS[listing["form"]]
         items = Counted(read(file, settings))
         return _write(judge(items, file, settings), items, file, work, rank)
     with at_hand(entry, archives, work, rank) as given:
-        file = _archive_file(given.path, listing, entry)
+        file = _archive_file(given.path, listing, entry, reader=reader)
         return _extracted(given, file, listing["form"], settings, work, rank) | {"archive": dict(given.read)}
 
 
-def _archive_file(
-    path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], *, tokenizer: Path | None = None
-) -> ArchiveFile:
+def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], **given: Any) -> ArchiveFile:
     shared = {name: listing[name] for name in ("snapshot", "label", "text_field", "url_field")}
-    prompt_field = listing.get("prompt_field")
-    return ArchiveFile(path=path, name=entry["name"], prompt_field=prompt_field, tokenizer=tokenizer, **shared)
+    return ArchiveFile(path=path, name=entry["name"], prompt_field=listing.get("prompt_field"), **shared, **given)
 
 
 def _extracted(
@@ -479,13 +480,18 @@ def warc_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Record | 
 
 def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
     """Yield what becomes of each record of a WARC file in file order: kept, dropped, quarantined, or no document."""
+    yield from _with_pages((_judged(item, file, settings) for item in items), settings)
+
+
+def _with_pages(judged: Iterable[Fate | _Page], settings: ExtractRecipe) -> Iterator[Fate]:
+    """Yield the fates in order; pages among them are extracted, and replaced by what becomes of them."""
     isolation = isolation_for(settings)
     waiting: list[Fate | _Page] = []  # the batch whose pages the isolation is extracting
     batch: list[Fate | _Page] = []
     failed: list[str] = []
     num_pages = 0
-    for item in items:
-        batch.append(_judged(item, file, settings))
+    for one in judged:
+        batch.append(one)
         pages = [one.page for one in batch if isinstance(one, _Page)]
         is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
         if is_full or len(batch) >= MAX_WAITING_RECORDS:
@@ -744,6 +750,47 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     return Quarantined(offset=number, reason="missing_prompt", detail=detail, url=url)
 
 
+# Files of a reader from outside; the offset is the number of the record
+
+
+def reader_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield every record that the reader finds in a file, with its number."""
+    del settings
+    assert file.reader is not None, "a file of this form has a reader"
+    yield from enumerate(file.reader.rows(file.path))
+
+
+def reader_fates(
+    items: Iterable[tuple[int, Mapping[str, Any]]], file: ArchiveFile, settings: ExtractRecipe
+) -> Iterator[Fate]:
+    """Yield what becomes of each record of a reader: its HTML is extracted, and its text is taken as it is."""
+    yield from _with_pages((_read_fate(row, number, file, settings) for number, row in items), settings)
+
+
+def _read_fate(row: Mapping[str, Any], number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
+    assert file.reader is not None, "a file of this form has a reader"
+    url = clean(str(row.get(file.url_field) or ""))
+    if why := row.get("damaged"):
+        return Quarantined(offset=number, reason=f"{file.reader.source}:{why}", detail="", url=url)
+    if row.get("html") is None:
+        return _row_fate(dict(row), number, file, settings)
+    said = {name: clean(str(row.get(name) or "")) for name in ("title", "date", "language")}
+    made = file.row(number, url=url, **said)
+    if reason := withdrawn(made, settings):
+        return Kept(row=file.row(number, url=url), reason=reason)
+    html, kind = row["html"], str(row.get("content_type") or "text/html")
+    if isinstance(html, str):
+        html, kind = html.encode("utf-8", "replace"), "text/html; charset=utf-8"
+    if not isinstance(html, bytes):
+        return Quarantined(offset=number, reason="bad_row", detail=f"html is {type(html).__name__}", url=url)
+    if len(html) > settings.max_html_bytes:
+        return Kept(row=made, reason="too_large")
+    if not html.strip():
+        return Kept(row=made, reason="empty")
+    headers = {"content-type": kind, "content-language": said["language"]}
+    return _Page(page=RawPage(body=html, headers=headers), row=made)
+
+
 # Token shards; the offset is the number of the document
 
 
@@ -808,4 +855,5 @@ _FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fat
     "parquet": (parquet_items, row_fates),
     "text": (text_items, row_fates),
     SHARDS: (shard_items, shard_fates),
+    READER: (reader_items, reader_fates),
 }

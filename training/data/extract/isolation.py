@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from training.data.extract.html import Extracted, extract_html
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms
 from training.parts.contained import Bounds, PartFailed, bounds, contained, running
 from training.process.lifetime import die_with_parent
@@ -65,7 +65,7 @@ class Isolation:
         self, settings: ExtractRecipe, *, memory_bytes: int = MEMORY_BYTES, cpu_seconds: int = CPU_SECONDS
     ) -> None:
         self._limits = {"memory_bytes": memory_bytes, "cpu_seconds": cpu_seconds}
-        self.settings, self.bounds = settings, bounds()
+        self.settings, self.bounds = settings, _bounds_of(settings)
         self._child: subprocess.Popen[bytes] | None = None
         self._batch: Sequence[RawPage] = ()
         self.num_deaths = 0
@@ -145,12 +145,16 @@ class Isolation:
         return f"the extractor ended with {self._last_ending}"
 
 
+def _bounds_of(settings: ExtractRecipe) -> Bounds | None:
+    return None if settings.extractor in EXTRACTORS else bounds()
+
+
 _kept: list[Isolation] = []
 
 
 def isolation_for(settings: ExtractRecipe) -> Isolation:
     """Return this process's isolation, which is reused for the next file with the same settings."""
-    if not _kept or (_kept[0].settings, _kept[0].bounds) != (settings, bounds()):
+    if not _kept or (_kept[0].settings, _kept[0].bounds) != (settings, _bounds_of(settings)):
         close_isolation()
         _kept.append(Isolation(settings))
     return _kept[0]

@@ -24,17 +24,17 @@ EXTRACT = Stage(
 
 
 def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
-    """Return the section `extract` with its lists' checksums.
+    """Return the section `extract` with its lists' checksums, and the snapshot's reader if it is from outside.
 
     Raise DataError for a line of a list that can match no page, because it would be mistaken for a rule that is in
     force.
     """
-    del snapshot
     if lists := (*recipe.extract.blocked, *recipe.extract.takedown):
         from training.data.extract.list_check import check_lists  # with numpy and pyarrow, which take 0.2 s
 
         check_lists(lists)
-    return with_data(recipe, {"extract": recipe.extract})
+    reader = recipe.snapshot(snapshot).reader
+    return with_data(recipe, {"extract": recipe.extract, **({"reader": reader} if reader else {})})
 
 
 ASSETS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from datasets import Dataset
 from trl.trainer.dpo_config import DPOConfig
@@ -33,10 +33,11 @@ from training.posttrain.fit import (
 from training.posttrain.models import right_padded
 from training.posttrain.preferences.pairs import EncodedPair
 
+TrainerOfPairs = TypeVar("TrainerOfPairs", bound="TokenizedDPOTrainer")
 StartGate = Callable[[Start, AlignRecipe], Gate]
 
 
-class _TokenizedDPOTrainer(DPOTrainer):
+class TokenizedDPOTrainer(DPOTrainer):
     """TRL's DPOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
@@ -78,8 +79,10 @@ def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start
     )
 
 
-def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
-    """Return TRL's trainer with the training pairs in their final order."""
+def pairs_trainer(
+    given: Alignment, loss: Mapping[str, Any], trainer: type[TrainerOfPairs] = TokenizedDPOTrainer
+) -> TrainerOfPairs:
+    """Return TRL's trainer, or a class made from it, with the training pairs in their final order."""
     recipe, pairs = given.recipe, given.pairs.train
     # Each pair has two sequences.
     rows, passes = rows_per_pass(
@@ -97,7 +100,7 @@ def pairs_trainer(given: Alignment, loss: Mapping[str, Any]) -> DPOTrainer:
     order = row_order(
         [pair.length for pair in pairs], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
-    return _TokenizedDPOTrainer(
+    return trainer(
         model=load_for_training(given.sft_model, precision=recipe.precision),
         args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
         train_dataset=table([pairs[i] for i in order]),

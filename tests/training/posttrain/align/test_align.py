@@ -115,6 +115,29 @@ def test_ipo_starts_at_its_own_loss_and_draws_the_margin_to_its_target(chain, tm
     assert record["notes"]["method"] == "ipo"
 
 
+def test_orpo_starts_at_the_loss_of_the_sft_model_and_raises_the_odds_of_the_preferred(chain, tmp_path):
+    settings = {**DPO, "method": "orpo", "beta": 0.5, "epochs": 3}
+    record = align(chain, tmp_path / "aligned", settings)
+    gate = tiny.gate(record, "starts_at_known_loss")
+    assert gate["passed"] and gate["evidence"]["losses"] == "orpo" and gate["evidence"]["expected"] > 0.1
+    metrics = record["metrics"]
+    assert metrics["loss_last"] < metrics["start_loss"] and metrics["implicit_reward_accuracy_last"] > 0.8
+    rewards = judged(chain, tmp_path / "aligned", DPO)
+    assert rewards["aligned_held_out_learned_reward"] > rewards["sft_held_out_learned_reward"]
+    with pytest.raises(RecipeError, match=r"align\.trl: loss_type .*DPO's losses, which orpo does not use"):
+        read_record(AlignRecipe, {"method": "orpo", "trl": {"loss_type": "hinge"}}, where="align")
+
+
+def test_the_odds_ratio_loss_is_that_of_the_paper():
+    from training.posttrain.align.odds import odds_ratio_loss
+
+    chosen, rejected = 0.6, 0.2
+    log_odds = math.log((chosen / (1 - chosen)) / (rejected / (1 - rejected)))
+    expected = -math.log(chosen) + 0.1 * math.log(1 + math.exp(-log_odds))
+    given = torch.tensor([chosen, chosen]).log(), torch.tensor([rejected, rejected]).log()
+    assert odds_ratio_loss(*given, 0.1).item() == pytest.approx(expected, rel=1e-6)
+
+
 def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
     """The gates expect what TRL's own trainer gives before the first step, and notice another reference."""
     from training.posttrain.align.paired import pairs_trainer

@@ -1,0 +1,91 @@
+"""Compute backends from the user's own environment. Their errors are raised with the backend's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+from resources.compute.base import Backend, Handle, NotSubmitted, Status, Task
+from training.parts.outside import NoSettings, PartFailed, PartsOf
+from training.records import RecipeError
+
+T = TypeVar("T")
+
+KIND = "backends"
+BACKENDS = ("local", "slurm")
+"""The backends of Pedigree."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendPart:
+    """A backend: `make` returns an object with the functions of `resources.compute.base.Backend`, from the settings.
+
+    The fields of the record `settings` have defaults. The profile's resources are in each task's `size`.
+    """
+
+    make: Callable[[Any], Backend]
+    settings: type = NoSettings
+
+
+def outside_backend(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> NamedBackend:
+    """Return the backend from outside that `where` of the profile names. Raise RecipeError if there is none."""
+    if ":" in name:
+        raise RecipeError(f"{where}.backend: {name!r}; give it a short name here, and parts.NAME: {{from: …}}")
+    found = PartsOf(where, parts).load(KIND, name, BACKENDS, field="backend", cls=BackendPart)
+    if not is_dataclass(found.settings) or any(
+        one.default is MISSING is one.default_factory for one in fields(found.settings)
+    ):
+        raise RecipeError(f"{where}.backend: {name}'s settings must be a dataclass with a default for each field")
+    settings = PartsOf("profile", parts).settings(name, found.settings)
+    return NamedBackend(name, _called(name, "cannot be made", lambda: found.make(settings)))
+
+
+class NamedBackend:
+    """A backend from outside. Raises PartFailed, with its name, for its errors and for what is no handle or status."""
+
+    def __init__(self, name: str, backend: Any) -> None:
+        functions = ("render", "submit", "poll", "cancel", "find", "log_tail")
+        if absent := [one for one in functions if not callable(getattr(backend, one, None))]:
+            raise PartFailed(f"backend {name} has no function {absent[0]}; resources.compute.base.Backend describes it")
+        self.name, self.poll_seconds = name, float(getattr(backend, "poll_seconds", 2.0))
+        self._backend: Backend = backend
+
+    def render(self, task: Task) -> str:
+        """Return the text of what `submit` runs."""
+        return self._checked("render", lambda: self._backend.render(task), str)
+
+    def submit(self, task: Task) -> Handle:
+        """Start the task and return at once."""
+        return self._checked("submit", lambda: self._backend.submit(task), Handle)
+
+    def poll(self, handle: Handle) -> Status:
+        """Return the task's present status."""
+        return self._checked("poll", lambda: self._backend.poll(handle), Status)
+
+    def cancel(self, handle: Handle) -> None:
+        """End the task and everything it started."""
+        _called(self.name, "failed in cancel", lambda: self._backend.cancel(handle))
+
+    def find(self, key: str, folder: str) -> Handle | None:
+        """Return the handle of the last task with this key for `folder`, or None."""
+        return self._checked("find", lambda: self._backend.find(key, folder), Handle, None)
+
+    def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
+        """Return the last lines in the log of the task's last attempt."""
+        return self._checked("log_tail", lambda: self._backend.log_tail(folder, lines, attempt), str)
+
+    def _checked(self, function: str, call: Callable[[], T], *kinds: type | None) -> T:
+        made = _called(self.name, f"failed in {function}", call)
+        if not any(made is None if kind is None else isinstance(made, kind) for kind in kinds):
+            raise PartFailed(f"backend {self.name} returned {made!r:.80} from {function}")
+        return made
+
+
+def _called(name: str, doing: str, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except (NotSubmitted, RecipeError):
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise PartFailed(f"backend {name} {doing}: {type(error).__name__}: {error}") from error

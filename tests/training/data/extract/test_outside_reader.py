@@ -1,0 +1,134 @@
+"""A reader of archives or rows from the user's own environment: its records become documents as any others."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.outside import EXAMPLES, writer
+from tests.training.data import chain
+from tests.training.data.extract.test_extract import PAGE, quarantined
+from training.artifact import find
+from training.data.crawl.crawl import source_files
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.extract.settings import ExtractRecipe
+from training.data.sections import with_parts
+from training.parts.outside import PartFailed
+from training.records import RecipeError, read_record
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """Two zip files: one has three pages and a damaged one, the other has a page that is too large."""
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "a.zip", "w") as first:
+        first.writestr("1.html", PAGE)
+        first.writestr("2.html", PAGE.replace(b"</p>", b"</p><p>More words.</p>"))
+        first.writestr("3.html", b"")
+        first.writestr("4.html", b"<html>damaged</html>")
+    whole = (folder / "a.zip").read_bytes()
+    (folder / "a.zip").write_bytes(whole.replace(b"<html>damaged", b"<html>DAMAGED", 1))
+    with zipfile.ZipFile(folder / "b.zip", "w") as second:
+        second.writestr("1.html", PAGE + b"x" * 20_000)
+    (folder / "notes.md").write_text("not a page")
+    return folder
+
+
+def snapshot_of(folder: Path, place: str, *, archives: str = "copied", **settings) -> SnapshotRecipe:
+    data = {"name": "s", "source": "mine", "paths": [str(folder)], "archives": archives}
+    return read_record(SnapshotRecipe, data | {"parts": {"mine": {"from": place, **settings}}}, where="snapshots.0")
+
+
+def extracted(root: Path, snapshot: SnapshotRecipe, **options):
+    """Run crawl and extraction with the settings that their assets give them."""
+    settings = {"snapshot": snapshot.without_settings(), "files": source_files(snapshot)}
+    crawled = chain.run(root, "crawl", "crawl_archives", "tiny@s", settings)
+    asked = with_parts({"extract": ExtractRecipe(max_html_bytes=10_000), "reader": snapshot.reader})
+    return crawled, chain.run(root, "extract", "extracted_documents", "tiny@s", asked, [crawled], **options)
+
+
+@pytest.mark.parametrize("archives", ["copied", "referenced"])
+def test_pages_that_a_reader_finds_are_extracted_and_accounted(tmp_path, pages, archives):
+    _, made = extracted(tmp_path, snapshot_of(pages, "zipped_pages:reader", archives=archives, base="https://mine/"))
+    rows = chain.rows(made)
+    assert [row["url"] for row in rows] == ["https://mine/1.html", "https://mine/2.html"]
+    assert [row["id"] for row in rows] == ["s/a.zip/000000000000", "s/a.zip/000000000001"] and "More words." in rows[1][
+        "text"
+    ]
+    (line,) = quarantined(made)
+    assert (line["reason"], line["url"]) == ("mine:bad_checksum", "https://mine/4.html")
+    counts = find(Path(made.path)).record["counts"]
+    assert counts == {
+        "in": 5,
+        "kept": 2,
+        "dropped": {"empty": 1, "too_large": 1},
+        "quarantined": {"mine:bad_checksum": 1},
+    }
+
+
+def test_a_setting_of_a_reader_changes_the_extraction_alone(tmp_path, pages):
+    first, one = extracted(tmp_path, snapshot_of(pages, "zipped_pages:reader"))
+    second, other = extracted(tmp_path, snapshot_of(pages, "zipped_pages:reader", base="https://other/"))
+    assert first == second and one.fingerprint != other.fingerprint
+
+
+ROWS = """
+from training.data.crawl.reader import Reader
+def rows(path, settings):
+    for n, line in enumerate(path.read_text().splitlines()):
+        {does}
+        yield {{"text": line, "title": "Line " + str(n)}}
+reader = Reader(rows=rows, suffixes=(".log",))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "problem"),
+    [
+        ("1 / (1 - n)", r"failed in a\.log at record 1: ZeroDivisionError"),
+        ("yield line", r"gave 'one' as record 0 of a\.log; it must be a mapping with text, html or damaged"),
+        ("yield {'body': line}", r"gave \{'body': 'one'\} as record 0"),
+        ("open(path.parents[3] / 'stray', 'w')", r"writes outside the folder of its job: .*/stray"),
+        ("import time; time.sleep(3600)", r"did not return within 1 s"),
+    ],
+)
+def test_what_fails_in_a_reader_is_told_under_its_name(tmp_path, monkeypatch, does, problem):
+    module = writer(tmp_path, monkeypatch)(ROWS.format(does=does))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.log").write_text("one\ntwo\n")
+    with pytest.raises(PartFailed, match=f"reader mine {problem}"):
+        extracted(tmp_path, snapshot_of(tmp_path / "in", f"{module}:reader"), hang_seconds=1.0)
+
+
+def test_rows_of_text_are_taken_as_they_are_and_others_are_quarantined(tmp_path, monkeypatch):
+    module = writer(tmp_path, monkeypatch)(ROWS.format(does="yield {'text': None}"))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.log").write_text("one\ntwo\n")
+    _, made = extracted(tmp_path, snapshot_of(tmp_path / "in", f"{module}:reader"))
+    assert [(row["text"], row["title"]) for row in chain.rows(made)] == [("one", "Line 0"), ("two", "Line 1")]
+    assert find(Path(made.path)).record["counts"]["quarantined"] == {"missing_text": 2}
+
+
+def test_names_and_settings_of_a_reader_are_checked_when_the_recipe_is_read(tmp_path):
+    for place, given, said in (
+        ("polite:reward", {}, r"snapshots\.s\.source: 'polite:reward' is a Reward; it must be a training\.data\.crawl"),
+        ("zipped_pages:reader", {"bsae": "x"}, r"snapshots\.s\.parts\.mine\.bsae: unknown field; did you mean `base`"),
+        ("nowhere:reader", {}, r"snapshots\.0: 'nowhere:reader': no module 'nowhere'"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            snapshot_of(tmp_path, place, **given)
+    with pytest.raises(RecipeError, match=r"snapshots\.s\.source: 'wacr' is not one of 'kitchen', .*`warc`"):
+        SnapshotRecipe(name="s", source="wacr", paths=("a",))
+    with pytest.raises(RecipeError, match=r"snapshots\.s\.parts\.mine: without effect"):
+        SnapshotRecipe(name="s", source="warc", paths=("a",), parts={"mine": {}})
+    with pytest.raises(RecipeError, match=r"snapshots\.s\.paths: empty; source 'mine' needs"):
+        replace(snapshot_of(tmp_path, "zipped_pages:reader"), paths=())
