@@ -3,7 +3,10 @@
 `python -m benchmarks.ceiling` (or `make ceiling`) starts four processes. Each may allocate its share of the model's
 weights, gradients and optimizer (16 bytes a weight in all) and a quarter more, beyond what a process has after a tiny
 training. With that they begin a training, take steps, write a text, save, and two processes go on from the checkpoint
-and export the model. A save on a CPU copies the share, so the ceiling is a share higher while it goes on.
+and join one weight after the other for the export.
+
+The ceiling is RLIMIT_DATA, which also counts mapped files. A save on a CPU copies the share, and a checkpoint that is
+read is mapped, so the ceiling is higher by this for the time.
 
 The controls must fail: `--control whole` makes the model whole before it is spread, `--control copies` lets autograd
 keep copies of the layers' weights.
@@ -90,7 +93,7 @@ def go_on(data: parallel.Data, kept: Path, folder: Path, rank: int, size: int) -
     world = spread_world(rank, size)
     found: Found = {}
     with ceiling(size) as phase:
-        with phase("resume", found):
+        with phase("resume", found, copies=size):
             trainer = trainer_of(data, world, None)
             assert trainer.state.resume(Store(kept, world)) == () and trainer.state.position.step == 2
         with phase("step", found):
