@@ -70,6 +70,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
         yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
     for asset, section, parameters, beside in tuned(recipe):
         yield asset, partial(_check_tuning, section, parameters, beside=beside)
+    if recipe.evaluation.suites:
+        yield "model_scores", _check_shard
 
 
 def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | AlignRecipe, int, int]]:
@@ -175,14 +177,28 @@ def _check_tuning(
     processes = size.nodes * size.processes
     if section.batch_size % processes:
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
-    needed = needed_for(section, parameters, beside)
+    if shared_by(section, size) > 1:
+        _check_shard(size)
+    needed = needed_for(section, parameters, beside, size)
     _check_node("post-training", needed, size, together=size.processes)
 
 
-def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int) -> Needed:
+def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int, size: Size) -> Needed:
     """Return the bytes that a process of a post-training needs, by purpose."""
     own_optimizer = "optim" in section.trl
-    return needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
+    needed = needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
+    return {name: part // shared_by(section, size) for name, part in needed.items()}
+
+
+def shared_by(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> int:
+    """Return the number of processes that share the model of a post-training; 1 if each has the whole of it."""
+    return size.shard if isinstance(section, SftRecipe) and section.can_be_spread else 1
+
+
+def _check_shard(size: Size) -> None:
+    processes = size.nodes * size.processes
+    if processes % size.shard:
+        raise RecipeError(f"processes * nodes = {processes} is not a multiple of shard={size.shard}")
 
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:

@@ -310,7 +310,8 @@ def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float)
 def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any]]:
     """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it."""
     for asset, section, parameters, beside in tuned(comparison.recipe):
-        size, needed = profile.size_for(asset), needed_for(section, parameters, beside)
+        size = profile.size_for(asset)
+        needed = needed_for(section, parameters, beside, size)
         yield {
             "asset": asset,
             "parameters": parameters,

@@ -29,6 +29,7 @@ from training.pretrain.parallel import World
 from training.pretrain.report import Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
+from training.pretrain.tensor_files import save_tensors
 from training.pretrain.usage import keep_freed_memory
 from training.records import read_record, write_record
 
@@ -155,7 +156,7 @@ def at_once(trainer: Trainer) -> None:
     assert store is not None
     folder = store.folder / "at-once"
     folder.mkdir()
-    checkpoint.save_tensors(checkpoint.pack(trainer.model, trainer.optimizers), folder / "tensors.safetensors")
+    save_tensors(checkpoint.pack(trainer.model, trainer.optimizers), folder / "tensors.safetensors")
     write_json(folder / "state.json", write_record(trainer.state.position))
     files = {name: sha256_of(folder / name) for name in ("tensors.safetensors", "state.json")}
     write_json(folder / "manifest.json", files)

@@ -251,15 +251,18 @@ def _expected(model: str, optimizer: str, data: Data) -> Run:
 
 
 def in_processes(
-    tasks: Sequence[Task], folder: Path, *, told: Callable[[int, Any], None] = lambda *_: None
+    tasks: Sequence[Task],
+    folder: Path,
+    *,
+    told: Callable[[int, Any], None] = lambda *_: None,
+    preload: Sequence[str] = ("training.pretrain.step",),
 ) -> list[Any]:
     """Run tasks in one set of worker processes and return their results in order.
 
-    Tasks of the same size follow each other.
+    Tasks of the same size follow each other. The modules `preload` are imported once for all processes.
     """
-    # The server imports torch once for all of them.
     context = get_context("forkserver")
-    context.set_forkserver_preload(["training.pretrain.step"])
+    context.set_forkserver_preload(list(preload))
     results = context.SimpleQueue()
     workers = [
         context.Process(target=_worker, args=(rank, list(tasks), folder, results), daemon=True)

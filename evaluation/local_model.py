@@ -19,6 +19,7 @@ from lm_eval.api.model import TemplateLM
 
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.generate.sampler import Sampler, by_length
+from training.generate.spread import shared_out
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
@@ -31,11 +32,14 @@ def template_digest(tokenizer: Any) -> str | None:
 
 
 class LocalModel(TemplateLM):
-    """One loaded model behind lm-eval's interface."""
+    """One loaded model behind lm-eval's interface.
 
-    def __init__(self, folder: Path, *, batch_size: int) -> None:
+    lm-eval knows of one process only: the processes of a job share out the batches here (training/generate/spread.py).
+    """
+
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1) -> None:
         super().__init__()
-        self.sampler = Sampler(folder, batch_size=batch_size)
+        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard)
         self.tokenizer, self.model = self.sampler.tokenizer, self.sampler.model
         self.batch_size, self.max_length = batch_size, self.sampler.max_length
 
@@ -72,8 +76,11 @@ class LocalModel(TemplateLM):
         sequences = [(context + continuation)[-(self.max_length + 1) :] for _, context, continuation in requests]
         self.sampler.truncated_prompts += sum(len(c) + len(x) > self.max_length + 1 for _, c, x in requests)
         results: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
-        for batch in by_length(sequences, self.batch_size):
-            scored = self._score([sequences[i] for i in batch], [len(requests[i][2]) for i in batch])
+
+        def score(batch: list[int]) -> list[tuple[float, bool]]:
+            return self._score([sequences[i] for i in batch], [len(requests[i][2]) for i in batch])
+
+        for batch, scored in shared_out(by_length(sequences, self.batch_size), score, model=self.model):
             for i, result in zip(batch, scored, strict=True):
                 results[i] = result
         return results

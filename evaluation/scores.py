@@ -49,6 +49,14 @@ def run(job: Job, work: Work) -> Outcome:
     """Evaluate every model on every suite, and write the files that the module's docstring lists."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
+    from training.pretrain.parallel import joined_world
+
+    with joined_world(hang_seconds=job.run.hang_seconds) as world:
+        return _evaluated(job, work, is_first=world.is_first)
+
+
+def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
+    """Evaluate every model. All processes of the job work together, and all get the same scores; the first writes."""
     from evaluation.exams import read_exam
     from evaluation.unseen_text import held_out_texts, read_texts
 
@@ -69,9 +77,11 @@ def run(job: Job, work: Work) -> Outcome:
     for step, (name, item) in enumerate(models.items(), start=1):
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
-        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts)
+        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, shard=job.run.shard)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
+    if not is_first:
+        return Outcome(files=())
     controls = _controls(exams, corpus)
     scores = {
         candidate.name: {r.suite: with_controls(r.as_json(), controls.get(r.suite, {})) for r in candidate.results}
@@ -151,14 +161,18 @@ def sit(
     settings: Mapping[str, Any],
     *,
     texts: Mapping[str, Sequence[str]] | None = None,
+    shard: int = 1,
 ) -> Candidate:
-    """Score the model in a folder on every suite, and measure its bits per byte on each of the named `texts`."""
+    """Score the model in a folder on every suite, and measure its bits per byte on each of the named `texts`.
+
+    With `shard`, each weight of the model is divided among so many processes of the job.
+    """
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.unseen_text import bits_per_byte
 
     candidate = Candidate(name, identity)
-    model = LocalModel(folder, batch_size=recipe.batch_size)
+    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}

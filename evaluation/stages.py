@@ -34,6 +34,7 @@ EVALUATE = Stage(
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
     gates=("scores_complete",),
+    distributed=True,
     by_a_model=True,
 )
 JUDGE = Stage(

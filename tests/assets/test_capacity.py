@@ -9,10 +9,12 @@ import pytest
 from assets import capacity
 from assets.capacity import check_fit
 from assets.recipe_folders import load_recipe
+from resources.compute.size import read_size
 from resources.profile import ProfileError
 from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.memory import machine_memory
+from training.records import RecipeError
 
 RECIPE = load_recipe("kitchen")
 LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}
@@ -63,6 +65,18 @@ def test_the_proxy_has_its_reference_beside_it(monkeypatch):
         except ProfileError as error:
             last = str(error)
     assert passed and "mixture_weights: doremi needs" in last and "reference" in last
+
+
+def test_a_spread_model_needs_its_share_in_each_process(profile):
+    sft = dict(capacity.checks(RECIPE))["sft_model"]
+    whole = 4 * 4 * capacity._shape(RECIPE).parameter_count / 2**30  # weights, gradients and two numbers a weight
+    here = {"backend": "slurm", "memory_gb": 1.1 * whole, "processes": 4}
+    sft(read_size({**here, "shard": 4}, cores=1, where=""))
+    with pytest.raises(RecipeError, match=r"post-training needs at least 4 x"):
+        sft(read_size(here, cores=1, where=""))
+    for asset in ("sft_model", "model_scores"):
+        with pytest.raises(ProfileError, match=rf"{asset}: processes \* nodes = 2 is not a multiple of shard=4"):
+            check_fit(RECIPE, profile(f"stages: {{{asset}: {{processes: 2, shard: 4}}}}\n"))
 
 
 def test_post_training_is_looked_at_with_the_models_beside_it(monkeypatch, profile):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from itertools import combinations
 from pathlib import Path
 
@@ -26,9 +32,12 @@ from training.artifact import find
 from training.data.documents import DocumentWriter, read_documents, read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
-from training.job import DataError, InputArtifact
+from training.job import DataError, InputArtifact, Job, read_job, write_job
 from training.order.held_out import is_held_out
+from training.progress import read_metrics
 from training.records import RecipeError, read_record
+from training.run_settings import RunSettings
+from training.running.attempt import read_attempts
 from training.running.runner import run_job
 from training.settings.evaluation import EvaluationRecipe
 
@@ -280,3 +289,42 @@ def test_a_missing_or_infinite_score_fails_the_gate():
     for bad in ({"score": float("nan")}, {"n": 3}, {"stderr": None}, {"stderr": float("inf")}):
         assert not completeness({model: {"a": good | bad} for model in MODELS}, {"a": 4}).passed
     assert not completeness({"base": {"a": good}, "sft": {"a": good}}, {"a": 4}).passed
+
+
+def by_torchrun(job: Job, processes: int, *, kill_rank: int | None = None) -> int:
+    """Run a job in several processes, and return the exit code. If a rank is to be killed, this is after one model."""
+    folder = Path(job.output)
+    write_job(job, folder / "job.json")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = {**os.environ, "PEDIGREE_ATTEMPT": f"of-{processes}"}
+    with (folder.parent / "log.txt").open("a") as log:
+        running = subprocess.Popen(
+            [sys.executable, *launcher, "-m", "evaluation", str(folder / "job.json")],
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
+    if kill_rank is not None:
+        while running.poll() is None and not any(
+            "base_cloze" in line for line in read_metrics(folder / "metrics.jsonl")
+        ):
+            time.sleep(0.02)
+        said = next(one for one in read_attempts(folder) if one["rank"] == kill_rank)
+        os.kill(said["pid"], signal.SIGKILL)
+    return running.wait(300)
+
+
+def test_processes_share_out_the_passes_and_get_the_same_bytes_also_after_one_was_killed(tmp_path, scored):
+    import torch
+
+    folder = tmp_path / "model_scores"
+    # First each process has the whole model, then half of each weight.
+    run = RunSettings(threads=torch.get_num_threads(), processes=2)  # the threads of the run in one process
+    job = dataclasses.replace(read_job(scored / "job.json"), output=str(folder), run=run)
+    assert by_torchrun(job, 2, kill_rank=1) != 0
+    assert find(folder) is None
+    assert by_torchrun(dataclasses.replace(job, run=dataclasses.replace(run, shard=2)), 2) == 0
+    assert {file["path"]: file["sha256"] for file in find(folder).record["files"]} == {
+        file["path"]: file["sha256"] for file in find(scored).record["files"]
+    }
+    assert find(folder).record["numerics"]["processes"] == 2

@@ -31,6 +31,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from training.generate.checked_folder import check_folder as check_folder
+from training.generate.spread import is_spread, options_for, prepare
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -45,16 +46,23 @@ def device() -> torch.device:
     )
 
 
-def open_model(folder: Path, *, dtype: Any, reward: bool = False) -> Any:
+def open_model(folder: Path, *, dtype: Any, reward: bool = False, shard: int = 1) -> Any:
     """Return the model in a folder, on this process's device; with `reward`, as a model with one scalar output.
+
+    With `shard`, each weight is divided among so many processes of the job (training/generate/spread.py).
 
     This is the only place where transformers opens weights, and `check_folder` runs before.
     """
     check_folder(folder)
     if reward:
         _add_classifier(json.loads((folder / "config.json").read_text("utf-8")).get("model_type"))
-    cls, head = (AutoModelForSequenceClassification, {"num_labels": 1}) if reward else (AutoModelForCausalLM, {})
-    model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **head)
+    cls = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
+    options = {"num_labels": 1} if reward else {}
+    options |= options_for(shard)
+    model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **options)
+    if is_spread(model):
+        prepare(model)
+        return model
     return model.to(device())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.spread import shared_out
 from training.job import DataError
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
@@ -23,13 +24,15 @@ Draw = Callable[[torch.Tensor], torch.Tensor]
 class Sampler:
     """A loaded model that continues texts.
 
-    Its weights keep the precision in which they were saved, so that the precision does not depend on the machine.
+    Its weights keep the precision in which they were saved, so that the precision does not depend on the machine. With
+    `shard`, each weight is divided among so many processes. If the job has several processes, they share out the
+    batches, and each gets all results.
     """
 
-    def __init__(self, folder: Path, *, batch_size: int) -> None:
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1) -> None:
         check_folder(folder)
         self.tokenizer = load_tokenizer(folder)
-        self.model = open_model(folder, dtype="auto").eval()
+        self.model = open_model(folder, dtype="auto", shard=shard).eval()
         self.batch_size = batch_size
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0
@@ -102,9 +105,12 @@ class Sampler:
         fitted = [self._fitted(prompt, max_new_tokens) for prompt in prompts]
         ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
         results: list[list[int]] = [[] for _ in prompts]
-        for batch in by_length(fitted, self.batch_size):
+
+        def continued(batch: list[int]) -> list[list[int]]:
             draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
-            answers = self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
+            return self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
+
+        for batch, answers in shared_out(by_length(fitted, self.batch_size), continued, model=self.model):
             for i, tokens in zip(batch, answers, strict=True):
                 results[i] = tokens
         return results

@@ -26,6 +26,7 @@ from transformers import TrainerCallback
 
 from training.artifact import manifest, sha256_of, write_json, written
 from training.files.writing import Unsealed, read_sealed, write_sealed
+from training.generate.spread import is_first
 from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
@@ -101,7 +102,7 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
     Raise RecipeError for a `trl` field that the class does not have or that another field of the recipe decides.
     """
     check_passed_through(recipe, cls.__name__, where=where)
-    if is_main_process() and (fallback := replaced_here(recipe.precision, _device())):
+    if is_first() and (fallback := replaced_here(recipe.precision, _device())):
         work.progress.message(fallback, level="WARNING")
     settings: dict[str, Any] = {
         "output_dir": str(work.scratch / "trainer"),
@@ -141,12 +142,12 @@ def _renamed(cls: type, settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def load_for_training(folder: Path, *, precision: str, reward: bool = False) -> Any:
+def load_for_training(folder: Path, *, precision: str, reward: bool = False, shard: int = 1) -> Any:
     """Return the model in a folder, with the attention implementation that is fastest on this device.
 
-    Implementations give equal results up to rounding.
+    Implementations give equal results up to rounding. With `shard`, each weight is divided among so many processes.
     """
-    model = load_model(folder, reward=reward)
+    model = load_model(folder, reward=reward, shard=shard)
     if _device().type == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")
@@ -284,11 +285,6 @@ def fit(trainer: Any, reporter: Reporter) -> None:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
 
 
-def is_main_process() -> bool:
-    """Whether this is rank 0, the only process of a distributed job that writes files."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
 # Adapters
 
 
@@ -327,7 +323,7 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Me
     model.eval()
     if not hasattr(model, "merge_and_unload"):
         return Merged(model=model)
-    files = _save_adapter(model, folder) if is_main_process() else ()
+    files = _save_adapter(model, folder) if is_first() else ()
     before = logits_of(model, sample)
     model = model.merge_and_unload()
     difference = float((logits_of(model, sample) - before).abs().max())
@@ -361,7 +357,7 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
 
 def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the logits [rows, tokens, vocabulary] in fp32, zero at padded positions; of a reward model [rows, 1]."""
-    with torch.inference_mode(), torch.autocast(batch["input_ids"].device.type, enabled=False):
+    with torch.no_grad(), torch.autocast(batch["input_ids"].device.type, enabled=False):
         logits = model(**batch, use_cache=False).logits.float()
     if logits.dim() == 2:
         return logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import uuid
@@ -15,7 +16,9 @@ from training.artifact import write_json, write_text
 from training.generate import model_folder
 from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
+from training.generate.spread import is_first, is_spread
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
+from training.posttrain.spread_state import write_weights
 from training.tokenizer_files import write_tokenizer
 
 MODEL_FOLDER = "model"
@@ -23,9 +26,12 @@ TEMPLATE_FILE = "chat_template.jinja"
 VERSION_FIELD = "transformers_version"  # left out, because the model does not depend on it
 
 
-def load_model(folder: Path, *, reward: bool = False) -> Any:
-    """Return the language model (or the reward model) in a folder, in fp32, the precision of the master weights."""
-    return open_model(folder, reward=reward, dtype=torch.float32)
+def load_model(folder: Path, *, reward: bool = False, shard: int = 1) -> Any:
+    """Return the language model (or the reward model) in a folder, in fp32, the precision of the master weights.
+
+    With `shard`, each weight is divided among so many processes of the job.
+    """
+    return open_model(folder, reward=reward, dtype=torch.float32, shard=shard)
 
 
 def load_tokenizer(folder: Path, chat: Chat) -> Any:
@@ -41,6 +47,8 @@ def load_tokenizer(folder: Path, chat: Chat) -> Any:
 def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generates: bool = True) -> list[str]:
     """Write `model/` under `folder`, whole or not at all; return the paths of its files relative to `folder`.
 
+    All processes of a job call this; the first one writes, and the others return no files.
+
     The tokenizer's files, and the fields of `config.json` that transformers 5 no longer writes, are copied from the
     model with which the training began, so that older versions read the folder in the same way.
     """
@@ -55,7 +63,12 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
             eos_token_id=[chat.end_id, chat.ids[END_OF_TEXT]], pad_token_id=chat.pad_id, do_sample=False
         )
     temporary = folder / f".{MODEL_FOLDER}.{uuid.uuid4().hex[:8]}.tmp"
-    model.save_pretrained(temporary)
+    if is_spread(model):
+        _save_spread(model, temporary)
+    elif is_first():
+        model.save_pretrained(temporary)
+    if not is_first():
+        return []
     config = _json(begun_with / "config.json") | _json(temporary / "config.json") | {"use_cache": True}
     write_json(temporary / "config.json", {name: value for name, value in config.items() if name != VERSION_FIELD})
     max_length = int(model.config.max_position_embeddings)
@@ -65,6 +78,19 @@ def save_model(model: Any, tokenizer: Any, chat: Chat, folder: Path, *, generate
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
     return sorted(str(path.relative_to(folder)) for path in target.rglob("*") if path.is_file())
+
+
+def _save_spread(model: Any, folder: Path) -> None:
+    """Write the files that `save_pretrained` writes of a model in one process."""
+    if is_first():
+        config = copy.deepcopy(model.config)
+        del config.distributed_config
+        config.dtype = str(model.dtype).removeprefix("torch.")
+        config.architectures = [type(model).__name__.removeprefix("FSDP")]
+        config.save_pretrained(folder)
+        if model.can_generate():
+            model.generation_config.save_pretrained(folder)
+    write_weights(model, folder)
 
 
 def _json(path: Path) -> dict[str, Any]:

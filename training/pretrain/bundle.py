@@ -15,9 +15,9 @@ import torch
 
 from training.artifact import write_json
 from training.order.batches import Sample, index, sample_ids
-from training.pretrain.checkpoint import save_tensors
 from training.pretrain.parallel import PARTS_OF_A_ROW
 from training.pretrain.step import Trainer
+from training.pretrain.tensor_files import save_tensors
 
 BUNDLE_FILE = "bundle.json"
 BATCH_FILE = "batch.safetensors"

@@ -14,20 +14,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from training.artifact import digest_of, sha256_of, write_json, write_text, written
+from training.artifact import digest_of, sha256_of, write_json, write_text
 from training.files.checksums import sha256_of_written
 from training.files.writing import Unsealed
 from training.job import RefusedInput
@@ -36,6 +34,7 @@ from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries
 from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import WHOLE, World
+from training.pretrain.tensor_files import Saved, TensorPlace, save_tensors
 from training.records import differences
 
 STATE_FILE = "state.json"
@@ -44,68 +43,6 @@ KEPT = 2
 RETRY_SECONDS = 60.0  # from a save that failed to the next one, unless checkpoints are due sooner
 FORMAT = 3  # version of a checkpoint's content; a checkpoint of another version is skipped like a broken one
 OTHER_VERSION = "another version of this package wrote it"
-
-
-PLACES = "places"  # key in the header of a file of tensors
-
-
-class TensorPlace(NamedTuple):
-    """The index at which a process's part begins in a whole tensor of `shape`.
-
-    Processes along the axes `copies` hold the same part.
-    """
-
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
-    copies: tuple[str, ...]
-
-
-class Saved(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, assembled from the parts in its files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._parts: dict[str, list[tuple[Any, tuple[int, ...]]]] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        for path in sorted(folder.glob("*.safetensors")):
-            file = safe_open(path, framework="pt")
-            places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
-            for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
-                shape = tuple(file.get_slice(name).get_shape())
-                start, whole = places.get(name, ([0] * len(shape), shape))
-                self._parts.setdefault(name, []).append((file, tuple(start)))
-                self._shapes[name] = tuple(whole)
-
-    def __getitem__(self, name: str) -> Tensor:
-        shape = self._shapes[name]
-        return self.part(name, (0,) * len(shape), shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the whole tensor with this name."""
-        return self._shapes[name]
-
-    def part(self, name: str, start: Sequence[int], shape: Sequence[int]) -> Tensor:
-        """Return the part of the whole tensor that begins at `start` and has `shape`; nothing else is read."""
-        stored = self._parts[name]
-        file, _ = stored[0]
-        if tuple(shape) == self._shapes[name] == tuple(file.get_slice(name).get_shape()):
-            return file.get_tensor(name)
-        made: Tensor | None = None
-        for file, begin in stored:
-            source = file.get_slice(name)
-            low = [max(a, b) for a, b in zip(start, begin, strict=True)]
-            high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, begin, source.get_shape(), strict=True)]
-            if any(a >= b for a, b in zip(low, high, strict=True)):
-                continue
-            given = source[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, begin, strict=True))]
-            made = torch.empty(tuple(shape), dtype=given.dtype) if made is None else made
-            made[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, start, strict=True))] = given
-        return torch.empty(tuple(shape)) if made is None else made  # a part may be empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -520,55 +457,6 @@ def _damage(folder: Path, files: Mapping[str, str]) -> str:
 def _version_problem(folder: Path) -> str | None:
     is_ours = json.loads((folder / STATE_FILE).read_text("utf-8")).get("format") == FORMAT
     return None if is_ours else OTHER_VERSION
-
-
-# Types in the order in which the safetensors library puts tensors into a file, then by name.
-_TYPES: dict[torch.dtype, str] = {
-    torch.uint64: "U64",
-    torch.int64: "I64",
-    torch.float64: "F64",
-    torch.complex64: "C64",
-    torch.float32: "F32",
-    torch.uint32: "U32",
-    torch.int32: "I32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.uint16: "U16",
-    torch.int16: "I16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-_PLACE = {dtype: place for place, dtype in enumerate(_TYPES)}
-_ALIGNED = 8  # the header's length in bytes is a multiple of this
-_AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are still in the processor's cache
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, TensorPlace] | None = None) -> None:
-    """Write a safetensors file, with the library's own layout, and flush it to the disk.
-
-    The checksum is computed while the file is written (`training.files.checksums.sha256_of_written`), so that the file
-    need not be read for it. Raise OSError when the disk is full, as for any file.
-    """
-    header = {name: (place.start, place.shape) for name, place in (places or {}).items()}
-    metadata = {"format": "pt"} | ({PLACES: json.dumps(header, sort_keys=True)} if header else {})
-    listed: dict[str, Any] = {"__metadata__": metadata}
-    ordered = sorted(tensors.items(), key=lambda named: (_PLACE[named[1].dtype], named[0]))
-    start = 0
-    for name, tensor in ordered:
-        end = start + tensor.nbytes
-        listed[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
-    text += b" " * (-len(text) % _ALIGNED)
-    with written(path) as stream:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for _, tensor in ordered:
-            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            for first in range(0, len(data), _AT_ONCE):
-                stream.write(data[first : first + _AT_ONCE].data)
 
 
 # Model and optimizers as named tensors

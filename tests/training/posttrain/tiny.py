@@ -82,8 +82,8 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def write_model(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
-    """A random Llama with two layers beside a trained tokenizer, in the transformers layout."""
+def write_model(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 2) -> Path:
+    """A random Llama beside a trained tokenizer, in the transformers layout."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -93,7 +93,7 @@ def write_model(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
         vocab_size=Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size(),
         hidden_size=width,
         intermediate_size=2 * width,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=256,

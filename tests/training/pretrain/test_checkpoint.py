@@ -17,7 +17,7 @@ from training.artifact import sha256_of
 from training.files.checksums import sha256_of_written
 from training.job import RefusedInput
 from training.order.ledger import Ledger
-from training.pretrain import checkpoint
+from training.pretrain import checkpoint, tensor_files
 from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store, share_of
 from training.pretrain.parallel import World
@@ -103,7 +103,7 @@ def test_a_flip_or_a_cut_of_a_trainers_own_checkpoint_is_always_noticed(tmp_path
 
 def test_tensors_are_written_as_the_library_writes_them_with_the_checksum_taken_on_the_way(tmp_path):
     values = torch.arange(24).reshape(2, 3, 4)
-    tensors = {str(dtype): values.to(dtype) for dtype in checkpoint._TYPES}
+    tensors = {str(dtype): values.to(dtype) for dtype in tensor_files._TYPES}
     tensors |= {"turned": values.float().mT, "none": torch.zeros(0, 3), "one": torch.tensor(2.5), "é": values.half()}
     checkpoint.save_tensors(tensors, tmp_path / "ours")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs", {"format": "pt"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import hashlib
 import json
@@ -24,6 +23,7 @@ import torch.distributed as dist
 
 from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
+from tests.peak import peak
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
 from training.pretrain import audit, checkpoint
@@ -210,22 +210,6 @@ def held(data, rank, size, *, builds_whole=False):
         joined.append(weakref.ref(whole))
         most = max(most, sum(one() is not None for one in joined))
     return beginning[0], most, text, digest.hexdigest()
-
-
-@contextmanager
-def peak():
-    """Yield a list to which the most bytes that the block takes beyond those before it are added."""
-    found = []
-    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed would be used again unnoticed
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = memory("VmRSS")
-    yield found
-    found.append(memory("VmHWM") - before)
-
-
-def memory(field):
-    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(f"{field}:")]
-    return 1024 * int(line.split()[1])
 
 
 SHARED = {"plan": ["plan.json"], "shards": [f"{number}.bin" for number in range(3)]}

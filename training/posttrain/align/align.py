@@ -16,7 +16,7 @@ from training.parts.packages import load_part
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
-from training.posttrain.fit import is_main_process, set_up_torch
+from training.posttrain.fit import set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, save_model
 from training.posttrain.preferences.pairs import read_pairs
 from training.records import RecipeError
@@ -32,8 +32,6 @@ def run(job: Job, work: Work) -> Outcome:
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
     trained = _trained(Alignment(job=job, work=work, recipe=recipe, chat=chat, tokenizer=tokenizer, pairs=pairs))
-    if not is_main_process():
-        return Outcome(files=())
     files = save_model(trained.model, tokenizer, chat, work.path)
     return Outcome(
         files=(*files, *trained.files),

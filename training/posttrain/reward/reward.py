@@ -18,7 +18,6 @@ from training.posttrain.fit import (
     Reporter,
     adapter_config,
     fit,
-    is_main_process,
     load_for_training,
     merged,
     row_order,
@@ -48,7 +47,7 @@ def run(job: Job, work: Work) -> Outcome:
     model = made.model
     held_out = pair_scores(model, pairs.held_out, chat)
     accuracy = sum(chosen > rejected for chosen, rejected in held_out) / len(held_out)
-    files = save_model(model, tokenizer, chat, work.path, generates=False) if is_main_process() else []
+    files = save_model(model, tokenizer, chat, work.path, generates=False)
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
     return Outcome(
         files=(*files, *made.files),
@@ -133,7 +132,7 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch
 
     order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))
     scores = [0.0] * len(rows)
-    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
+    with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             batch = right_padded([rows[i] for i in chosen], chat.pad_id, model.device)

@@ -33,3 +33,8 @@ class SftRecipe:
     seed: int = 0
 
     RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}
+
+    @property
+    def can_be_spread(self) -> bool:
+        """Whether the profile's `shard` divides the weights; for adapters, each process has the whole model."""
+        return not self.peft

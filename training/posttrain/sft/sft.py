@@ -18,7 +18,6 @@ from training.posttrain.fit import (
     Reporter,
     adapter_config,
     fit,
-    is_main_process,
     load_for_training,
     merged,
     row_order,
@@ -30,8 +29,10 @@ from training.posttrain.fit import (
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
+from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
 
+UNTRAINED = -100  # the label of a token that is not trained
 SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
 
 
@@ -53,7 +54,7 @@ def run(job: Job, work: Work) -> Outcome:
     batch = right_padded([item.input_ids for item in sample[:8]], chat.pad_id, trainer.model.device)
     made = merged(trainer, batch, work.path)
     after = mean_loss(made.model, sample, chat)
-    files = save_model(made.model, tokenizer, chat, work.path) if is_main_process() else []
+    files = save_model(made.model, tokenizer, chat, work.path)
     return Outcome(
         files=(*files, *made.files),
         counts=counts,
@@ -121,11 +122,17 @@ def _trainer(
         [len(item.input_ids) for item in encoded], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
     config = trainer_config(SFTConfig, job, work, where="sft", recipe=recipe, extra=extra)
-    table = Dataset.from_dict(
-        {"input_ids": [encoded[i].input_ids for i in order], "labels": [encoded[i].labels for i in order]}
-    )
-    trainer = SFTTrainer(
-        model=load_for_training(_base(job), precision=recipe.precision),
+    ordered = [encoded[i] for i in order]
+    columns = {"input_ids": [row.input_ids for row in ordered], "labels": [row.labels for row in ordered]}
+    if job.run.processes * job.run.nodes > 1:
+        # Of an incomplete last batch, accelerate would give some processes rows of the first batch once more.
+        for row in ordered[:1] * (-len(ordered) % recipe.batch_size):
+            columns["input_ids"].append(row.input_ids)
+            columns["labels"].append([UNTRAINED] * len(row.labels))
+    table = Dataset.from_dict(columns)
+    shard = job.run.shard if recipe.can_be_spread else 1
+    trainer = saving_parts(SFTTrainer)(
+        model=load_for_training(_base(job), precision=recipe.precision, shard=shard),
         args=config,
         train_dataset=table,
         processing_class=tokenizer,
@@ -139,13 +146,13 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
     import torch
 
     batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
-    labels = right_padded([row.labels for row in rows], -100, model.device)["input_ids"]
+    labels = right_padded([row.labels for row in rows], UNTRAINED, model.device)["input_ids"]
     was_training = model.training
     model.eval()
-    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
+    with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
         logits = model(**batch, use_cache=False).logits.float()
         loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=UNTRAINED
         )
     model.train(was_training)
     return float(loss)

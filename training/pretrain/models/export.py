@@ -21,7 +21,6 @@ from torch import Tensor
 from training.artifact import write_json
 from training.job import DataError
 from training.parts.outside import FROM
-from training.pretrain.checkpoint import save_tensors
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
@@ -30,6 +29,7 @@ from training.pretrain.models.experts import Experts
 from training.pretrain.models.families import family_of, find_family, inexpressible
 from training.pretrain.models.rotary_json import written_rotary
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.tensor_files import save_tensors
 from training.records import RecipeError, read_record, write_record
 from training.tokenizer_files import write_tokenizer
 

@@ -1,0 +1,120 @@
+"""Models whose weights are divided among the processes of a job, and work that these processes share out.
+
+transformers opens a model for FSDP: each process reads its share of every weight, and a layer's weights are joined only
+while the layer is computed. So all processes must make the same number of forward passes, although they have different
+rows: a process without rows goes along with passes over one token.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from training.records import RecipeError
+
+Batch = TypeVar("Batch")
+Result = TypeVar("Result")
+
+
+def is_first() -> bool:
+    """Whether this is the process of its job that writes files."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def is_spread(model: Any) -> bool:
+    """Whether the weights of a model are divided among processes."""
+    return getattr(model, "is_distributed_loading_by_transformers", False)
+
+
+def options_for(shard: int) -> dict[str, Any]:
+    """Return the options with which transformers opens a model that each `shard` processes of this job share.
+
+    There are none if each process has the whole model. Raise RecipeError if the processes are no multiple of `shard`.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes % shard:
+        raise RecipeError(
+            f"shard={shard}, but this stage runs in {processes} processes (nodes * processes), which is no multiple of"
+            " it; set `shard` or `processes` for this stage under `stages` in the profile"
+        )
+    if shard == 1:
+        return {}
+    from transformers.distributed import DistributedConfig
+
+    return {"distributed_config": DistributedConfig(fsdp_size=shard, dp_replicate_size=processes // shard)}
+
+
+def prepare(model: Any) -> None:
+    """Let a model that was opened with these options hold its shares alone, except during a pass.
+
+    transformers would leave the last norm and the head joined after a pass without gradients, and an optimizer that is
+    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory.
+
+    Raise RecipeError for tied embeddings that do not divide evenly: FSDP pads the shares of embedding and head apart.
+    """
+    from torch.distributed.tensor import DTensor
+
+    rows, shard = model.get_input_embeddings().weight.shape[0], model.config.distributed_config.fsdp_size
+    if model.config.tie_word_embeddings and rows % shard:
+        raise RecipeError(
+            f"shard={shard}: the model's tied embeddings have {rows} rows, which is no multiple of it; set a `shard`"
+            " that divides them for this stage under `stages` in the profile"
+        )
+    model.set_reshard_after_forward(True)
+    for weight in model.parameters():
+        if isinstance(weight, DTensor) and weight.device.type == "cpu":
+            weight._local_tensor = weight._local_tensor.clone()
+
+
+def shared_out(
+    batches: Iterable[Batch], made: Callable[[Batch], Result], *, model: Any
+) -> Iterator[tuple[Batch, Result]]:
+    """Yield every batch with its result, in every process of the job; each process computes every n-th batch.
+
+    `made` computes a batch by the model. The batches do not depend on the number of processes, and so no result does.
+    """
+    if not dist.is_initialized():
+        yield from ((batch, made(batch)) for batch in batches)
+        return
+    listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
+    with _in_step(model):
+        own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
+    told: list[dict[int, Result]] = [{}] * size
+    dist.all_gather_object(told, own)
+    results = {number: result for some in told for number, result in some.items()}
+    yield from ((batch, results[number]) for number, batch in enumerate(listed))
+
+
+@contextmanager
+def _in_step(model: Any) -> Iterator[None]:
+    """Let each process make its own forward passes of a spread model; at the end, wait until all have made theirs.
+
+    A process that raises an error does not wait: the launcher ends the others.
+    """
+    if not is_spread(model):
+        yield
+        return
+
+    def announce(*_: Any) -> None:
+        _passes_in_any(model, mine=True)
+
+    hook = model.register_forward_pre_hook(announce, prepend=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+    with torch.inference_mode():
+        while _passes_in_any(model, mine=False):
+            model(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device), use_cache=False)
+
+
+def _passes_in_any(model: Any, *, mine: bool) -> bool:
+    """Return whether any process makes a pass for rows of its own now. All processes call this before each pass."""
+    passes = torch.tensor(int(mine), device=model.device)
+    dist.all_reduce(passes, dist.ReduceOp.MAX)
+    return bool(passes)
