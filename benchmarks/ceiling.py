@@ -152,6 +152,7 @@ def ceiling(processes: int) -> Iterator[object]:
 
     @contextmanager
     def phase(name: str, found: Found, *, copies: int = 0) -> Iterator[None]:
+        gc.collect()  # files that were mapped
         resource.setrlimit(resource.RLIMIT_DATA, (base + int(SLACK * share) + copies * share, hard))
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = status("VmRSS") - status("VmData")

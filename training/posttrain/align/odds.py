@@ -29,7 +29,7 @@ class OddsRatioTrainer(TokenizedDPOTrainer):
         means = outputs.log_probs.sum(dim=1) / mask[:, 1:].sum(dim=1)
         chosen, rejected = means.float().chunk(2, dim=0)
         loss = odds_ratio_loss(chosen, rejected, self.beta)
-        measured = self._metrics["train" if self.model.training else "eval"]
+        measured = self._metrics["train" if model.training else "eval"]
         rewards = {"chosen": self.beta * chosen.detach(), "rejected": self.beta * rejected.detach()}
         margins = self.accelerator.gather_for_metrics(rewards["chosen"] - rewards["rejected"])
         for side, values in rewards.items():
