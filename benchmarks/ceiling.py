@@ -6,7 +6,8 @@ training. With that they begin a training, take steps, write a text, save, and t
 and join one weight after the other for the export.
 
 The ceiling is RLIMIT_DATA, which also counts mapped files. A save on a CPU copies the share, and a checkpoint that is
-read is mapped, so the ceiling is higher by this for the time.
+read is mapped, so the ceiling is higher by this for the time. After that a quarter of a share stays in use that belongs
+to no tensor; what takes it was not found, and the ceiling is a half above the share.
 
 The controls must fail: `--control whole` makes the model whole before it is spread, `--control copies` lets autograd
 keep copies of the layers' weights.
@@ -39,6 +40,7 @@ from training.pretrain.step import Trainer
 
 LARGE = ModelConfig(vocab_size=300, width=512, layers=48, heads=8, kv_heads=4, mlp_width=2048, max_length=64)
 SLACK = 1.25
+AFTER_READING = 0.25
 STATE_BYTES = 16  # of a weight: itself, its gradient and AdamW's two numbers
 Found = dict[str, float]  # the most bytes of a phase beyond those before all of them, by phase
 
@@ -96,9 +98,9 @@ def go_on(data: parallel.Data, kept: Path, folder: Path, rank: int, size: int) -
         with phase("resume", found, copies=size):
             trainer = trainer_of(data, world, None)
             assert trainer.state.resume(Store(kept, world)) == () and trainer.state.position.step == 2
-        with phase("step", found):
+        with phase("step", found, copies=AFTER_READING):
             trainer.run_step()
-        with phase("export", found):
+        with phase("export", found, copies=AFTER_READING):
             for name, whole in wholes(trainer.model, trainer.pieces):
                 if world.is_first:
                     save_weight(folder, name, whole)
@@ -151,9 +153,9 @@ def ceiling(processes: int) -> Iterator[object]:
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
 
     @contextmanager
-    def phase(name: str, found: Found, *, copies: int = 0) -> Iterator[None]:
+    def phase(name: str, found: Found, *, copies: float = 0.0) -> Iterator[None]:
         gc.collect()  # files that were mapped
-        resource.setrlimit(resource.RLIMIT_DATA, (base + int(SLACK * share) + copies * share, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (base + int((SLACK + copies) * share), hard))
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = status("VmRSS") - status("VmData")
         yield
