@@ -150,7 +150,7 @@ kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goe
 parallel: env ## compare training spread over 2 to 4 processes in every way with one process
 	$(BIN)/python -m benchmarks.parallel $(ARGS)
 
-ceiling: env ## train a model larger than the memory that the kernel gives each of four processes; ARGS="--control whole"
+ceiling: env ## train a model larger than the memory that the kernel gives each of four processes; ARGS="--control gathered"
 	$(BIN)/python -m benchmarks.ceiling $(ARGS)
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"

@@ -9,8 +9,8 @@ The ceiling is RLIMIT_DATA, which also counts mapped files. A save on a CPU copi
 read is mapped, so the ceiling is higher by this for the time. After that a quarter of a share stays in use that belongs
 to no tensor; what takes it was not found, and the ceiling is a half above the share.
 
-The controls must fail: `--control whole` makes the model whole before it is spread, `--control copies` lets autograd
-keep copies of the layers' weights.
+The controls must fail: `--control gathered` joins all weights at once to write the text, `--control copies` lets
+autograd keep copies of the layers' weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from training.pretrain import pretrain
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees
 from training.pretrain.mesh import wholes
-from training.pretrain.models.decoder import Decoder, initialise, meta_decoder
+from training.pretrain.models.decoder import Decoder, meta_decoder
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel import World, make_world
 from training.pretrain.samples import continued
@@ -48,7 +48,7 @@ Found = dict[str, float]  # the most bytes of a phase beyond those before all of
 def main() -> int:
     """Run the phases and print the peak of each; return 1 if a process needed more than its ceiling."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--control", choices=("whole", "copies"), help="a fault that the ceiling must stop")
+    parser.add_argument("--control", choices=("gathered", "copies"), help="a fault that the ceiling must stop")
     control = parser.parse_args().control
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -83,7 +83,9 @@ def begin(data: parallel.Data, kept: Path, control: str | None, rank: int, size:
             trainer.run_step()
             trainer.run_step()
         with phase("text", found):
+            joined = list(wholes(trainer.model, trainer.pieces)) if control == "gathered" else []
             continued(trainer, [5, 6, 7], new_tokens=4)
+            del joined
         with phase("save", found, copies=1), Store(kept, world) as trainer.state.store:
             trainer.state.save()
             trainer.state.store.settle()
@@ -121,10 +123,6 @@ def trainer_of(data: parallel.Data, world: World, control: str | None) -> Traine
     recipe = parallel.recipe_of(parallel.Combination(processes=1, degrees=Degrees()))
     if control == "copies":
         Decoder.keep_no_copies = lambda self: None
-    if control == "whole":
-        model = Decoder(LARGE)
-        initialise(model, zero_outputs=False)
-        return Trainer(model, recipe, plan, shards, world, micro_batch_tokens=parallel.LENGTH)
     weights = pretrain.first_weights(LARGE, recipe)
     return Trainer(
         meta_decoder(LARGE), recipe, plan, shards, world, weights=weights, micro_batch_tokens=parallel.LENGTH
