@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from assets.chain import CHAIN
+from assets.chain import CHAIN, trains
 from assets.found import look
 from assets.status import BEGINS_ANEW, Cell, Comparison, as_read
 from training import artifact
@@ -88,7 +88,7 @@ class Repeats:
 
     def _long_work(self, cell: Cell) -> str:
         """Return words on how long work was and would be again; empty if it was neither a training nor long."""
-        if CHAIN[cell.asset].stage.distributed:
+        if trains(CHAIN[cell.asset]):
             return "is trained and would be trained"
         seconds = self._long_data
         if not seconds:
@@ -99,7 +99,7 @@ class Repeats:
     @cached_property
     def _long_data(self) -> tuple[float, ...]:
         """Return the processor seconds of each artifact that would be made again unasked; empty if they are few."""
-        cells = [cell for cell in self._comparison.cells.values() if not CHAIN[cell.asset].stage.distributed]
+        cells = [cell for cell in self._comparison.cells.values() if not trains(CHAIN[cell.asset])]
         known = {cell.key: _seconds(made) for cell in cells if (made := self._before(cell)) is not None}
         if sum(known.values()) <= LONG_SECONDS:  # spares a look at all ancestors
             return ()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets.asked import asked_settings, replaced
-from assets.chain import CHAIN, ancestors, input_partitions, partitions_of
+from assets.chain import CHAIN, ancestors, input_partitions, partitions_of, trains
 from assets.found import Reference, aside, look, put_back, read_reference, reference_path
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
@@ -106,7 +106,7 @@ class Cell:
             return ""
         if self.artifact is not None:
             return "the next run puts it right; nothing is made again"
-        if CHAIN[self.asset].stage.distributed:
+        if trains(CHAIN[self.asset]):
             return f"put it back from a backup, or have it set aside and trained again {BEGINS_ANEW}"
         return "the next run sets it aside and makes it again"
 
@@ -559,7 +559,7 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
     """
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()
-    if is_lost and CHAIN[cell.asset].stage.distributed:
+    if is_lost and trains(CHAIN[cell.asset]):
         raise DataError(f"{cell.asset} [{cell.partition}] is damaged ({cell.reasons[0]}); {cell.way_out}")
     if cell.state in ("made", "unavailable") or artifact.checkpoint_step(own) is not None:
         return

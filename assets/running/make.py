@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from assets.chain import CHAIN
+from assets.chain import CHAIN, trains
 from assets.found import aside, write_reference
 from assets.repeated import Repeats
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
@@ -145,7 +145,7 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
-    if told not in cell.artifact.stands_for or CHAIN[cell.asset].stage.distributed:
+    if told not in cell.artifact.stands_for or trains(CHAIN[cell.asset]):
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
     tell(f"{said}; it is made again", cell, watch)
     return replace(cell, artifact=None)

@@ -115,7 +115,7 @@ COMMANDS = {
     "a word of an asset": ("run kitchen --until tokns", "no such asset; did you mean `token_shards`\\? there are"),
     "unknown profile": (
         "run kitchen --profile lokal",
-        "called 'lokal'; did you mean `local`\\? there are local, ray, sl",
+        "called 'lokal'; did you mean `local`\\? there are h100-1, h100-64, ",
     ),
     "no PEDIGREE_DATA": ("run webdocs", "data://crawl/.*PEDIGREE_DATA is not set"),
     "status": ("status kichen", "no recipe is called 'kichen'"),

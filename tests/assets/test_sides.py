@@ -55,7 +55,7 @@ def test_what_is_asked_must_be_two_different_things_that_exist(root, monkeypatch
         ((NAME,), "1 given; at least two"),
         ((NAME, NAME), "kitchen-small is given twice"),
         ((NAME, "kitchen-smal"), "did you mean"),
-        ((NAME, "kitchen-small/7"), "no such version is registered"),
+        ((NAME, "kitchen-small/7"), "no model of this name is registered"),
         ((NAME, "kitchen-leak"), "recipe kitchen-leak has made no model"),
     ):
         code, error, errors = asked(root, monkeypatch, capsys, *names)

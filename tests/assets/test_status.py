@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from assets.chain import CHAIN, descendants
+from assets.chain import CHAIN, descendants, trains
 from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
@@ -289,7 +289,7 @@ def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):
 
 
 def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_wants_it_after(kitchen, tmp_path):
-    trainings = {name for name, declared in CHAIN.items() if declared.stage.distributed}
+    trainings = {name for name, declared in CHAIN.items() if trains(declared)}
     assert trainings == {name for name, declared in CHAIN.items() if declared.guards} >= {"base_model", "ladder_model"}
     comparison = make_all(kitchen, tmp_path, failing={"data_contamination": "contamination"})
     left = {cell.asset for cell in comparison.to_do()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from training.data.extract import html
@@ -43,11 +42,9 @@ def test_a_kind_of_vocabulary():
 
 
 def test_an_objective():
-    objective = Objective(ObjectiveRecipe(kind="prefix"), seed=0, token_ids={}, eos_id=0, vocab_size=300)
-    objective.recipe = as_if_allowed(objective.recipe, "kind")
-    rows = tuple(np.array([row]) for row in ([5, 6, 7, 0], [6, 7, 0, 5], [1, 1, 1, 1]))
-    with pytest.raises(AssertionError, match=UNKNOWN):
-        objective.batch(rows, step=0, numbers=[0])
+    recipe = as_if_allowed(ObjectiveRecipe(kind="prefix"), "kind")
+    with pytest.raises(RecipeError, match=UNKNOWN):
+        Objective(recipe, seed=0, token_ids={}, eos_id=0, vocab_size=300)
 
 
 def test_a_scaling_of_rotations():

@@ -43,7 +43,7 @@ READERS = {
     "training.posttrain.reward.settings": "reward align judge",
     "training.posttrain.sft.settings": "sft",
     "training.posttrain.source_settings": f"{POSTTRAINED} judge contamination",
-    "training.order.batch_settings": "plan pretrain doremi extend adopt",
+    "training.order.batch_settings": "plan pretrain doremi extend",
     "training.pretrain.doremi_settings": "doremi",
     "training.pretrain.long_context_settings": "extend",
     "training.pretrain.settings": "pretrain doremi extend",
