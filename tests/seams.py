@@ -119,10 +119,12 @@ def write_pages(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     if (folder / "pages.zip").exists():
         return
+    days = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
     with ZipFile(folder / "pages.zip", "w") as pages:
-        for number in range(12):
-            lines = "".join(f"<p>The cook of house {number} serves the soup of day {day}.</p>" for day in range(number))
-            pages.writestr(f"{number}.html", f"<html><body><h1>House {number}</h1>{lines}</body></html>")
+        for number, house in enumerate(days):
+            told = days[:number]
+            lines = "".join(f"<p>The cook of the {house} house serves the soup of the {day} day.</p>" for day in told)
+            pages.writestr(f"{number}.html", f"<html><body><h1>The {house} house</h1>{lines}</body></html>")
 
 
 def pedigree(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
