@@ -64,7 +64,7 @@ class Bounds:
 
     @staticmethod
     def of(job: Job) -> Bounds:
-        """Return the bounds for the parts of a job."""
+        """Return where a job's parts from outside may write, and how many seconds a call of one may take."""
         stores = {str(Path(place).parents[1]) for place in (job.output, *(item.path for item in job.inputs))}
         return Bounds(folder=job.output, stores=tuple(sorted(stores)), seconds=job.run.hang_seconds)
 

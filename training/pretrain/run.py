@@ -95,7 +95,7 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
 
 
 def _compare_speeds(trainer: Trainer, watch: RunHooks) -> None:
-    """Log how much longer the slowest process computes, and name each that is too slow."""
+    """Log how long the slowest process computes, relative to the median, and warn of each that is too slow."""
     if trainer.world.size == 1:
         return
     slowest, sentences = slow.compared(trainer.world)

@@ -27,7 +27,11 @@ from training.pretrain.models.shape import ModelConfig
 
 
 class BaseAttention(nn.Module):
-    """What every layer of attention has: the norm before it, and how heads are mixed within documents."""
+    """What every layer of attention has: the norm before it, and how heads are mixed within documents.
+
+    A subclass has `forward(x_BLD, table, mask)`, which returns what the layer adds to the residual stream `[B, L, D]`;
+    `table` has cosine and sine of each position's angles.
+    """
 
     lanes = Lanes()
 
@@ -38,10 +42,6 @@ class BaseAttention(nn.Module):
         self.recompute = False
         self.product: Product = linear
         self.norm = nn.Parameter(torch.ones(config.width))
-
-    def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
-        """Return what the layer adds to the residual stream; `table` has cosine and sine of each position's angles."""
-        raise NotImplementedError
 
     def mixed(
         self, query_key: Tensor, value: Tensor, mask: DocumentMask, *, table: tuple[Tensor, Tensor] | None

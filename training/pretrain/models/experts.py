@@ -69,7 +69,7 @@ class Experts(nn.Module):
         return torch.softmax(logits, dim=-1)
 
     def ranked(self, scores: Tensor) -> Tensor:
-        """Return the numbers of which the greatest decide the choice: the scores, with the bias if there is one."""
+        """Return the scores by which experts are chosen: the router's, plus the balancing bias if there is one."""
         return scores + self.bias if self.config.experts.balancing == "bias" else scores
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
