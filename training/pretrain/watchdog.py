@@ -36,13 +36,22 @@ MESSAGES_KEPT = "2000"  # by each process, in memory
 class Watchdog:
     """Calls `end` with the reason if this process makes no progress for `seconds`.
 
-    The time starts with the first `count`.
+    The time starts with the first `count`. `sleep` waits for that many seconds while the others write a new tick.
     """
 
-    def __init__(self, store: Any, *, rank: int, size: int, seconds: float, end: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Any,
+        *,
+        rank: int,
+        size: int,
+        seconds: float,
+        end: Callable[[str], None],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store, self._rank, self._size, self._seconds = store, rank, size, seconds
         self._interval = min(MAX_INTERVAL, seconds / 4)
-        self._end = end
+        self._end, self._sleep = end, sleep
         self._count = self._tick = 0
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -84,7 +93,7 @@ class Watchdog:
         before = self._heard()
         # After two intervals every live process has written a new tick.
         for _ in range(2):
-            time.sleep(self._interval)
+            self._sleep(self._interval)
             self._tell()
         now = self._heard()
         silent = [rank for rank in range(self._size) if rank not in now or now[rank] == before.get(rank)]

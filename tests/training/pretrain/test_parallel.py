@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from contextlib import contextmanager
@@ -441,22 +442,30 @@ class Board:
 
 
 def said_by(board, *, counts, silent=()):
-    """What the first of three processes says when nothing goes on."""
-    said, dogs = [], []
-    for rank in range(3):
-        dog = Watchdog(board, rank=rank, size=3, seconds=0.2 if rank == 0 else 100.0, end=said.append)
-        dog._interval = 0.05
-        for _ in range(counts[rank]):
+    """What the first of three processes says when nothing goes on.
+
+    The others write their ticks while the first one waits for them, however slow the machine is.
+    """
+    said, ended = [], threading.Event()
+    others = [Watchdog(board, rank=rank, size=3, seconds=100.0, end=said.append) for rank in (1, 2)]
+
+    def let_the_others_tell(_: float) -> None:
+        for dog in others:
+            if dog._rank not in silent:
+                dog._tell()
+
+    def end(why: str) -> None:
+        said.append(why)
+        ended.set()
+
+    first = Watchdog(board, rank=0, size=3, seconds=0.2, end=end, sleep=let_the_others_tell)
+    for dog in (first, *others):
+        for _ in range(counts[dog._rank]):
             dog.count()
         dog._tell()
-        if rank == 0 or rank not in silent:
-            dog._thread.start()
-            dogs.append(dog)
-    deadline = time.monotonic() + 20
-    while not said and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for dog in dogs:
-        dog.stop()
+    first.start()
+    assert ended.wait(60)
+    first.stop()
     return said[0]
 
 
