@@ -12,6 +12,8 @@ from training.recipes import refuse_secrets
 from training.records import RecipeError
 
 CRAWL_ID = re.compile(r"CC-MAIN-\d{4}-\d{2}")
+MANY_FILES = 256
+TOGETHER_BYTES = 16_000_000  # of files that are extracted together, if they are many and small
 SMALL_BYTES = 50_000_000  # of files, below which a model of one million weights is proposed
 
 
@@ -91,6 +93,8 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
             _line(f"adopt: {{tokenizer: {_quoted(found.tokenizer)}}}", "the vocabulary of the shards"),
         ]
         sizes = [line for line in sizes if not line.startswith("tokenizer:")]
+    if found.files >= MANY_FILES and found.bytes < found.files * TOGETHER_BYTES // 2:
+        cleaning.append(_line(f"extract: {{min_file_bytes: {TOGETHER_BYTES}}}", "small files together"))
     return [
         f"# {place}, written by `pedigree init`. Run it: pedigree run {file}",
         _line("extends: base", f"FineWeb's filters; all fields: pedigree show {file}"),

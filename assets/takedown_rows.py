@@ -64,6 +64,6 @@ def _texts(index: Index, pages: np.ndarray) -> Iterator[str]:
             path = index.inputs[TEXTS].file(f"documents/{rank:05d}.parquet")
             texts = pq.read_table(path, columns=["text"], filters=[("id", "in", ids)])["text"].to_pylist()
         else:
-            path = index.inputs[KINDS[kind].asset].file(places[numbers[0]].file)
+            path = index.inputs[KINDS[kind].asset].file(index.file_of(places[numbers[0]]))
             texts = [row.get("text") for row in read_rows(path, [places[number].row for number in numbers], ("text",))]
         yield from (text for text in texts if text)

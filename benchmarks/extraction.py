@@ -30,7 +30,8 @@ import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
 from benchmarks.structure import tell_structure
-from training.data.extract.extract import ArchiveFile, Kept, warc_fates, warc_items
+from training.data.extract.extract import warc_fates, warc_items
+from training.data.extract.fates import ArchiveFile, Kept
 from training.data.extract.html import extract_html
 from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe

@@ -177,6 +177,7 @@ class Counts:
     dropped: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     parts: tuple[Counts, ...] = ()  # the counts of each rank, or of each file if the stage has no ranks
+    files_in: int | None = None  # the files that were read, if a rank may read several; None: one for each part
 
     @property
     def accounted(self) -> int:

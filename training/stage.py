@@ -64,7 +64,7 @@ class Stage:
     in_ranks: bool = False  # the module has ranks, so the work can be spread over the tasks of a Slurm array
     phases: tuple[str, ...] = ()  # names of the module's PHASES, each of which is an array of its own on Slurm
     reads: tuple[str, ...] = ()  # assets whose kept records this stage counts as coming in (running/accounts.py)
-    reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is one rank of this stage
+    reads_in_ranks: tuple[str, ...] = ()  # assets of which each kept record (a file) is read by one rank
     reads_last: bool = False  # records come in only from the last input, which is the partition's own snapshot
     by_file: tuple[str, ...] = ()  # inputs of which each rank reads its share only; the module has `rank_shares`
     by_a_model: bool = False  # torch decides the bytes, so the record holds a numerics class (identity/numerics.py)

@@ -134,7 +134,7 @@ class MiniRay:
         """Whether the node has joined the cluster since it was booted last."""
         return "Ray runtime started" in (self.folder / f"{node}.out").read_text("utf-8")
 
-    def wait_until(self, happened: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+    def wait_until(self, happened: Callable[[], bool], what: str, *, seconds: float = 240.0) -> None:
         """Look ten times a second until it has happened. AssertionError names what did not."""
         deadline = time.monotonic() + seconds
         while not happened():

@@ -122,7 +122,7 @@ class MiniSlurm:
         jobs = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in lines]
         return [job for job in jobs if job.get("JobName") == name]
 
-    def wait_until(self, happened: Callable[[], bool], what: str, *, seconds: float = 30.0) -> None:
+    def wait_until(self, happened: Callable[[], bool], what: str, *, seconds: float = 240.0) -> None:
         """Look ten times a second until it has happened. AssertionError names what did not."""
         deadline = time.monotonic() + seconds
         while not happened():

@@ -41,7 +41,7 @@ def task_of(folder: Path, code: str, *arguments: str, key: str = "toy-0123456789
     return Task(key=key, argv=("-c", code, *arguments), size=wanted, folder=str(folder), num_tasks=num_tasks)
 
 
-def wait(backend: SlurmBackend, handle: Handle, *, seconds: float = 60.0) -> Status:
+def wait(backend: SlurmBackend, handle: Handle, *, seconds: float = 240.0) -> Status:
     """The task's status when it is over."""
     deadline = time.monotonic() + seconds
     while not (status := backend.poll(handle)).is_over:
@@ -50,7 +50,7 @@ def wait(backend: SlurmBackend, handle: Handle, *, seconds: float = 60.0) -> Sta
     return status
 
 
-def wait_for(path: Path, *, seconds: float = 30.0) -> str:
+def wait_for(path: Path, *, seconds: float = 240.0) -> str:
     """The text of a file that a job writes."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()):
@@ -384,7 +384,7 @@ def test_two_nodes_train_together_under_srun_and_torchrun(slurm, backend, tmp_pa
         folder=str(tmp_path),
         environment={"PYTHONPATH": str(tmp_path), "RESULT": str(tmp_path / "result")},
     )
-    status = wait(backend, backend.submit(task), seconds=120)
+    status = wait(backend, backend.submit(task), seconds=240)
     assert status.state == "succeeded", backend.log_tail(str(tmp_path), 40)
     lines = sorted((tmp_path / "result").read_text().splitlines())
     assert lines == ["0 of 2 on node1: 3.0", "1 of 2 on node2: 3.0"]
@@ -424,7 +424,7 @@ def test_a_training_goes_on_in_place_when_it_loses_a_node(request, tmp_path, clu
     cluster.fail("node2")
     cluster.call("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=dead")  # or half a minute later
     Path(f"{result}.lost").touch()
-    status, log = wait(backend, handle, seconds=120), (tmp_path / "log.txt").read_text()
+    status, log = wait(backend, handle, seconds=240), (tmp_path / "log.txt").read_text()
     assert (status.state, status.exit_code) == ("succeeded", 0), log
     assert sorted(result.read_text().splitlines()[2:]) == then, log
     (job,) = jobs_of(cluster, task)
@@ -456,7 +456,7 @@ def test_a_job_whose_node_dies_starts_again_on_another(slurm, backend, tmp_path)
     node = wait_for(tmp_path / "mark")
     slurm.fail(node)
     slurm.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=dead")  # or half a minute later
-    status = wait(backend, handle, seconds=90)
+    status = wait(backend, handle, seconds=240)
     assert status.state == "succeeded", status
     assert (tmp_path / "mark.again").read_text() != node
     (job,) = jobs_of(slurm, task)  # Slurm starts it again, nobody submits it again
@@ -469,5 +469,5 @@ def test_a_job_is_warned_before_its_time_is_up_and_saves_itself(slurm, backend, 
     handle = backend.submit(task_of(tmp_path, code, str(tmp_path / "mark")))
     wait_for(tmp_path / "mark")
     slurm.call("scontrol", "update", f"JobId={handle.id}", "TimeLimit=0:01")
-    status = wait(backend, handle, seconds=90)
+    status = wait(backend, handle, seconds=240)
     assert (status.state, status.exit_code) == ("failed", 75), status

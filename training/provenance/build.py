@@ -77,9 +77,9 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     """
     pages = _Pages()
     went_on = 0
-    for kind, part, item in _places(job, rank):
+    for kind, part, item, name in _places(job, rank, _names(job)):
         first = len(pages.ids)
-        for rows in _rows(item, kind, rank, part, job.snapshot):
+        for rows in _rows(item.file(name), kind, job.snapshot):
             pages.add(rows)
         if len(pages.ids) > first:
             pages.places.append([first, kind, part])
@@ -104,34 +104,39 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 def rank_shares(job: Job) -> list[Share]:
     """Return what each rank reads: every file in which pages of one archive ended, and its document file."""
-    documents = document_files(job.input_of("extracted_documents"))
+    documents, names = document_files(job.input_of("extracted_documents")), _names(job)
     shares = []
-    for rank, name in enumerate(documents.names):
-        places = [(item, layout.file_of(kind, rank, part)) for kind, part, item in _places(job, rank)]
-        shares.append(Share(files=((documents.item, name), *places)))
+    for rank, document in enumerate(documents.names):
+        places = [(item, name) for _, _, item, name in _places(job, rank, names)]
+        shares.append(Share(files=((documents.item, document), *places)))
     return shares
 
 
-def _places(job: Job, rank: int) -> Iterator[tuple[int, int, InputArtifact]]:
-    """Yield kind, part and artifact of every file in which pages of a rank may have ended."""
+def _names(job: Job) -> list[list[str]]:
+    """Return the files of every kind, in the order of ranks."""
+    return [layout.files_of(job.input_of(kind.asset), number) for number, kind in enumerate(KINDS)]
+
+
+def _places(job: Job, rank: int, names: Sequence[Sequence[str]]) -> Iterator[tuple[int, int, InputArtifact, str]]:
+    """Yield kind, part, artifact and name of every file in which pages of a rank may have ended."""
     for number, kind in enumerate(KINDS):
         item = job.input_of(kind.asset)
-        listed, part = item.files(), 0
-        while layout.file_of(number, rank, part) in listed:
-            yield number, part, item
-            part += 1
-            if number != KEPT_KIND:
-                break
-        if not part and number != KEPT_KIND:
+        if number == KEPT_KIND:
+            listed, part = item.files(), 0
+            while (name := layout.shard_of(rank, part)) in listed:
+                yield number, part, item, name
+                part += 1
+        elif rank < len(names[number]):
+            yield number, 0, item, names[number][rank]
+        else:
             raise DataError(
-                f"{item.where}: no {layout.file_of(number, rank, 0)}; it was made from other documents."
-                " Run again from this asset on"
+                f"{item.where}: {len(names[number])} files in {kind.folder}, and none for rank {rank}; it was made from"
+                " other documents. Run again from this asset on"
             )
 
 
-def _rows(item: InputArtifact, kind: int, rank: int, part: int, snapshot: str) -> Iterator[list[dict[str, Any]]]:
+def _rows(path: Path, kind: int, snapshot: str) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of one file with id and URL, and for dropped pages the reason."""
-    path = item.file(layout.file_of(kind, rank, part))
     if KINDS[kind].outcome == QUARANTINED:
         yield [{**row, "id": document_id(snapshot, row["warc_file"], row["warc_offset"])} for row in read_lines(path)]
         return

@@ -50,17 +50,13 @@ class Place:
     part: int
     row: int
 
-    @property
-    def file(self) -> str:
-        """The name of the file in its artifact."""
-        return layout.file_of(self.kind, self.rank, self.part)
-
 
 class Index:
     """The pages of one snapshot. `inputs` are the artifacts that the index was made from, by asset."""
 
     def __init__(self, item: InputArtifact, inputs: Mapping[str, InputArtifact], folder: Path) -> None:
         self.item, self.inputs = item, inputs
+        self._files: dict[int, list[str]] = {}  # the files of a kind, in the order of ranks
         arrays = mapped(folder, *(name for name in layout.FILES if name.endswith(".npy")))
         self._arrays = dict(zip([name for name in layout.FILES if name.endswith(".npy")], arrays, strict=True))
         hosts = folder / layout.HOSTS_FILE
@@ -232,9 +228,17 @@ class Index:
                     found[number] = FoundPage(self, int(pages[number]), places[number], row)
         return [found[number] for number in sorted(found)]
 
+    def file_of(self, place: Place) -> str:
+        """Return the name of the file in its artifact."""
+        if place.kind == KEPT_KIND:
+            return layout.shard_of(place.rank, place.part)
+        if place.kind not in self._files:
+            self._files[place.kind] = layout.files_of(self.inputs[KINDS[place.kind].asset], place.kind)
+        return self._files[place.kind][place.rank]
+
     def _read(self, places: Sequence[Place]) -> list[dict[str, Any]]:
         kind, item = KINDS[places[0].kind], self.inputs[KINDS[places[0].kind].asset]
-        path = item.file(places[0].file)
+        path = item.file(self.file_of(places[0]))
         if kind.outcome == QUARANTINED:
             lines = list(read_lines(path))
             snapshot = item.partition.partition("@")[2]

@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import xxhash
 
+from training.job import InputArtifact
+
 PLACES_FILE: Final = "places.npy"
 REASONS_FILE, REASON_LIST_FILE = "reasons.npy", "reasons.json"
 IDS_FILE, ID_PAGES_FILE = "ids.npy", "id_pages.npy"
@@ -74,12 +76,14 @@ KINDS: Final = (
 KEPT_KIND, DUPLICATE_KIND = 0, 4
 
 
-def file_of(kind: int, rank: int, part: int) -> str:
-    """Return the name of a place's file in its artifact."""
-    folder = KINDS[kind].folder
-    if folder == SHARDS:
-        return f"{folder}/{rank:05d}{f'-{part:03d}' if part else ''}.documents.parquet"
-    return f"{folder}/{rank:05d}.{'jsonl' if KINDS[kind].outcome == QUARANTINED else 'parquet'}"
+def files_of(item: InputArtifact, kind: int) -> list[str]:
+    """Return the files of a kind in its artifact, in the order of ranks."""
+    return sorted(name for name in item.files() if name.startswith(f"{KINDS[kind].folder}/"))
+
+
+def shard_of(rank: int, part: int) -> str:
+    """Return the name of the sidecar of a rank's shard."""
+    return f"{SHARDS}/{rank:05d}{f'-{part:03d}' if part else ''}.documents.parquet"
 
 
 def hash_of(text: str) -> int:

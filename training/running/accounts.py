@@ -51,7 +51,8 @@ def _unbalanced(where: str, counts: Counts) -> list[str]:
 
 
 def _not_read(stage: Stage, given: dict[str, int | None], counts: Counts) -> list[str]:
-    came = {asset: len(counts.parts) if asset in stage.reads_in_ranks else counts.records_in for asset in given}
+    files = len(counts.parts) if counts.files_in is None else counts.files_in
+    came = {asset: files if asset in stage.reads_in_ranks else counts.records_in for asset in given}
     return [
         f"{stage.name}: {asset} kept {kept}, {came[asset]} came in: {_difference(kept, came[asset])}"
         for asset, kept in given.items()

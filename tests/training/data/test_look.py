@@ -70,6 +70,16 @@ def test_a_text_file_is_no_split_whatever_its_name(tmp_path):
     assert (look_at(str(tmp_path)).files, look_at(str(tmp_path)).notes) == (2, ())
 
 
+def test_many_small_files_are_extracted_together(tmp_path):
+    for number in range(256):
+        (tmp_path / f"{number}.txt").write_text(sentences(number))
+    recipe = load_recipe(str(write_recipe(str(tmp_path), "", tmp_path / "many.yaml")))
+    assert recipe.extract.min_file_bytes == 16_000_000
+    (tmp_path / "0.txt").unlink()
+    few = load_recipe(str(write_recipe(str(tmp_path), "few", tmp_path / "few.yaml")))
+    assert few.extract.min_file_bytes is None
+
+
 def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path):
     for path in sorted(folders.iterdir()):
         file = write_recipe(str(path), "", folders / f"{path.name}.yaml")

@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.training.data import chain
@@ -23,7 +24,7 @@ from training import artifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
-from training.data.documents import write_lines
+from training.data.documents import count_documents, document_files, write_lines
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.extract.settings import ExtractRecipe
@@ -34,6 +35,7 @@ from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.files.writing import sealed_text, write_json
 from training.job import InputArtifact, read_job, write_job
+from training.provenance.index import Index
 from training.running import reuse
 from training.running.runner import run_job, run_rank
 from training.stages import STAGES
@@ -85,12 +87,16 @@ class Corpus:
         lists: Mapping[str, str] = {},
         until: str = "",
         archives: Any = "copied",
+        sizes: Mapping[str, int] = {},
     ) -> Made:
         """Build every asset under `root`, or those before `until`. `lists` are takedown lists by file name."""
         snapshot = replace(self._snapshot(files), archives=archives)
         made: Made = {}
         takedown = tuple(str(self._list(name, text)) for name, text in lists.items())
-        sections = {"extract": ExtractRecipe(takedown=takedown), "data": {uri: checksum_of(uri) for uri in takedown}}
+        sections = {
+            "extract": ExtractRecipe(takedown=takedown, **sizes),
+            "data": {uri: checksum_of(uri) for uri in takedown},
+        }
         exams = BenchmarkRecipe(name="exam", uri=str(self.exam), kind="generate")
         index = {"decontaminate": DecontaminateRecipe(benchmarks=(exams,)), "data": {str(self.exam): "0" * 64}}
         settings = {
@@ -177,7 +183,8 @@ def base(corpus: Corpus) -> Made:
 def assert_like_from_nothing(corpus: Corpus, made: Made, files: Mapping[str, list[str]], root: str, **how) -> None:
     """Every artifact has the files and, but for times, the record that a build under another root gives it."""
     ran = {asset: list(ranks) for asset, ranks in corpus.ran.items()}
-    anew = corpus.build(root, files, **how)
+    # From nothing: of an earlier build under the same root ranks would be taken over.
+    anew = corpus.build(f"{root}-{len(list(corpus.place.glob(f'{root}-*')))}", files, **how)
     assert {asset: item.digest for asset, item in made.items()} == {a: item.digest for a, item in anew.items()}
     assert record_digests(made) == record_digests(anew)
     corpus.ran = ran
@@ -277,6 +284,44 @@ def test_pages_are_withdrawn_from_ranks_without_extracting_any(corpus: Corpus, b
         made = corpus.build("root", BASE, lists, until="quality_models")
         assert corpus.ran["extracted_documents"] == [], text
         assert_like_from_nothing(corpus, made, BASE, "anew", lists=lists, until="quality_models")
+
+
+SIZES = {
+    "two archives a file": ({"min_file_bytes": 2000}, [8, 8]),
+    "two pages a file": ({"max_file_bytes": 700}, [2] * 8),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_files_of_a_good_size_have_the_same_pages_and_a_withdrawal_extracts_none(
+    corpus: Corpus, base: Made, sizes: str
+):
+    how, expected = SIZES[sizes]
+    made = corpus.build(sizes, BASE, sizes=how)
+    files = document_files(made["extracted_documents"])
+    assert [count_documents(path) for path in files] == expected
+    assert [len(document_files(made["extracted_documents"], folder)) for folder in ("dropped", "quarantine")] == [
+        len(expected)
+    ] * 2
+    for asset in PLACES[:-1]:
+        assert chain.rows(made[asset]) == chain.rows(base[asset])
+        assert made[asset].record()["counts"] == base[asset].record()["counts"]
+    assert tokens_of(made) == tokens_of(base)
+    indexes = [Index(one["provenance_index"], one, Path(one["provenance_index"].path)) for one in (made, base)]
+    found = [[page.row["url"] for page in index.rows(np.arange(len(index)))] for index in indexes]
+    assert sorted(found[0]) == sorted(found[1]) and len(found[0]) == 16
+    for number, text in enumerate(("https://d.test/1\tcourt order\n", "b.test\n", "")):
+        lists = {f"takedown-{sizes[:4]}{number}.txt": text}
+        made = corpus.build(sizes, BASE, lists, until="quality_models", sizes=how)
+        assert corpus.ran["extracted_documents"] == [], text
+        assert_like_from_nothing(corpus, made, BASE, "anew", lists=lists, until="quality_models", sizes=how)
+
+
+def tokens_of(made: Made) -> bytes:
+    """The tokens of all shards, one after another."""
+    item = made["token_shards"]
+    shards = json.loads(Path(item.path, "shards.json").read_text())["shards"]
+    return b"".join(item.file(shard["path"]).read_bytes() for shard in shards)
 
 
 def test_a_page_that_is_withdrawn_no_more_is_extracted(corpus: Corpus):

@@ -1,5 +1,8 @@
 """Stage `extract`: turns the records of archive files into text documents, one rank per archive file.
 
+If the recipe asks for files of a good size, a rank extracts several small archives into one file, or writes the records
+of a large one to several files (training/data/extract/sizes.py).
+
 The input records are the WARC records of type response, resource and conversion, and every damaged part of a file; in a
 file of extracted text, each row is a record, and a plain text file is one record. In a token shard each document is a
 record; its text is decoded, and the gate `tokens_return` asks whether the tokenizer is the right one. Requests,
@@ -28,26 +31,31 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import zstandard
 
-from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of, read_listing
+from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
 from training.data.crawl.reader import ReaderRecipe
-from training.data.crawl.references import AtHand, at_hand
+from training.data.crawl.references import at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import (
     DocumentWriter,
     LineWriter,
     decompressed,
-    document_id,
-    extra_columns,
     open_documents,
-    read_documents,
-    read_lines,
 )
 from training.data.extract.digests import contradicts
+from training.data.extract.fates import (
+    ADDED,
+    TERMS,
+    ArchiveFile,
+    Fate,
+    Kept,
+    Other,
+    Quarantined,
+    columns_of,
+    withdrawn,
+)
 from training.data.extract.html import Extracted, clean, day_of, is_html
 from training.data.extract.isolation import (
     BATCH_BYTES,
@@ -60,19 +68,19 @@ from training.data.extract.isolation import (
 )
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
-from training.data.extract.terms import read_lists
-from training.data.sources import checksum_of, decoded
+from training.data.extract.sizes import pieces, together
+from training.data.extract.taken_over import adjusted, check_lists, listing_of, still_holds
+from training.data.sources import decoded
 from training.files.checksums import digest_of
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.parts.outside import PartFailed
 from training.running.counted import Counted
 from training.running.runner import total_counts
 
+__all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this stage
+
 DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
-CODE = pa.field("code", pa.list_(pa.int32()))  # where code begins and ends in the text, in turn; null if not known
-TERMS = ("robots", "tdm_reservation", "licence")
-ADDED = (*TERMS, pa.field("kind", pa.string()), CODE)  # columns of documents beyond those of every document
 EXTRACTOR_FAILED = "extractor_failed"  # the reason for a page on which the extractor crashed, or raised
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
@@ -82,93 +90,35 @@ MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """A record that was extracted to a document row; the document is dropped if `reason` is not empty."""
+class OpenArchive:
+    """An archive file that is open: its records, and the function that tells what becomes of them."""
 
-    row: dict[str, Any]
-    reason: str = ""
-    num_replaced: int = 0
-    is_doubtful: bool = False
-    is_second: bool = False
-    gives_tokens_back: bool | None = None  # of a decoded text: encoded again, it has the same tokens; None: not tried
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quarantined:
-    """A record that could not be read or extracted, with the reason."""
-
-    offset: int
-    reason: str
-    detail: str
-    url: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Other:
-    """A record that is not a document, such as a request."""
-
-    type: str
-
-
-Fate = Kept | Quarantined | Other
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArchiveFile:
-    """One archive file, and the properties that its documents share."""
-
-    path: Path
-    name: str
-    snapshot: str
-    label: str
-    text_field: str
-    url_field: str
-    prompt_field: str | None = None
-    tokenizer: Path | None = None  # of a token shard
-    reader: ReaderRecipe | None = None  # None: Pedigree reads the file
-
-    def row(self, offset: int, **fields: Any) -> dict[str, Any]:
-        return {
-            "id": document_id(self.snapshot, self.name, offset),
-            "text": "",
-            "url": "",
-            "snapshot": self.snapshot,
-            "warc_file": self.name,
-            "warc_offset": offset,
-            "date": "",
-            "title": "",
-            "language": "",
-            "source": self.label,
-            **dict.fromkeys((*TERMS, "kind"), ""),
-            **fields,
-        }
-
-    @property
-    def added(self) -> tuple[str | pa.Field, ...]:
-        """The columns of this file's kept documents beyond those of every document."""
-        return (*ADDED, *(("prompt",) if self.prompt_field else ()))
+    file: ArchiveFile
+    items: Iterator[Any]
+    judge: Callable[..., Iterator[Fate]]
 
 
 def num_ranks(job: Job) -> int:
-    """Number of ranks: one per archive file."""
-    return len(_listing(job)["files"])
+    """Number of ranks: one per archive file, or fewer if small ones are extracted together."""
+    return len(_ranks(job, listing_of(job)))
 
 
-def _listing(job: Job) -> dict[str, Any]:
-    return read_listing(job.input_of("crawl_archives").file(LIST_FILE).parent)
+def _ranks(job: Job, listing: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], ...]]:
+    """Return the archives of each rank."""
+    return together(listing["files"], job.settings_as(ExtractRecipe, "extract").min_file_bytes)
 
 
 def rank_shares(job: Job) -> list[Share]:
-    """Return what each rank reads: its archive file, and the listing's entry for it and for the snapshot."""
-    item, listing = job.input_of("crawl_archives"), _listing(job)
+    """Return what each rank reads: its archive files, and the listing's entries for them and for the snapshot."""
+    item, listing = job.input_of("crawl_archives"), listing_of(job)
     shared = {name: value for name, value in listing.items() if name != "files"}
     return [
         Share(
-            files=tuple((item, name) for name in _files_of(entry)),
-            facts={**shared, "name": entry["name"], **_identity(entry, item)},
+            files=tuple((item, name) for entry in entries for name in _files_of(entry)),
+            facts={**shared, "archives": [{"name": entry["name"], **_identity(entry, item)} for entry in entries]},
             listings=((item, LIST_FILE),),
         )
-        for entry in listing["files"]
+        for entries in _ranks(job, listing)
     ]
 
 
@@ -200,118 +150,69 @@ def rank_settings(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.settings.items() if name != "data"} | {"extract": extract}
 
 
-def still_holds(job: Job, folder: Path, files: Sequence[str]) -> bool:
-    """Whether the job's lists of blocked and withdrawn pages exclude the same records as when a rank was finished.
-
-    A list judges a record by its URL and id, which are in the rank's files. If the result is True, the rank is taken
-    over.
-    """
-    settings = job.settings_as(ExtractRecipe, "extract")
-    _check_lists(job, settings)
-    return all(withdrawn(row, settings) == _exclusion_in(row) for row in _records_in(job, folder, files))
-
-
-def _exclusion_in(row: Mapping[str, Any]) -> str:
-    reason = row.get("reason", "")
-    return reason if reason.partition(":")[0] in ("takedown", "blocked") else ""
-
-
-def _records_in(job: Job, folder: Path, files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield URL and id of every record in a rank's files, with the reason if it was dropped."""
-    for name in files:
-        if name.startswith("quarantine/"):
-            for line in read_lines(folder / name):
-                id_ = document_id(job.snapshot, line["warc_file"], line["warc_offset"])
-                yield {"id": id_, "url": line["url"]}
-        else:
-            columns = ["id", "url", *(["reason"] if name.startswith("dropped/") else [])]
-            yield from read_documents(folder / name, columns)
-
-
-def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
-    """Take pages that the job's lists exclude out of a finished rank's files; return its new result.
-
-    The text of all other pages is kept, so that nothing is extracted again, and the files have the same bytes as
-    after a new extraction. Return None, and leave the files unchanged, if a record must be extracted: because it is
-    no longer excluded, or because it is in the quarantine and may have been put there before any list was applied.
-    """
-    settings = job.settings_as(ExtractRecipe, "extract")
-    names = result["files"]
-    if any(withdrawn(row, settings) for row in _records_in(job, folder, names[2:])):
-        return None
-    kept, dropped = (_read(folder / name) for name in names[:2])
-    if not (_is_in_order(kept) and _is_in_order(dropped)):
-        return None
-    gone = [withdrawn(row, settings) for row in kept.select(["id", "url"]).to_pylist()]
-    told = [
-        (_exclusion_in(row), withdrawn(row, settings)) for row in dropped.select(["id", "url", "reason"]).to_pylist()
-    ]
-    if any(before and not now for before, now in told):
-        return None
-    out, stays = pa.array([bool(why) for why in gone], pa.bool_()), pa.array([not now for _, now in told], pa.bool_())
-    reasons = [why for why in gone if why] + [now for _, now in told if now]
-    moved = [
-        _bare(row) | {"reason": reason}
-        for row, reason in zip(
-            (
-                *kept.filter(out).select(_PLACED).to_pylist(),
-                *dropped.filter(pc.invert(stays)).select(_PLACED).to_pylist(),
-            ),
-            reasons,
-            strict=True,
-        )
-    ]
-    characters = sum(pc.utf8_length(kept.filter(out)["text"]).to_pylist())
-    rest = dropped.filter(stays)
-    rows = pa.concat_tables([rest, pa.Table.from_pylist(moved, schema=rest.schema)])
-    with DocumentWriter(folder / names[0], extra=extra_columns(folder / names[0])) as writer:
-        writer.write_table(kept.filter(pc.invert(out)))
-    with DocumentWriter(folder / names[1], extra=(*ADDED, "reason")) as writer:
-        writer.write_table(rows.sort_by("warc_offset"))
-    counts = result["counts"] | {
-        "kept": len(kept) - len(kept.filter(out)),
-        "dropped": dict(sorted(writer.reasons.items())),
-    }
-    metrics = result["metrics"] | {"text_characters": result["metrics"]["text_characters"] - characters}
-    return result | {"counts": counts, "metrics": metrics}
-
-
-_PLACED = ["id", "url", "snapshot", "warc_file", "warc_offset", "source"]
-
-
-def _read(path: Path) -> pa.Table:
-    with pq.ParquetFile(path) as parquet:
-        return parquet.read(use_threads=False)
-
-
-def _is_in_order(rows: pa.Table) -> bool:
-    """Whether the offsets of the rows ascend without repeats."""
-    offsets = rows["warc_offset"].to_numpy()
-    return bool((offsets[1:] > offsets[:-1]).all())
-
-
-def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row that is kept of a withdrawn document: without text, but with its place and address."""
-    return {"text": "", "date": "", "title": "", "language": "", **dict.fromkeys((*TERMS, "kind"), ""), **row}
-
-
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
-    """Extract archive file number `rank`."""
+    """Extract the archive files of a rank."""
     settings = job.settings_as(ExtractRecipe, "extract")
-    listing = _listing(job)
-    entry, archives = listing["files"][rank], job.input_of("crawl_archives")
+    listing = listing_of(job)
+    entries = _ranks(job, listing)[rank]
+    check_lists(job, settings)
+    read: list[Mapping[str, Any]] = []
+    sources = _sources(job, work, rank, entries, read)
+    if len(entries) > 1 or settings.max_file_bytes is None:
+        written = [_write(sources, settings, listing, work, f"{rank:05d}")]
+    else:
+        written = [
+            _write(iter([replace(source, items=items)]), settings, listing, work, _name(rank, number))
+            for source in sources
+            for number, items in enumerate(pieces(source.items, settings.max_file_bytes))
+        ]
+    metrics: Counter[str] = Counter(dict.fromkeys(METRICS, 0))
+    for one in written:
+        metrics.update(one["metrics"])
+    result = {
+        "files": [name for one in written for name in one["files"]],
+        "counts": total_counts(written).as_json(),
+        "metrics": metrics,
+        "files_in": len(read),
+    }
+    fetched = [one for one in read if one]
+    return result | ({"archive": _read_in_all(fetched)} if fetched else {})
+
+
+def _name(rank: int, number: int) -> str:
+    """Return the name of a rank's file; names are in the order of ranks and numbers."""
+    return f"{rank:05d}_{number:04d}" if number else f"{rank:05d}"
+
+
+def _sources(
+    job: Job, work: Work, rank: int, entries: Sequence[Mapping[str, Any]], read: list[Mapping[str, Any]]
+) -> Iterator[OpenArchive]:
+    """Yield the archives, each open until the next one is asked for.
+
+    For each archive that was gone through, what was read of it is added to `read`: size, checksum and requests if it is
+    referenced, nothing if it was copied. A referenced archive without a readable record is one quarantined record.
+    """
+    settings, listing = job.settings_as(ExtractRecipe, "extract"), listing_of(job)
+    archives, form = job.input_of("crawl_archives"), listing["form"]
     reader = job.settings_as(ReaderRecipe, "reader") if "reader" in job.settings else None
-    _check_lists(job, settings)
-    if "uri" not in entry:
-        beside = [archives.file(name) for name in entry.get("beside", ())]
-        path, tokenizer = archives.file(entry["path"]), beside[-1] if beside else None
-        file = _archive_file(path, listing, entry, tokenizer=tokenizer, reader=reader)
-        read, judge = _FORMS[listing["form"]]
-        items = Counted(read(file, settings))
-        return _write(judge(items, file, settings), items, file, work, rank)
-    with at_hand(entry, archives, work, rank) as given:
-        file = _archive_file(given.path, listing, entry, reader=reader)
-        return _extracted(given, file, listing["form"], settings, work, rank) | {"archive": dict(given.read)}
+    find, judge = _FORMS[form]
+    for entry in entries:
+        if "uri" not in entry:
+            beside = [archives.file(name) for name in entry.get("beside", ())]
+            path, tokenizer = archives.file(entry["path"]), beside[-1] if beside else None
+            file = _archive_file(path, listing, entry, tokenizer=tokenizer, reader=reader)
+            yield OpenArchive(file=file, items=find(file, settings), judge=judge)
+            read.append({})
+            continue
+        with at_hand(entry, archives, work, rank) as given:
+            file = _archive_file(given.path, listing, entry, reader=reader)
+            problem = problem_of(given.path, form, text_field=file.text_field, snapshot=file.snapshot)
+            if problem is not None and given.selection is None:
+                whole = Quarantined(offset=0, reason=problem.reason, detail=problem.detail)
+                yield OpenArchive(file=file, items=iter([whole]), judge=lambda items, *_: iter(items))
+            else:
+                yield OpenArchive(file=file, items=given.placed(find(file, settings)), judge=judge)
+        read.append(given.read)
 
 
 def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], **given: Any) -> ArchiveFile:
@@ -319,20 +220,15 @@ def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, An
     return ArchiveFile(path=path, name=entry["name"], prompt_field=listing.get("prompt_field"), **shared, **given)
 
 
-def _extracted(
-    given: AtHand, file: ArchiveFile, form: str, settings: ExtractRecipe, work: Work, rank: int
-) -> dict[str, Any]:
-    """Extract an archive that is only referenced and not copied.
-
-    If none of its records can be read, it counts as one quarantined record.
-    """
-    problem = problem_of(given.path, form, text_field=file.text_field, snapshot=file.snapshot)
-    if problem is not None and given.selection is None:
-        whole = Counted([Quarantined(offset=0, reason=problem.reason, detail=problem.detail)])
-        return _write(iter(whole), whole, file, work, rank)
-    read, judge = _FORMS[form]
-    items = Counted(given.placed(read(file, settings)))
-    return _write(judge(items, file, settings), items, file, work, rank)
+def _read_in_all(read: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the size of the archives, the requests for them, and one checksum of all their contents."""
+    if len(read) == 1:
+        return dict(read[0])
+    return {
+        "bytes": sum(one["bytes"] for one in read),
+        "requests": sum(one["requests"] for one in read),
+        "sha256": digest_of([one["sha256"] for one in read]),
+    }
 
 
 def documents_of(path: Path, form: str, settings: ExtractRecipe) -> Iterator[dict[str, Any]]:
@@ -349,54 +245,50 @@ def _is_kept(fate: Fate) -> TypeGuard[Kept]:
     return isinstance(fate, Kept) and not fate.reason
 
 
-def _check_lists(job: Job, settings: ExtractRecipe) -> None:
-    """Raise DataError if a list of excluded pages changed since the job was written.
-
-    The lists' checksums are in the fingerprint.
-    """
-    for uri in (*settings.blocked, *settings.takedown):
-        expected = job.settings.get("data", {}).get(uri)
-        if expected and checksum_of(uri) != expected:
-            raise DataError(f"{uri}: changed since the job was written; run again")
-
-
-def _write(fates: Iterator[Fate], items: Counted[Any], file: ArchiveFile, work: Work, rank: int) -> dict[str, Any]:
+def _write(
+    sources: Iterator[OpenArchive], settings: ExtractRecipe, listing: Mapping[str, Any], work: Work, name: str
+) -> dict[str, Any]:
     """Write every record to the documents, the dropped ones or the quarantine; return files, counts and metrics.
 
-    `records_in` is the number of `items` read minus the records that are not documents.
+    `records_in` is the number of items read minus the records that are not documents.
     """
-    names = [f"{folder}/{rank:05d}" for folder in ("documents", "dropped", "quarantine")]
-    files = [f"{names[0]}.parquet", f"{names[1]}.parquet", f"{names[2]}.jsonl"]
+    files = [f"documents/{name}.parquet", f"dropped/{name}.parquet", f"quarantine/{name}.jsonl"]
     quarantined: Counter[str] = Counter()
     metrics: Counter[str] = Counter()
+    num_items = 0
     with ExitStack() as stack:
-        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=file.added))
+        kept = stack.enter_context(DocumentWriter(work.path / files[0], extra=columns_of(listing)))
         dropped = stack.enter_context(DocumentWriter(work.path / files[1], extra=(*ADDED, "reason")))
         quarantine = stack.enter_context(LineWriter(work.path / files[2]))
-        for fate in fates:
-            if isinstance(fate, Quarantined):
-                quarantine.write(
-                    {
-                        "warc_file": file.name,
-                        "warc_offset": fate.offset,
-                        "reason": fate.reason,
-                        "detail": clean(fate.detail),
-                        "url": fate.url,
-                    }
-                )
-                quarantined[fate.reason] += 1
-            elif isinstance(fate, Kept) and fate.reason:
-                dropped.write(fate.row | {"reason": fate.reason})
-            elif isinstance(fate, Kept):
-                kept.write(fate.row)
-            _measure(fate, metrics)
+        for source in sources:
+            items = Counted(source.items)
+            for fate in source.judge(items, source.file, settings):
+                if isinstance(fate, Quarantined):
+                    quarantine.write(_as_line(fate, source.file))
+                    quarantined[fate.reason] += 1
+                elif isinstance(fate, Kept) and fate.reason:
+                    dropped.write(fate.row | {"reason": fate.reason})
+                elif isinstance(fate, Kept):
+                    kept.write(fate.row)
+                _measure(fate, metrics)
+            num_items += items.number
     counts = Counts(
-        records_in=items.number - metrics["other_records"],
+        records_in=num_items - metrics["other_records"],
         kept=kept.num_documents,
         dropped=dict(sorted(dropped.reasons.items())),
         quarantined=dict(sorted(quarantined.items())),
     )
     return {"files": files, "counts": counts.as_json(), "metrics": metrics}
+
+
+def _as_line(fate: Quarantined, file: ArchiveFile) -> dict[str, Any]:
+    return {
+        "warc_file": file.name,
+        "warc_offset": fate.offset,
+        "reason": fate.reason,
+        "detail": clean(fate.detail),
+        "url": fate.url,
+    }
 
 
 def _measure(fate: Fate, metrics: Counter[str]) -> None:
@@ -415,14 +307,16 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts and metrics of all ranks into the stage's outcome."""
     close_isolation()  # its time counts when it has ended
-    counts = total_counts(ranks)
+    counts = replace(total_counts(ranks), files_in=sum(rank.get("files_in", 1) for rank in ranks))
     read = [rank["archive"] for rank in ranks if "archive" in rank]
     if read and counts.records_in == sum(counts.quarantined.get(reason, 0) for reason in ("empty", "unreadable")):
         raise DataError(
             f"{job.partition}: no readable archive ({_listed(counts.quarantined)}); what is wrong with each of them is"
             f" in {work.path}/quarantine"
         )
-    are_rows = _listing(job)["form"] != "warc"  # damage in an archive is not the user's mistake; a wrong field name is
+    are_rows = (
+        listing_of(job)["form"] != "warc"
+    )  # damage in an archive is not the user's mistake; a wrong field name is
     if are_rows and counts.records_in and counts.records_in == sum(counts.quarantined.values()):
         raise DataError(
             f"{job.partition}: none of {counts.records_in} records can be used ({_listed(counts.quarantined)}); is this"
@@ -444,7 +338,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             **metrics,
             "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
         },
-        gates=(_tokens_gate(metrics),) if _listing(job)["form"] == SHARDS else (),
+        gates=(_tokens_gate(metrics),) if listing_of(job)["form"] == SHARDS else (),
         notes=_reading(read) if read else {},
     )
 
@@ -581,15 +475,6 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
     if not is_html(response.content_type, body):
         return Kept(row=row, reason="not_html")
     return _Page(page=RawPage(body=body, headers=response.headers), row=row)
-
-
-def withdrawn(row: dict[str, Any], settings: ExtractRecipe) -> str:
-    """Return why a list excludes a document, judged by URL and id: `takedown` (with a reason), `blocked`, or ""."""
-    if settings.takedown and (why := read_lists(settings.takedown).find(row["url"], row["id"])) is not None:
-        return f"takedown:{why}" if why else "takedown"
-    if settings.blocked and read_lists(settings.blocked).find(row["url"], row["id"]) is not None:
-        return "blocked"
-    return ""
 
 
 def _response(record: Record) -> Response:

@@ -39,6 +39,10 @@ class ExtractRecipe:
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
     licences: tuple[str, ...] = ()  # keep only pages whose licence statement contains one of these; empty: keep all
     check_digests: bool = False  # quarantine records whose bytes do not match their WARC digests
+    min_file_bytes: int | None = (
+        None  # neighbouring archives are one file, until they have so many bytes; None: one each
+    )
+    max_file_bytes: int | None = None  # records of one archive in a file, by their content; None: all
     # Of an extractor from outside: `from`, and its settings.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
@@ -47,6 +51,9 @@ class ExtractRecipe:
         _ = self.outside  # checks itself
         if not 0 <= self.min_foreign_score <= 1:
             raise RecipeError(f"extract.min_foreign_score={self.min_foreign_score}; a probability from 0 to 1")
+        for name in ("min_file_bytes", "max_file_bytes"):
+            if (size := getattr(self, name)) is not None and size < 1:
+                raise RecipeError(f"extract.{name}={size}; a number of bytes from 1 on")
         check_languages("extract.languages", self.languages)
         for name in ("refused_robots", "licences"):
             if bad := next((word for word in getattr(self, name) if word != word.lower()), None):
