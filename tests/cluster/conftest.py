@@ -47,7 +47,7 @@ def slurm(_started: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mini
     _started.call("scancel", "--quiet", f"--user={os.getuid()}")
     for node in set(_started.nodes) - set(_started.running_nodes()):
         _started.revive(node)
-    _started.wait_until(lambda: _started.idle_nodes() == set(_started.nodes), "every node is idle again", seconds=60)
+    _started.wait_until(lambda: _started.idle_nodes() == set(_started.nodes), "every node is idle again")
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class MiniRay:
         """Cut a node's power: its raylet and all its workers are gone at once."""
         process = self._daemons.pop(node)
         process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
     def revive(self, node: str) -> None:
         """Boot a node."""

@@ -75,13 +75,13 @@ class MiniSlurm:
             process = self._daemons.pop(name)
             # unshare ignores SIGTERM; killed, it takes its node along
             process.send_signal(signal.SIGKILL if name in self.nodes else signal.SIGTERM)
-            process.wait(timeout=20)
+            process.wait(timeout=60)
 
     def fail(self, node: str) -> None:
         """Cut a node's power: its daemon and all its jobs' processes are gone at once."""
         process = self._daemons.pop(node)
         process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
     def revive(self, node: str) -> None:
         """Boot a node."""

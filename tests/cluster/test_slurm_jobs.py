@@ -81,6 +81,24 @@ def test_a_job_runs_with_what_it_asked_for_and_nothing_more(slurm, backend, tmp_
     assert "SECRET" not in variables
 
 
+def test_a_job_without_a_number_of_cores_has_its_node_alone(slurm, backend, tmp_path):
+    code = SLEEP.replace("'started'", "__import__('os').environ['SLURM_CPUS_ON_NODE']")
+    backend.submit(task_of(tmp_path / "whole", code, str(tmp_path / "cores"), workers=None))
+    assert wait_for(tmp_path / "cores") == "2"
+    small = [task_of(tmp_path / f"small{number}", SLEEP, str(tmp_path / f"{number}")) for number in range(3)]
+    for number, task in enumerate(small):
+        backend.submit(task)
+        if number < 2:
+            wait_for(tmp_path / f"{number}")
+
+    def waits() -> bool:
+        """Both cores of the other node are taken; the first node has one that nobody uses."""
+        assert not (tmp_path / "2").exists()
+        return jobs_of(slurm, small[2])[0]["Reason"] == "Resources"
+
+    slurm.wait_until(waits, "the third one waits for a core")
+
+
 @pytest.mark.parametrize("code", [1, 3, 75])
 def test_the_exit_code_of_a_job_comes_back(backend, tmp_path, code):
     status = wait(backend, backend.submit(task_of(tmp_path, f"print('error: no'); raise SystemExit({code})")))
