@@ -249,6 +249,8 @@ def _corpus_lines(board: Mapping[str, Any], width: int) -> str | None:
         )
     if board["tokens"]:
         lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
+    if adopted := board["adopted"]:
+        lines.append(f"Adopted model: {adopted.get('parameters', 0):,.0f} parameters")
     if training:
         bits = training.get("held_out_bits_per_byte")
         held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""

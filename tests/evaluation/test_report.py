@@ -386,6 +386,8 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
     assert headline(board, promotion) == "2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3"
     assert headline(board, {"promoted": False}).endswith("clean, not promoted")
+    adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
+    assert headline(adopted, promotion).startswith("1.1 M parameters, 94 % of the exam")
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):
