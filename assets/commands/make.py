@@ -55,7 +55,7 @@ def run_named(
     from assets.capacity import check_fit
     from assets.chain import CHAIN
     from assets.display import Display
-    from resources.profile import ProfileError
+    from resources.profile import ProfileError, load_profile
 
     root = root.resolve()
     recipe = read(name, root)
@@ -72,7 +72,7 @@ def run_named(
         try:
             if name.endswith((".yaml", ".yml")):
                 keep_recipe(recipe, root)
-            with Display(recipe, root) as display:
+            with Display(recipe, root, profile=load_profile(profile)) as display:
                 report = run_recipe(
                     recipe,
                     root,
