@@ -79,7 +79,8 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], wi
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     table.padding, table.pad_edge = (0, GAP - 1, 0, 0), False  # the box adds one space between columns
     for number, column in enumerate(columns[:shown]):
-        table.add_column(column, justify="left" if number == 0 else "right", width=widths[number])
+        is_text = number == 0 or any(", " in row[number] for row in rows)
+        table.add_column(column, justify="left" if is_text else "right", width=widths[number])
     for row in rows:
         if row[0] == "all":
             table.add_section()
