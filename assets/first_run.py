@@ -24,7 +24,7 @@ from training.recipe import Recipe
 from training.scopes import has_assets
 
 RATES_FILE = Path(__file__).with_name("rates.yaml")
-LEARNS_FROM = {"sft_model": "instruction_data", "aligned_model": "preference_data"}
+LEARNS_FROM = {"sft_model": "instruction_data", "reward_model": "preference_data", "aligned_model": "preference_data"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +94,8 @@ class FirstRun:
 
     def _tuned(self, cell: Cell) -> float | None:
         """The weights of the model times the examples that it learns from."""
-        section = self._recipe.sft if cell.asset == "sft_model" else self._recipe.align
+        recipe = self._recipe
+        section = {"sft_model": recipe.sft, "reward_model": recipe.reward}.get(cell.asset, recipe.align)
         if cell.asset == "aligned_model" and self._recipe.align.declared.learns_from != "pairs":
             return None  # what a model samples takes other times
         counts = self._record(LEARNS_FROM[cell.asset], self._recipe.name).get("counts")

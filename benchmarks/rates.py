@@ -29,6 +29,7 @@ HEADER = """\
 UNIT_OF = {
     "base_model": "flop",
     "sft_model": "weights_times_examples",
+    "reward_model": "weights_times_examples",
     "aligned_model": "weights_times_examples",
     "model_scores": "weights_times_items",
 }
@@ -44,7 +45,8 @@ def main() -> int:
     options = parser.parse_args()
     roots = options.root or [Path("runs")]
     runs = [dict(measured(name, roots[min(i, len(roots) - 1)].resolve())) for i, name in enumerate(options.recipes)]
-    found = {asset: line([run[asset] for run in runs if asset in run], asset) for asset in runs[-1]}
+    assets = dict.fromkeys(asset for run in runs for asset in run)
+    found = {asset: line([run[asset] for run in runs if asset in run], asset) for asset in assets}
     text = HEADER.format(recipes=" ".join(options.recipes), cores=os.cpu_count())
     text += yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=120)
     print(text) if options.dry_run else RATES_FILE.write_text(text, "utf-8")

@@ -42,7 +42,7 @@ def planned(monkeypatch, capsys, tmp_path, *arguments):
     return code, answer, errors
 
 
-UNKNOWN_AT_FIRST = {"sft_model", "aligned_model", "model_scores"}
+UNKNOWN_AT_FIRST = {"sft_model", "reward_model", "aligned_model", "model_scores"}
 
 
 def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, tmp_path):
@@ -101,7 +101,7 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     assert ended.value.code == 0 and max(map(len, lines)) <= 80
     assert "base_model [kitchen]: 2,164,928 parameters" in lines
-    assert any(re.match(r"To make: (\d+) of \1; 0 s one after", line) for line in lines)
+    assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
 
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):
