@@ -182,7 +182,10 @@ class Display:
         if len(now) > 1:
             return f"time left of the recipe{by_plan}: {recipe} (assets {first} to {last} of {total})"
         one, place = now[0], f"(asset {first} of {total})"
-        if one.seconds_left is None and one.expected is not None:  # it has taken longer than that
+        if one.seconds_left is None and one.is_late and one.expected is not None:
+            late = "longer than planned" if one.expected.is_planned else "longer than last time"
+            return f"{late}; of the recipe {recipe} left {place}" if seconds >= 1 else f"{late} {place}"
+        if one.seconds_left is None and one.expected is not None:  # it is in a phase of which no time is known
             return f"time left of the recipe{by_plan}: {recipe} {place}"
         if one.is_planned:
             return f"time left by plan: {roughly(one.seconds_left)}; of the recipe: {recipe} {place}"

@@ -90,6 +90,11 @@ class Running:
         return self.expected is not None and self.expected.is_planned and self._of_steps() is None
 
     @property
+    def is_late(self) -> bool:
+        """Whether the asset takes longer than expected, and nothing but this expectation was known."""
+        return self.expected is not None and self._of_steps() is None and self.expected.seconds < self.seconds
+
+    @property
     def seconds_left(self) -> float | None:
         """Return the remaining seconds: from the pace of the steps so far, from an earlier artifact, or from the plan.
 

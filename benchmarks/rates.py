@@ -39,7 +39,7 @@ LEAST_SECONDS = 0.5  # of an asset: a process starts and reads its job
 def main() -> int:
     """Write the rates, or print them with `--dry-run`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("recipes", nargs="+", help="one or two recipes, the smaller first")
+    parser.add_argument("recipes", nargs="+", help="recipes with different work; more for assets that others lack")
     parser.add_argument("--root", type=Path, action="append", help="one for all recipes, or one for each")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
@@ -77,8 +77,8 @@ def unit_of(asset: str) -> str:
 
 
 def line(points: list[tuple[float, float]], asset: str) -> dict[str, float | str]:
-    """Return the rate that fits one or two points of (work, seconds)."""
-    (small, first), (large, last) = points[0], points[-1]
+    """Return the rate that fits the points of (work, seconds) with the least and the most work."""
+    (small, first), *_, (large, last) = sorted(points * 2)
     each = max(0.0, (last - first) / (large - small)) if large > small else 0.0
     start = max(LEAST_SECONDS, last - each * large)
     unit = unit_of(asset)

@@ -115,6 +115,8 @@ def test_after_the_last_step_the_phase_is_named_with_the_time_that_it_took_befor
     assert display._times().startswith("time left: 20 s; of the recipe: ")
     clock.now += 30
     assert display._times().startswith("time left of the recipe: more than "), "no false number"
+    clock.now += 30
+    assert display._times().startswith("longer than last time; of the recipe more than ")
 
 
 def test_a_first_run_is_estimated_by_the_plan_and_corrected_by_its_own_pace(kitchen, tmp_path, monkeypatch, capsys):
@@ -131,7 +133,7 @@ def test_a_first_run_is_estimated_by_the_plan_and_corrected_by_its_own_pace(kitc
     training = 10 + 1e-12 * flop
     assert display._times() == f"time left by plan: 40 s; of the recipe: {roughly(40 + training)} (asset 1 of 2)"
     clock.now += 90
-    assert display._times() == f"time left of the recipe by plan: more than {roughly(training)} (asset 1 of 2)"
+    assert display._times() == f"longer than planned; of the recipe more than {roughly(training)} left (asset 1 of 2)"
     display.announce("made", tokenizer, {"seconds": 90.0})
     display.announce("started", model, {})
     assert display._times().startswith(f"time left by plan: {roughly(2 * training)}; "), "it is twice as slow"
