@@ -28,16 +28,17 @@ def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
             first, *offset = (finding[name] for name in names)
             yield f"{label:<8}{first}{f', offset {offset[0]:,}' if offset else ''}"
     for seen in finding.get("seen", ()):
-        yield f"{'steps':<8}{_steps(seen)}"
+        yield f"{'read by':<8}{_steps(seen)}"
 
 
 def _steps(seen: Mapping[str, Any]) -> str:
     """Return in words which steps of a training see a page."""
     steps = seen["steps"]
     if not steps:
-        return f"{'held out by' if seen['held_out'] else 'none of'} {seen['training']}"
+        return f"no step of {seen['training']}{', which holds it out' if seen['held_out'] else ''}"
     more = f" and {len(steps) - MOST_STEPS:,} more" if len(steps) > MOST_STEPS else ""
-    return f"{', '.join(f'{step:,}' for step in steps[:MOST_STEPS])}{more} of {seen['training']}"
+    shown = ", ".join(f"{step:,}" for step in steps[:MOST_STEPS])
+    return f"step{'s' * (len(steps) > 1)} {shown}{more} of {seen['training']}"
 
 
 def _plain(value: Any) -> str:

@@ -63,9 +63,9 @@ def test_the_steps_that_see_a_page_are_shown_and_many_of_them_are_cut_short():
         {"training": "base_model", "held_out": False, "steps": []},
     ]
     refusal = {"gate": "contamination", "asset": "a", "partition": "p", "evidence": {"findings": [{"seen": seen}]}}
-    assert [line for line in refusal_lines(refusal) if line.startswith("steps")] == [
-        "steps   3, 1,200 of base_model",
-        "steps   0, 1, 2, 3, 4, 5, 6, 7 and 2 more of long_context_plan",
-        "steps   held out by base_model",
-        "steps   none of base_model",
+    assert [line for line in refusal_lines(refusal) if line.startswith("read by")] == [
+        "read by steps 3, 1,200 of base_model",
+        "read by steps 0, 1, 2, 3, 4, 5, 6, 7 and 2 more of long_context_plan",
+        "read by no step of base_model, which holds it out",
+        "read by no step of base_model",
     ]
