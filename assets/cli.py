@@ -26,6 +26,7 @@ from assets.commands.recipes import init, list_, show
 from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
 from assets.run import BAD_INPUT, FAILED, OK
+from assets.said import say
 from assets.sentences import interrupted, sentence_of
 from training.job import DataError, RefusedInput
 from training.records import RecipeError
@@ -83,7 +84,7 @@ def _command() -> str:
 
 
 def _say(sentence: str, code: int, prefix: str = "error: ") -> int:
-    print(f"{prefix}{sentence}", file=sys.stderr)
+    say(f"{prefix}{sentence}".split("\n"))
     if "--json" in sys.argv:
         print(json.dumps({"ok": False, "error": sentence}))
     return code

@@ -9,6 +9,9 @@ from typing import Any
 PARTS = {"item": ("item",), "text": ("text",), "page": ("url",), "record": ("warc_file", "warc_offset")}
 MOST_STEPS = 8  # of a page that are printed
 OF_ROWS = {"file": ("file",), "row": ("row",), "source": ("source",)}
+READ_BY = "read by"
+LABELS = (*PARTS, *OF_ROWS, READ_BY)
+LABEL_COLUMNS = 8
 
 
 def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
@@ -19,16 +22,18 @@ def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
         lines.append(reason)
     for finding in evidence.pop("findings", ()):
         lines += ["", *_finding(finding)]
-    return [*lines, "", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+    way_out = evidence.pop("way_out", "")
+    lines += ["", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+    return [*lines, *(["", f"What to do: {way_out}"] if way_out else [])]
 
 
 def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
     for label, names in (PARTS | OF_ROWS).items():
         if all(name in finding for name in names):
             first, *offset = (finding[name] for name in names)
-            yield f"{label:<8}{first}{f', offset {offset[0]:,}' if offset else ''}"
+            yield f"{label:<{LABEL_COLUMNS}}{first}{f', offset {offset[0]:,}' if offset else ''}"
     for seen in finding.get("seen", ()):
-        yield f"{'read by':<8}{_steps(seen)}"
+        yield f"{READ_BY:<{LABEL_COLUMNS}}{_steps(seen)}"
 
 
 def _steps(seen: Mapping[str, Any]) -> str:

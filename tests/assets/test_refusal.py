@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assets.refusal import refusal_lines
+from assets.said import divided
 from evaluation.verdict import gate_of
 
 PAGE = {
@@ -69,3 +70,11 @@ def test_the_steps_that_see_a_page_are_shown_and_many_of_them_are_cut_short():
         "read by no step of base_model, which holds it out",
         "read by no step of base_model",
     ]
+
+
+def test_a_line_that_is_too_wide_for_a_terminal_is_divided_between_words():
+    text = "text    I have to buy food for the Calvenne casserole. What is the main ingredient"
+    assert divided(text, 80) == [text.removesuffix(" ingredient"), "        ingredient"]
+    reason = "error: take the items out (decontaminate.action: remove), or train and be refused"
+    assert divided(reason, 60) == ["error: take the items out (decontaminate.action: remove), or", "train and be refused"] and divided(reason, 100) == [reason]
+    assert divided("", 80) == [""] and divided("x" * 90, 80) == ["x" * 90]
