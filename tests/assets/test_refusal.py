@@ -76,5 +76,6 @@ def test_a_line_that_is_too_wide_for_a_terminal_is_divided_between_words():
     text = "text    I have to buy food for the Calvenne casserole. What is the main ingredient"
     assert divided(text, 80) == [text.removesuffix(" ingredient"), "        ingredient"]
     reason = "error: take the items out (decontaminate.action: remove), or train and be refused"
-    assert divided(reason, 60) == ["error: take the items out (decontaminate.action: remove), or", "train and be refused"] and divided(reason, 100) == [reason]
+    parts = ["error: take the items out (decontaminate.action: remove), or", "train and be refused"]
+    assert divided(reason, 60) == parts and divided(reason, 100) == [reason]
     assert divided("", 80) == [""] and divided("x" * 90, 80) == ["x" * 90]
