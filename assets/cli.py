@@ -26,7 +26,8 @@ from assets.commands.recipes import init, list_, show
 from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
 from assets.run import BAD_INPUT, FAILED, OK
-from assets.sentences import INTERRUPTED, sentence_of
+from assets.said import say
+from assets.sentences import interrupted, sentence_of
 from training.job import DataError, RefusedInput
 from training.records import RecipeError
 from training.secrets import masked_output
@@ -51,7 +52,7 @@ def main() -> None:
             app()
         except SystemExit as ended:
             uncaught = isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt)
-            code = _say(INTERRUPTED, exit_code_of(signal.SIGINT)) if uncaught else ended.code
+            code = _say(interrupted(_command()), exit_code_of(signal.SIGINT), prefix="") if uncaught else ended.code
         except (RecipeError, DataError, RefusedInput, ProfileError) as error:
             code = _say(str(error), BAD_INPUT)
         except Exception as error:
@@ -77,8 +78,13 @@ def _options(
     pass
 
 
-def _say(sentence: str, code: int) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
+def _command() -> str:
+    """Return the name of the command that was given. Options before it take no values."""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
+def _say(sentence: str, code: int, prefix: str = "error: ") -> int:
+    say(f"{prefix}{sentence}".split("\n"))
     if "--json" in sys.argv:
         print(json.dumps({"ok": False, "error": sentence}))
     return code

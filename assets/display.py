@@ -20,9 +20,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from assets.first_run import FirstRun
 from assets.status import Cell
 from assets.stores import dagster_home
-from assets.time_left import Running, TimeLeft, in_words
+from assets.time_left import Running, TimeLeft, in_words, roughly
+from resources.profile import Profile
 from training.recipe import Recipe
 from training.running import reuse
 from training.secrets import Masked
@@ -40,15 +42,18 @@ class Display:
     """Prints a line for each finished asset, and the progress of those under way.
 
     While a step runs, Dagster redirects the file descriptor of standard error to a log, so this class writes to a
-    duplicate that was made before. `clock` returns seconds.
+    duplicate that was made before. `clock` returns seconds. With a profile, the times of a first run are estimated.
     """
 
-    def __init__(self, recipe: Recipe, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, recipe: Recipe, root: Path, clock: Callable[[], float] = time.monotonic, profile: Profile | None = None
+    ) -> None:
         self._file = _duplicate_of_stderr()
         self._console = _Terminal(file=cast(IO[str], self._file))
         self._name, self._clock = recipe.name, clock
         self._started = self._said_at = clock()
-        self._left = TimeLeft(root, clock)
+        planned = FirstRun(recipe, root, profile.size_for).seconds if profile else lambda cell: None
+        self._left = TimeLeft(root, clock, planned)
         self._now: dict[Key, Running] = {}  # the cells that are being made
         self._doing = "starting"  # what the run does while no asset is made
         self._waiting: dict[Key, tuple[str, float]] = {}  # what a cell waits for, and since when
@@ -100,6 +105,8 @@ class Display:
             self._print(f"{_name(cell)}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
         elif kind == "told":
             self._print(f"{_name(cell)}: {values['text']}")
+        elif kind == "phase" and cell.key in self._now:
+            self._now[cell.key].enter(values["name"])
         elif kind == "progress" and cell.key in self._now:
             self._now[cell.key].see(values)
             self._waiting.pop(cell.key, None)
@@ -168,10 +175,21 @@ class Display:
             return ""
         first, last, total = self._left.num_ended + 1, self._left.num_ended + len(now), self._left.num_cells(now)
         seconds, is_whole = self._left.of_recipe(now)
-        recipe = in_words(seconds) if is_whole else f"more than {in_words(seconds)}" if seconds >= 1 else in_words(None)
+        is_planned = self._left.is_planned(now)
+        least = (roughly if is_planned else in_words)(seconds)
+        recipe = least if is_whole else f"more than {least}" if seconds >= 1 else in_words(None)
+        by_plan = " by plan" if is_planned else ""
         if len(now) > 1:
-            return f"time left of the recipe: {recipe} (assets {first} to {last} of {total})"
-        return f"time left: {in_words(now[0].seconds_left)}; of the recipe: {recipe} (asset {first} of {total})"
+            return f"time left of the recipe{by_plan}: {recipe} (assets {first} to {last} of {total})"
+        one, place = now[0], f"(asset {first} of {total})"
+        if one.seconds_left is None and one.is_late and one.expected is not None:
+            late = "longer than planned" if one.expected.is_planned else "longer than last time"
+            return f"{late}; of the recipe {recipe} left {place}" if seconds >= 1 else f"{late} {place}"
+        if one.seconds_left is None and one.expected is not None:  # it is in a phase of which no time is known
+            return f"time left of the recipe{by_plan}: {recipe} {place}"
+        if one.is_planned:
+            return f"time left by plan: {roughly(one.seconds_left)}; of the recipe: {recipe} {place}"
+        return f"time left: {in_words(one.seconds_left)}; of the recipe{by_plan}: {recipe} {place}"
 
     def _bar(self) -> Group:
         """Return the lines at the bottom of the terminal.
@@ -257,9 +275,14 @@ def _name(cell: Cell) -> str:
 
 
 def _progress(now: Running) -> str:
+    if now.phase is not None:
+        what, seconds = now.phase
+        return f"{what} for {in_words(seconds)}"
     if now.steps is None:
         return f"running for {in_words(now.seconds)}"
     unit = "step" if "steps" in now.numbers else "rank"
+    if not now.is_stepping:
+        return f"{now.steps[1]:,} {unit}s done, finishing"
     parts = [f"{unit} {now.steps[0]:,} of {now.steps[1]:,}"]
     if "loss" in now.numbers:
         parts.append(f"loss {now.numbers['loss']:.4g}")

@@ -145,7 +145,8 @@ def verdict_lines(report: Mapping[str, Any], gate: Mapping[str, Any]) -> list[st
     """Return the verdict, the numbers of each suite, and the findings that the gate's evidence shows, as lines."""
     texts = report["scanned"]["texts"]["pretraining"]
     files = len(report["scanned"]["files"])
-    lines = [f"{report['verdict']}: {texts} texts of {files} file{'s' * (files != 1)} were read"]
+    read = f"{texts:,} text{'s' * (texts != 1)} of {files:,} file{'s' * (files != 1)}"
+    lines = [f"{report['verdict']}: {read} {'was' if texts == 1 else 'were'} read"]
     for name, suite in report["suites"].items():
         uncleared = f", {len(suite['not_cleared'])} cannot be cleared" if suite["not_cleared"] else ""
         questions = f", {len(suite['questions_seen'])} questions without answer" if suite["questions_seen"] else ""

@@ -1,7 +1,8 @@
 """What a recipe will take with a profile: time, node-hours, price, and the memory and layouts of its trainings.
 
 Times are those of earlier artifacts under the root, or follow from their rates; for trainings on a known kind of GPU
-without such, they are predicted. A number with neither is None. Each says where it comes from.
+without such, they are predicted, and on this machine's processors estimated from the rates of another machine. A number
+with none of these is None. Each says where it comes from.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from assets.capacity import check_fit, needed_for, pretrained, tuned
 from assets.chain import CHAIN
+from assets.first_run import FirstRun
 from assets.status import Cell, Comparison, last_made
 from assets.time_left import earlier_seconds
 from resources.compute.size import Size
@@ -51,7 +53,8 @@ def plan(comparison: Comparison, profile: Profile, *, name: str, device: Device 
         "tunings": list(_tunings(comparison, profile)),
     }
     predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in told["trainings"]}
-    told["assets"] = [_asset(cell, comparison.root, profile, predicted) for cell in comparison.cells.values()]
+    rates = FirstRun(comparison.recipe, comparison.root, profile.size_for)
+    told["assets"] = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
     return told | {"totals": _totals(told["assets"])}
 
 
@@ -68,7 +71,7 @@ def _problem(recipe: Recipe, profile: str) -> str:
 
 
 def _asset(
-    cell: Cell, root: Path, profile: Profile, predicted: Mapping[tuple[str, str], float | None]
+    cell: Cell, root: Path, profile: Profile, predicted: Mapping[tuple[str, str], float | None], rates: FirstRun
 ) -> dict[str, Any]:
     """Return state, seconds, node-hours and price of one cell; of a made cell, what it took."""
     size = profile.size_for(cell.asset)
@@ -77,6 +80,8 @@ def _asset(
     seconds = earlier_seconds(cell, root)
     if seconds is None:
         seconds, basis = predicted.get(cell.key), "predicted"
+    if seconds is None:
+        seconds, basis = rates.seconds(cell), "rate of another machine"
     node_hours = _node_hours(made, size, seconds)
     return {
         "asset": cell.asset,

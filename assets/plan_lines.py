@@ -8,7 +8,12 @@ from typing import Any
 from assets.time_left import in_words
 from assets.trace_lines import folded
 
-BASES = {"measured": "measured", "earlier artifact": "as an earlier one", "predicted": "predicted"}
+BASES = {
+    "measured": "measured",
+    "earlier artifact": "as an earlier one",
+    "predicted": "predicted",
+    "rate of another machine": "by rate",
+}
 
 
 def lines_of(told: Mapping[str, Any]) -> list[str]:
@@ -56,7 +61,8 @@ def _totals(totals: Mapping[str, Any], assets: Any) -> Iterator[str]:
         f" {totals['node_hours']:,.4f} node-hours{gpus}{price}."
     )
     if totals["not_known"]:
-        yield f"Not counted, because no earlier artifact tells their time: {', '.join(totals['not_known'])}."
+        missing = ", ".join(totals["not_known"])
+        yield f"Not counted, because neither an earlier artifact nor a rate tells their time: {missing}."
 
 
 def _training(one: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,9 @@ from typing import Any
 PARTS = {"item": ("item",), "text": ("text",), "page": ("url",), "record": ("warc_file", "warc_offset")}
 MOST_STEPS = 8  # of a page that are printed
 OF_ROWS = {"file": ("file",), "row": ("row",), "source": ("source",)}
+READ_BY = "read by"
+LABELS = (*PARTS, *OF_ROWS, READ_BY)
+LABEL_COLUMNS = 8
 
 
 def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
@@ -19,25 +22,28 @@ def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
         lines.append(reason)
     for finding in evidence.pop("findings", ()):
         lines += ["", *_finding(finding)]
-    return [*lines, "", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+    way_out = evidence.pop("way_out", "")
+    lines += ["", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+    return [*lines, *(["", f"What to do: {way_out}"] if way_out else [])]
 
 
 def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
     for label, names in (PARTS | OF_ROWS).items():
         if all(name in finding for name in names):
             first, *offset = (finding[name] for name in names)
-            yield f"{label:<8}{first}{f', offset {offset[0]:,}' if offset else ''}"
+            yield f"{label:<{LABEL_COLUMNS}}{first}{f', offset {offset[0]:,}' if offset else ''}"
     for seen in finding.get("seen", ()):
-        yield f"{'steps':<8}{_steps(seen)}"
+        yield f"{READ_BY:<{LABEL_COLUMNS}}{_steps(seen)}"
 
 
 def _steps(seen: Mapping[str, Any]) -> str:
     """Return in words which steps of a training see a page."""
     steps = seen["steps"]
     if not steps:
-        return f"{'held out by' if seen['held_out'] else 'none of'} {seen['training']}"
+        return f"no step of {seen['training']}{', which holds it out' if seen['held_out'] else ''}"
     more = f" and {len(steps) - MOST_STEPS:,} more" if len(steps) > MOST_STEPS else ""
-    return f"{', '.join(f'{step:,}' for step in steps[:MOST_STEPS])}{more} of {seen['training']}"
+    shown = ", ".join(f"{step:,}" for step in steps[:MOST_STEPS])
+    return f"step{'s' * (len(steps) > 1)} {shown}{more} of {seen['training']}"
 
 
 def _plain(value: Any) -> str:

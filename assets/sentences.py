@@ -15,7 +15,22 @@ from training.job import DataError
 from training.secrets import masked
 
 GO_ON = "what is finished is used when you run again"
-INTERRUPTED = f"interrupted by Ctrl-C; {GO_ON}"
+EMPTY_IT = "the folder may hold a part of the files; empty it before you give the command again"
+# What Ctrl-C leaves of a command, by the command's name. A command that is not here has written nothing before its end.
+LEAVES = {
+    "run": GO_ON,
+    "demo": GO_ON,
+    "chat": "the conversation is not kept",
+    "evaluate": "no score is kept",
+    "contamination": "no finding is kept",
+    "export": EMPTY_IT,
+    "attest": EMPTY_IT,
+    "promote": "`pedigree report` shows which model is champion",
+    "rollback": "`pedigree report` shows which model is champion",
+    "verify": "give the command again to check the rest",
+    "takedown": "a withdrawal that was confirmed is in force; give the command again to finish it",
+    "gc": "what is needed is still there; give the command again to remove the rest",
+}
 
 # Messages of database drivers about a root's databases, and what to do. Any library may pass them on.
 DATABASE_FAULTS = {
@@ -25,6 +40,11 @@ DATABASE_FAULTS = {
     "file is not a database": "it is damaged; move the folder `dagster` away, artifacts do not need it",
     "database disk image is malformed": "it is damaged; move the folder `dagster` away, artifacts do not need it",
 }
+
+
+def interrupted(command: str) -> str:
+    """Return the sentence about a command that Ctrl-C ended, with what it leaves behind."""
+    return f"interrupted by Ctrl-C; {LEAVES.get(command, 'nothing was written')}"
 
 
 def check_root(root: Path) -> Path:
@@ -60,7 +80,7 @@ def sentence_of(error: BaseException, root: Path | None = None) -> str:
     said = masked("".join(traceback.format_exception(error)))
     place = root or Path.cwd()
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
+        return interrupted("run")
     if full := full_disk(said, place):
         return full
     if isinstance(error, TrackingError):

@@ -1,32 +1,50 @@
-"""How long the running assets and the whole recipe will still take, from progress and from earlier artifacts.
+"""How long the running assets and the whole recipe will still take: from progress, earlier artifacts, or the plan.
 
-A time for which there is neither progress nor an earlier artifact is None, not a guess.
+A time for which there is none of these is None, not a guess.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell
 from training import artifact
+from training.progress import METRICS_FILE, read_metrics
 
+PRIOR_SECONDS = 10.0  # as if assets that should take so long had taken so long: one short asset decides little
 READ_RECORDS = 5  # newest artifacts of an asset whose records are read
 
 
-class Running:
-    """The asset that is being made: its last reported numbers, and the seconds that remain."""
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Seconds that an asset is expected to take, and of them those after its last step, if they are known.
 
-    def __init__(self, cell: Cell, expected: float | None, clock: Callable[[], float]) -> None:
+    `is_planned` says that nothing like it was made before: the seconds follow from the recipe and measured rates.
+    """
+
+    seconds: float
+    after_steps: float | None = None
+    is_planned: bool = False
+
+
+class Running:
+    """The asset that is being made: its last reported numbers, its phase, and the seconds that remain."""
+
+    def __init__(self, cell: Cell, expected: Expected | None, clock: Callable[[], float]) -> None:
         self.cell = cell
         self.numbers: dict[str, float] = {}
-        self._expected, self._clock = expected, clock
+        self.expected = expected
+        self._clock = clock
         self._started = clock()
         self._first: tuple[float, dict[str, float]] | None = None  # time and numbers of the first row
         self._last_at = self._started
+        self._phase = ""
+        self._phase_at = self._started
 
     def see(self, row: dict[str, Any]) -> None:
         """Take into account a row of numbers that the job reported."""
@@ -34,16 +52,30 @@ class Running:
         self._last_at = self._clock()
         self._first = self._first or (self._last_at, dict(self.numbers))
 
+    def enter(self, phase: str) -> None:
+        """Take into account that the job does something from now on that is not one of its steps."""
+        self._phase, self._phase_at = phase, self._clock()
+
     @property
     def seconds(self) -> float:
         """The seconds for which the asset has been running."""
         return self._clock() - self._started
 
     @property
+    def phase(self) -> tuple[str, float] | None:
+        """What the job does besides its steps, and for how many seconds; None while it makes steps."""
+        return (self._phase, self._clock() - self._phase_at) if self._phase else None
+
+    @property
     def steps(self) -> tuple[int, int] | None:
         """Return (finished, total) steps or ranks; None if the job does not report the total."""
         total = self.numbers.get("steps", self.numbers.get("ranks"))
         return None if total is None else (int(self.numbers["step"]), int(total))
+
+    @property
+    def is_stepping(self) -> bool:
+        """Whether steps or ranks are under way, and are not all finished."""
+        return self.steps is not None and self.steps[0] < self.steps[1] and not self._phase
 
     def per_second(self, name: str) -> float | None:
         """Return how fast a reported number has risen since the first row; None as long as it has not risen."""
@@ -53,49 +85,92 @@ class Running:
         return risen / (self._last_at - self._first[0]) if risen > 0 else None
 
     @property
-    def seconds_left(self) -> float | None:
-        """Return the remaining seconds, from the pace of the steps so far, or else from an earlier artifact.
+    def is_planned(self) -> bool:
+        """Whether the remaining seconds follow from the plan, and not from its own steps or an earlier artifact."""
+        return self.expected is not None and self.expected.is_planned and self._of_steps() is None
 
-        The result is None if neither is known.
+    @property
+    def is_late(self) -> bool:
+        """Whether the asset takes longer than expected, and nothing but this expectation was known."""
+        return self.expected is not None and self._of_steps() is None and self.expected.seconds < self.seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the remaining seconds: from the pace of the steps so far, from an earlier artifact, or from the plan.
+
+        The result is None if none of these is known, or if the asset has taken longer than expected.
         """
-        pace = self.per_second("step")
-        if self.steps is not None and pace is not None and self.steps[0] < self.steps[1]:
-            return max(0.0, (self.steps[1] - self.steps[0]) / pace - (self._clock() - self._last_at))
-        if self._expected is None or self._expected < self.seconds:
+        after = self.expected.after_steps if self.expected else None
+        if (steps := self._of_steps()) is not None:
+            return steps + (after or 0.0)
+        if self.expected is None:
             return None
-        return self._expected - self.seconds
+        if self.steps is not None and not self.is_stepping:
+            left = None if after is None else after - (self._clock() - max(self._last_at, self._phase_at))
+        else:
+            left = self.expected.seconds - self.seconds
+        return left if left is not None and left > 0 else None
+
+    def _of_steps(self) -> float | None:
+        """Return the seconds that the remaining steps take at the pace of those so far."""
+        pace = self.per_second("step")
+        if self.steps is None or pace is None or not self.is_stepping:
+            return None
+        return max(0.0, (self.steps[1] - self.steps[0]) / pace - (self._clock() - self._last_at))
 
 
 class TimeLeft:
-    """The cells that a run has to make, with the seconds that each is expected to take."""
+    """The cells that a run has to make, with the seconds that each is expected to take.
 
-    def __init__(self, root: Path, clock: Callable[[], float]) -> None:
-        self._root, self._clock = root, clock
-        self._expected: dict[tuple[str, str], float | None] = {}  # of the cells that are not made yet
+    `planned_seconds` returns the seconds of a cell that nothing like it was made before, or None. These estimates are
+    multiplied by how much longer this run's assets have taken than they should have.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Callable[[], float],
+        planned_seconds: Callable[[Cell], float | None] = lambda cell: None,
+    ) -> None:
+        self._root, self._clock, self._planned_seconds = root, clock, planned_seconds
+        self._expected: dict[tuple[str, str], Expected | None] = {}  # of the cells that are not made yet
         self._planned: dict[tuple[str, str], Cell] = {}
+        self._started: dict[tuple[str, str], Running] = {}
         self._gaps: list[float] = []  # seconds between the end of an asset and the start of the next
         self._ended_at = clock()
+        self._took, self._should = PRIOR_SECONDS, PRIOR_SECONDS  # of the planned assets that are made
         self.num_ended = 0
 
     def plan(self, cell: Cell) -> None:
         """Record that the run has to make this cell (an asset in a partition)."""
         self._planned[cell.key] = cell
-        self._expected[cell.key] = earlier_seconds(cell, self._root)
+        self._expected[cell.key] = self._expect(cell)
 
     def start(self, cell: Cell) -> Running:
         """Record that the run makes this cell (an asset in a partition) now."""
         self._gaps.append(self._clock() - self._ended_at)
-        return Running(cell, self._expected.pop(cell.key, None), self._clock)
+        running = Running(cell, self._expected.pop(cell.key, None), self._clock)
+        self._started[cell.key] = running
+        return running
 
     def end(self, cell: Cell) -> None:
         """Record that this cell is made, or that an existing artifact is used for it."""
         self._planned.pop(cell.key, None)
         self._expected.pop(cell.key, None)
-        for one in self._planned.values():  # the artifact of one snapshot tells how long that of another takes
-            if one.asset == cell.asset and self._expected.get(one.key, 0.0) is None:
-                self._expected[one.key] = earlier_seconds(one, self._root)
+        running = self._started.pop(cell.key, None)
+        if running and running.expected and running.expected.is_planned and (should := self._planned_seconds(cell)):
+            self._took, self._should = self._took + running.seconds, self._should + should
+        for key, one in self._planned.items():  # what is made now may tell how long others take
+            if key in self._expected and ((expected := self._expected[key]) is None or expected.is_planned):
+                self._expected[key] = self._expect(one)
         self._ended_at = self._clock()
         self.num_ended += 1
+
+    def _expect(self, cell: Cell) -> Expected | None:
+        if (earlier := earlier_expected(cell, self._root)) is not None:
+            return earlier
+        seconds = self._planned_seconds(cell)
+        return None if seconds is None else Expected(seconds * self._took / self._should, is_planned=True)
 
     def num_cells(self, running: Sequence[Running]) -> int:
         """Return the number of cells (assets in partitions) of the whole run."""
@@ -107,13 +182,24 @@ class TimeLeft:
         Cells whose time is unknown are left out. If several cells are being made at the same time, nobody knows how
         long as many will; the result is then the least that is possible with so many, and counts as not known.
         """
-        parts = [one.seconds_left for one in running] + list(self._expected.values())
+        parts = [one.seconds_left for one in running]
+        parts += [one.seconds if one else None for one in self._expected.values()]
         known = [part for part in parts if part is not None]
         gaps = len(self._expected) * sum(self._gaps) / len(self._gaps) if known else 0.0
         if len(running) > 1:
             longest = max((one.seconds_left or 0.0 for one in running), default=0.0)
             return max(longest, (sum(known) + gaps) / len(running)), False
         return sum(known) + gaps, len(known) == len(parts)
+
+    def is_planned(self, running: Sequence[Running]) -> bool:
+        """Whether a part of the recipe's remaining time follows from the plan."""
+        return any(one.is_planned for one in running) or any(one and one.is_planned for one in self._expected.values())
+
+
+def earlier_expected(cell: Cell, root: Path) -> Expected | None:
+    """Return what the earlier artifact that is most like the cell took, whole and after its last step."""
+    found = _earlier(cell, root)
+    return None if found is None else Expected(_seconds(*found), _after_steps(found[0]))
 
 
 def earlier_seconds(cell: Cell, root: Path) -> float | None:
@@ -122,6 +208,11 @@ def earlier_seconds(cell: Cell, root: Path) -> float | None:
     That is the artifact to which the partition's reference points; else the newest one of another snapshot of the
     recipe; else the newest one with equal settings.
     """
+    found = _earlier(cell, root)
+    return _seconds(*found) if found else None
+
+
+def _earlier(cell: Cell, root: Path) -> tuple[Path, dict[str, Any]] | None:
     place, recipe = root / cell.asset, _recipe(cell.partition)
     own = place / cell.reference.fingerprint if cell.reference else place / cell.fingerprint
     by_snapshot = CHAIN[cell.asset].scope == "snapshot"
@@ -131,7 +222,7 @@ def earlier_seconds(cell: Cell, root: Path) -> float | None:
         *((path, record) for path, record in others if by_snapshot and _recipe(record["partition"]) == recipe),
         *((path, record) for path, record in others if record["settings"] == cell.settings),
     ]
-    return _seconds(*alike[0]) if alike else None
+    return alike[0] if alike else None
 
 
 def _recipe(partition: str) -> str:
@@ -164,6 +255,21 @@ def _seconds(folder: Path, record: dict[str, Any]) -> float:
     except FileNotFoundError:
         return record["seconds"]
     return max(record["seconds"], (folder / artifact.ARTIFACT_FILE).stat().st_mtime - submitted)
+
+
+def _after_steps(folder: Path) -> float | None:
+    """Return the seconds between the last step that a job reported and its commit; None if it reported no steps."""
+    rows = [row for row in read_metrics(folder / METRICS_FILE) if "steps" in row or "ranks" in row]
+    if not rows:
+        return None
+    return max(0.0, (folder / artifact.ARTIFACT_FILE).stat().st_mtime - rows[-1]["time"])
+
+
+def roughly(seconds: float | None) -> str:
+    """A duration that is only estimated, without false precision: `45 s`, `3 min` or `1 h 05 min`."""
+    if seconds is None or seconds < 60:
+        return in_words(seconds)
+    return in_words(60 * max(1, round(seconds / 60))).removesuffix(" 00 s")
 
 
 def in_words(seconds: float | None) -> str:

@@ -11,6 +11,7 @@ root, a backfill was launched in the UI, and RECIPE's filter was edited after al
 | `dagster-picture.png` | the picture of `base_model`: loss by step |
 | `dagster-backfill.png` | the newest backfill |
 | `unsynced.png` | a partition of `filtered_documents` that the edit made outdated |
+| `mlflow-runs.png` | the first launch of RECIPE, and under it a run of each asset |
 | `mlflow-compare.png` | the launches of RECIPE and OTHER side by side |
 | `mlflow-model.png` | the first version of RECIPE's model |
 | `report-1280.png`, `report-390.png` | the report, by day at 1280 pixels and by night at 390 |
@@ -53,6 +54,7 @@ def main() -> int:
         "dagster-picture": lambda page: picture(page, options.dagster),
         "dagster-backfill": lambda page: backfill(page, options.dagster),
         "unsynced": lambda page: unsynced(page, options.dagster, options.recipe),
+        "mlflow-runs": lambda page: runs(page, options.mlflow, options.recipe),
         "mlflow-compare": lambda page: launches(page, options.mlflow, (options.recipe, options.other)),
         "mlflow-model": lambda page: version(page, options.mlflow, options.recipe),
         "report-1280": lambda page: by_day(page, report_of(options.recipe, options.root.resolve())),
@@ -137,6 +139,17 @@ def unsynced(page: Page, dagster: str, recipe: str) -> None:
     page.get_by_text("Unsynced (").first.hover()
     page.get_by_text("has a new data version").wait_for()
     page.wait_for_timeout(1000)
+
+
+def runs(page: Page, mlflow: str, recipe: str) -> FloatRect:
+    """The runs of an experiment: its first launch, and under it a run of each asset with its inputs."""
+    page.set_viewport_size({"width": 1280, "height": 860})
+    open_page(page, f"{mlflow}/#/experiments/{experiment(page, mlflow, recipe)}/runs")
+    page.get_by_text("matching runs").wait_for()
+    page.locator('.ag-row [col-id*="Run Name"] button').last.click()
+    page.get_by_text("aligned_model [").first.wait_for()
+    page.wait_for_timeout(2000)
+    return {"x": 205, "y": 14, "width": 1062, "height": 792}
 
 
 def launches(page: Page, mlflow: str, recipes: tuple[str, str]) -> FloatRect:

@@ -39,6 +39,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "tokens": {
             record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")
         },
+        "adopted": _metrics(records, "adopted_model"),
         "pretraining": _metrics(records, "base_model"),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
@@ -241,8 +242,9 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     not asked. Unknown parts are left out.
     """
     parts = []
-    if "parameters" in board["pretraining"]:
-        parts.append(f"{_rounded(board['pretraining']['parameters'])} parameters")
+    model = board["pretraining"] or board["adopted"]
+    if "parameters" in model:
+        parts.append(f"{_rounded(model['parameters'])} parameters")
     exams = [[*models.values()][-1] for models in board["scores"].values() if models]
     if exams:
         share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)

@@ -73,13 +73,14 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], wi
     while shown > len(columns) - spared and _width(least[:shown]) > width:
         shown -= 1
     widths = least[:shown]
-    wanted = [max(len(row[number]) for row in (columns, *rows)) for number in range(shown)]
+    wanted = [max(_longest_line(row[number]) for row in (columns, *rows)) for number in range(shown)]
     for _ in range(max(0, min(width, _width(wanted)) - _width(widths))):
         widths[max(range(shown), key=lambda number: wanted[number] - widths[number])] += 1
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     table.padding, table.pad_edge = (0, GAP - 1, 0, 0), False  # the box adds one space between columns
     for number, column in enumerate(columns[:shown]):
-        table.add_column(column, justify="left" if number == 0 else "right", width=widths[number])
+        is_text = number == 0 or any(", " in row[number] for row in rows)
+        table.add_column(column, justify="left" if is_text else "right", width=widths[number])
     for row in rows:
         if row[0] == "all":
             table.add_section()
@@ -92,7 +93,12 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def _longest_word(text: str) -> int:
-    return max((len(word) for word in text.split()), default=0)
+    """Return the length of the longest part that is not divided: a line of several, or else a word."""
+    return max(map(len, text.split("\n") if "\n" in text else text.split()), default=0)
+
+
+def _longest_line(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
 def _in_words(name: str) -> str:
@@ -129,7 +135,7 @@ def _kind_table(board: Mapping[str, Any], width: int) -> Any:
         (
             f"{row['suite']}: {_in_words(row['kind'])}",
             *(_in_one_word(row["cells"].get(model, "–")).replace(f" {NOT_ABOVE}", "*") for model in scored),
-            ", ".join(f"{name} {100 * share:.0f}" for name, share in row["controls"].items()) or "–",
+            "\n".join(f"{name} {100 * share:.0f}" for name, share in row["controls"].items()) or "–",
             str(row["n"]),
             f"{100 * row['chance']:.0f}",
         )
@@ -249,6 +255,8 @@ def _corpus_lines(board: Mapping[str, Any], width: int) -> str | None:
         )
     if board["tokens"]:
         lines.append(f"Shards: {sum(board['tokens'].values()):,.0f} tokens")
+    if adopted := board["adopted"]:
+        lines.append(f"Adopted model: {adopted.get('parameters', 0):,.0f} parameters")
     if training:
         bits = training.get("held_out_bits_per_byte")
         held_out = f", held out {bits:.3f} bits per byte" if bits is not None else ""

@@ -77,6 +77,7 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
     for step, (name, item) in enumerate(models.items(), start=1):
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
+        work.progress.phase(f"asking the {name} model ({step} of {len(models)})")
         candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, shard=job.run.shard)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)

@@ -73,7 +73,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="25",
+    version="26",
     module="evaluation.card",
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),

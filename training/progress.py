@@ -19,6 +19,8 @@ METRICS_FILE = "metrics.jsonl"
 MESSAGES_FILE = "messages.jsonl"
 SAVED = "saved"  # key of the custom message that `Progress.saved` writes
 WAITS = "waits"  # key of the custom message that `Progress.waits` writes
+PHASE = "phase"  # key of the custom message that `Progress.phase` writes
+WRITING = "checking and writing the model"  # the phase of a training after its last step
 
 
 class Progress:
@@ -63,6 +65,10 @@ class Progress:
         A call of `opened` reports that the wait is over.
         """
         self._pipes("report_custom_message", {"payload": {WAITS: what}})
+
+    def phase(self, what: str) -> None:
+        """Report what the job does from now on, if this is not one of its steps."""
+        self._pipes("report_custom_message", {"payload": {PHASE: what}})
 
     def opened(self) -> None:
         """Report to a Pipes reader that the job has started."""

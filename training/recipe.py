@@ -28,7 +28,7 @@ from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.long_context_settings import LongContextRecipe
-from training.pretrain.models.families import inexpressible
+from training.pretrain.models.families import FAMILIES, inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
 from training.records import RecipeError, all_of, did_you_mean, no_such, varied, write_record
@@ -209,9 +209,10 @@ class Recipe:
         shape, objective = self.model.shape(vocab_size=self.tokenizer.vocabulary), self.pretrain.objective
         reasons = (*inexpressible(shape), *objective.inexpressible())
         if reasons:
+            classes = ", ".join(family.class_name for family in FAMILIES.values())
             raise RecipeError(
-                "model: post-training and evaluation load it as transformers' Llama, Qwen3 or Qwen3-MoE, none of which"
-                f" has: {'; '.join(reasons)}"
+                "model: post-training and evaluation need a model that one of these classes of transformers can run:"
+                f" {classes}; in the way is {'; '.join(reasons)}"
             )
 
     def _check_first_weights(self) -> None:

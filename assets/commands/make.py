@@ -13,6 +13,7 @@ from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, Rec
 from assets.interrupt import by_signal, exit_code_of, signals_noted
 from assets.refusal import refusal_lines
 from assets.run import FAILED, OK, Report, keep_recipe, run_recipe
+from assets.said import say
 from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
 from training.job import DataError
@@ -55,7 +56,7 @@ def run_named(
     from assets.capacity import check_fit
     from assets.chain import CHAIN
     from assets.display import Display
-    from resources.profile import ProfileError
+    from resources.profile import ProfileError, load_profile
 
     root = root.resolve()
     recipe = read(name, root)
@@ -72,7 +73,7 @@ def run_named(
         try:
             if name.endswith((".yaml", ".yml")):
                 keep_recipe(recipe, root)
-            with Display(recipe, root) as display:
+            with Display(recipe, root, profile=load_profile(profile)) as display:
                 report = run_recipe(
                     recipe,
                     root,
@@ -99,9 +100,9 @@ def run_named(
 
 def _finish(report: Report, json_: bool) -> None:
     if report.error:
-        print(f"error: {report.error}", file=sys.stderr)
+        say([f"error: {line}" if not number else line for number, line in enumerate(report.error.split("\n"))], "red")
     for refusal in report.refusals:
-        print("\n".join(refusal_lines(refusal)), file=sys.stderr)
+        say(refusal_lines(refusal), "bold red")
     if json_:
         print(json.dumps(report.as_json(), ensure_ascii=False))
     raise typer.Exit(report.exit_code)

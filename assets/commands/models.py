@@ -110,6 +110,11 @@ def attest(
     print(json.dumps({"folder": str(folder), "files": names, "signed": key is not None}) if json_ else "\n".join(names))
 
 
+def _say(doing: str) -> None:
+    """Say on standard error what a command does that prints nothing for a while."""
+    print(f"{doing} ...", file=sys.stderr, flush=True)
+
+
 SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
 
 
@@ -130,6 +135,7 @@ def evaluate(
 
     exams = suites_of(suites, root.resolve())
     folder = model_folder(model, Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    _say(f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)}")
     scores = evaluate(folder, exams, output)
     print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
 
@@ -144,10 +150,13 @@ def contamination(
     """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
     from assets.outside import check_no_secret, suites_of, verdict_lines
     from evaluation.scan import contamination, files_of
+    from training.data.look import counted
 
     check_no_secret(data)
     recipe, settings = suites_of(against, root.resolve())
-    report, findings, gate = contamination(files_of(data), recipe, settings, output)
+    files = files_of(data)
+    _say(f"looking in {counted(len(files))} for items of {', '.join(suite.name for suite in recipe.suites)}")
+    report, findings, gate = contamination(files, recipe, settings, output)
     if json_:
         print(json.dumps({"report": report, "findings": findings, "gate": gate}, ensure_ascii=False))
     else:
@@ -170,6 +179,7 @@ def serve(
 
     root = root.resolve()
     folder, name = model_of(model, root, Tracking(load_profile(profile).tracking_uri, root))
+    _say(f"loading {name}")
     raise typer.Exit(serve(folder, name, port))
 
 

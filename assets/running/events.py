@@ -30,6 +30,7 @@ def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
     | `waits` | `for`: what the cell waits for, which may change at any moment; empty if it no longer waits |
     | `waiting` | `state`, `reason` and `seconds` of a job that has not started for a while |
     | `told` | `text`: a message |
+    | `phase` | `name`: what the job does now, if this is not one of its steps |
     | `progress` | a row of numbers that the job reported |
     | `made` | the artifact's record |
     | `reused` | none |

@@ -11,7 +11,7 @@ from assets.running.events import announce
 from assets.running.watch import Watch
 from assets.status import Cell
 from resources.compute.base import read_json
-from training.progress import SAVED, WAITS
+from training.progress import PHASE, SAVED, WAITS
 from training.running.leftovers import RANKS_FOLDER
 from training.running.runner import TOTAL_FILE, num_finished
 
@@ -56,6 +56,8 @@ def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -
         is_saved |= SAVED in payload
         if WAITS in payload or message.get("method") == "opened":
             announce("waits", cell, {"for": payload.get(WAITS, "")})
+        if PHASE in payload:
+            announce("phase", cell, {"name": payload[PHASE]})
     return rows, is_saved
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shutil
@@ -10,9 +11,11 @@ import sys
 import pytest
 
 from assets.display import Display, _divided
+from assets.first_run import Rate
 from assets.recipe_folders import load_recipe
 from assets.status import compare
-from assets.time_left import earlier_seconds, in_words
+from assets.time_left import earlier_seconds, in_words, roughly
+from resources.profile import load_profile
 from tests.assets.fabricate import make_all
 from tests.screen import Screen, read_now, resize
 from training import artifact
@@ -89,7 +92,60 @@ def test_without_a_terminal_a_line_every_thirty_seconds_says_how_far_it_is(kitch
     )
 
 
-def test_what_neither_progress_nor_an_earlier_artifact_tells_is_unknown(kitchen, tmp_path, capsys):
+def test_after_the_last_step_the_phase_is_named_with_the_time_that_it_took_before(kitchen, tmp_path, capsys):
+    clock = Clock()
+    cell = next(cell for cell in kitchen.to_do() if cell.asset == "base_model")
+    earlier = max((kitchen.root / "base_model").glob("*/artifact.json"))
+    rows = [{"time": earlier.stat().st_mtime - 25, "step": 99, "steps": 100}, {"time": 1, "step": 100, "held_out": 1}]
+    metrics = earlier.with_name("metrics.jsonl")
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    display = Display(kitchen.recipe, kitchen.root, clock)
+    begun(kitchen, display)
+    metrics.unlink()
+    display.announce("progress", cell, {"step": 10, "steps": 100})
+    clock.now += 10
+    display.announce("progress", cell, {"step": 60, "steps": 100})
+    assert "time left: 33 s; " in display._times(), "8 s of steps and 25 s after them"
+    clock.now += 8
+    display.announce("progress", cell, {"step": 100, "steps": 100})
+    assert display._what() == "base_model [own]: 100 steps done, finishing" and "left: 25 s; " in display._times()
+    display.announce("phase", cell, {"name": "checking and writing the model"})
+    clock.now += 5
+    assert display._what() == "base_model [own]: checking and writing the model for 5 s"
+    assert display._times().startswith("time left: 20 s; of the recipe: ")
+    clock.now += 30
+    assert display._times().startswith("time left of the recipe: more than "), "no false number"
+    clock.now += 30
+    assert display._times().startswith("longer than last time; of the recipe more than ")
+
+
+def test_a_first_run_is_estimated_by_the_plan_and_corrected_by_its_own_pace(kitchen, tmp_path, monkeypatch, capsys):
+    rates = {"base_model": Rate(start=10, each=1e-12, unit="flop"), "tokenizer": Rate(start=40)}
+    monkeypatch.setattr("assets.first_run.rates", lambda: rates)
+    clock, cells = Clock(), kitchen.cells
+    tokenizer, model, others = cells["tokenizer", "own"], cells["base_model", "own"], cells["model_card", "own"]
+    display = Display(kitchen.recipe, tmp_path, clock, load_profile("local"))
+    for cell in (tokenizer, model):
+        display.announce("planned", cell, {})
+    display.announce("started", tokenizer, {})
+    shape = kitchen.recipe.model.shape(vocab_size=kitchen.recipe.tokenizer.vocabulary)
+    flop = kitchen.recipe.pretrain.tokens * shape.training_flops_per_token(kitchen.recipe.pretrain.sequence_length)
+    training = 10 + 1e-12 * flop
+    assert display._times() == f"time left by plan: 40 s; of the recipe: {roughly(40 + training)} (asset 1 of 2)"
+    clock.now += 90
+    assert display._times() == f"longer than planned; of the recipe more than {roughly(training)} left (asset 1 of 2)"
+    display.announce("made", tokenizer, {"seconds": 90.0})
+    display.announce("started", model, {})
+    assert display._times().startswith(f"time left by plan: {roughly(2 * training)}; "), "it is twice as slow"
+    display.announce("planned", others, {})
+    assert "; of the recipe: more than " in display._times(), "nothing is known of the card"
+    for step in (1, 2):
+        display.announce("progress", model, {"step": step, "steps": 12})
+        clock.now += 10 * (step == 1)
+    assert display._times().startswith("time left: 1 min 40 s; of the recipe: ")
+
+
+def test_what_neither_progress_nor_an_earlier_artifact_nor_the_plan_tells_is_unknown(kitchen, tmp_path, capsys):
     clock = Clock()
     display = Display(kitchen.recipe, tmp_path, clock)
     begun(kitchen, display)

@@ -42,12 +42,15 @@ def planned(monkeypatch, capsys, tmp_path, *arguments):
     return code, answer, errors
 
 
+UNKNOWN_AT_FIRST = {"sft_model", "reward_model", "aligned_model", "model_scores"}
+
+
 def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, tmp_path):
     code, answer, _ = planned(monkeypatch, capsys, tmp_path, "kitchen", "--json")
     told = json.loads(answer)
-    assert code == 0 and told["ok"] and told["totals"]["seconds"] == 0
-    assert {"base_model", "crawl_archives"} <= set(told["totals"]["not_known"])
-    assert {(one["seconds"], one["basis"]) for one in told["assets"]} == {(None, None)}
+    # The work of these follows from what other assets make.
+    assert code == 0 and told["ok"] and set(told["totals"]["not_known"]) == UNKNOWN_AT_FIRST
+    assert {one["basis"] for one in told["assets"] if one["seconds"]} == {"rate of another machine"}
     (model,) = told["trainings"]
     assert model["parameters"] == 2_164_928 and model["steps"] == RECIPE.pretrain.steps
     assert model["flops"] == pytest.approx(model["flops_per_token"] * RECIPE.pretrain.step_tokens)
@@ -98,7 +101,7 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     assert ended.value.code == 0 and max(map(len, lines)) <= 80
     assert "base_model [kitchen]: 2,164,928 parameters" in lines
-    assert any(re.match(r"To make: (\d+) of \1; 0 s one after", line) for line in lines)
+    assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
 
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assets.refusal import refusal_lines
+from assets.said import divided
 from evaluation.verdict import gate_of
 
 PAGE = {
@@ -63,9 +64,18 @@ def test_the_steps_that_see_a_page_are_shown_and_many_of_them_are_cut_short():
         {"training": "base_model", "held_out": False, "steps": []},
     ]
     refusal = {"gate": "contamination", "asset": "a", "partition": "p", "evidence": {"findings": [{"seen": seen}]}}
-    assert [line for line in refusal_lines(refusal) if line.startswith("steps")] == [
-        "steps   3, 1,200 of base_model",
-        "steps   0, 1, 2, 3, 4, 5, 6, 7 and 2 more of long_context_plan",
-        "steps   held out by base_model",
-        "steps   none of base_model",
+    assert [line for line in refusal_lines(refusal) if line.startswith("read by")] == [
+        "read by steps 3, 1,200 of base_model",
+        "read by steps 0, 1, 2, 3, 4, 5, 6, 7 and 2 more of long_context_plan",
+        "read by no step of base_model, which holds it out",
+        "read by no step of base_model",
     ]
+
+
+def test_a_line_that_is_too_wide_for_a_terminal_is_divided_between_words():
+    text = "text    I have to buy food for the Calvenne casserole. What is the main ingredient"
+    assert divided(text, 80) == [text.removesuffix(" ingredient"), "        ingredient"]
+    reason = "error: take the items out (decontaminate.action: remove), or train and be refused"
+    parts = ["error: take the items out (decontaminate.action: remove), or", "train and be refused"]
+    assert divided(reason, 60) == parts and divided(reason, 100) == [reason]
+    assert divided("", 80) == [""] and divided("x" * 90, 80) == ["x" * 90]

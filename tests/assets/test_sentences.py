@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from assets.cli import COMMANDS, main
 from assets.recipe_folders import load_recipe
-from assets.sentences import sentence_of
+from assets.sentences import LEAVES, interrupted, sentence_of
 from tests.assets.fabricate import make_all
 from tests.end_to_end.conftest import RECIPES, pedigree
 
@@ -84,3 +85,27 @@ def test_a_locked_database_is_a_sentence(tmp_path, name, command, code, said):
 
 def test_an_error_of_the_program_itself_is_no_sentence():
     assert sentence_of(KeyError("a bug")) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "said"),
+    [
+        ("chat kitchen", "assets.commands.models._made", "the conversation is not kept"),
+        ("evaluate folder --suites kitchen", "assets.outside.suites_of", "no score is kept"),
+        ("status kitchen", "assets.commands.look.compare", "nothing was written"),
+    ],
+)
+def test_ctrl_c_ends_each_command_with_a_sentence_of_its_own(tmp_path, monkeypatch, capsys, command, function, said):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, interrupt)
+    monkeypatch.setattr("sys.argv", ["pedigree", *command.split(), "--root", str(tmp_path / "r")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130 and capsys.readouterr().err == f"interrupted by Ctrl-C; {said}\n"
+
+
+def test_what_ctrl_c_leaves_is_said_of_commands_that_exist():
+    assert LEAVES.keys() <= {command.__name__.rstrip("_") for command in COMMANDS}
+    assert interrupted("run") == "interrupted by Ctrl-C; what is finished is used when you run again"

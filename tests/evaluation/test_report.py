@@ -338,7 +338,8 @@ def test_the_scoreboard_prints_what_there_is(inputs):
         "loss 5.000 → 1.700",
         "50.0 (15.0–85.0)",
         "chat: stated",
-        "ngram 25, pairs 50",
+        "ngram 25",
+        "pairs 50",
         "50.0 (15.0–85.0)*",
         "right (worth +1), percent: sft 75.0 (50.0 to 87.5), gain +75.0 (+50.0 to +87.5)",
         "Bits per byte of 2 held-out documents (2,000 bytes): base 1.500",
@@ -386,6 +387,8 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
     assert headline(board, promotion) == "2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3"
     assert headline(board, {"promoted": False}).endswith("clean, not promoted")
+    adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
+    assert headline(adopted, promotion).startswith("1.1 M parameters, 94 % of the exam")
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):

@@ -32,6 +32,7 @@ from training.job import Gate, Job, Work
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.process.precision import dtype_here, replaced_here
+from training.progress import WRITING
 from training.records import RecipeError
 from training.running.runner import StopRequested, stop_requests
 
@@ -166,6 +167,10 @@ class Reporter(TrainerCallback):
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
 
+    def write(self) -> None:
+        """Report that the model is trained, and that it is now checked and written."""
+        self._work.progress.phase(WRITING)
+
     def say(self, text: str) -> None:
         """Report a warning in the job's log."""
         self._work.progress.message(text, level="WARNING")
@@ -283,6 +288,7 @@ def fit(trainer: Any, reporter: Reporter) -> None:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if reporter.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
+    reporter.write()
 
 
 # Adapters

@@ -83,14 +83,14 @@ def micro_batches_in(
     """
     if data_parallel < 1:
         raise RecipeError(f"{data_parallel} processes take rows; it must be at least 1")
-    if micro_batch_tokens is None and global_batch_tokens % data_parallel:
+    if micro_batch_tokens is None:
+        wanted = _share(global_batch_tokens, sequence_length=sequence_length, data_parallel=data_parallel)
+    elif micro_batch_tokens % sequence_length or not micro_batch_tokens:
         raise RecipeError(
-            f"global_batch_tokens={global_batch_tokens} is not a multiple of data_parallel={data_parallel}, and"
-            " without micro_batch_tokens each process takes one micro-batch; set micro_batch_tokens"
+            f"micro_batch_tokens={micro_batch_tokens} is not a multiple of sequence_length={sequence_length}"
         )
-    wanted = global_batch_tokens // data_parallel if micro_batch_tokens is None else micro_batch_tokens
-    if wanted % sequence_length or not wanted:
-        raise RecipeError(f"micro_batch_tokens={wanted} is not a multiple of sequence_length={sequence_length}")
+    else:
+        wanted = micro_batch_tokens
     count, remainder = divmod(global_batch_tokens, wanted)
     if remainder or count == 0:
         raise RecipeError(f"global_batch_tokens={global_batch_tokens} is not a multiple of micro_batch_tokens={wanted}")
@@ -101,3 +101,20 @@ def micro_batches_in(
             f" {global_batch_tokens // data_parallel} or less"
         )
     return count
+
+
+def _share(global_batch_tokens: int, *, sequence_length: int, data_parallel: int) -> int:
+    """Return the tokens of the one micro-batch that each process takes: an equal number of whole rows."""
+    rows = global_batch_tokens // sequence_length
+    held = f"global_batch_tokens={global_batch_tokens} is {rows} rows of sequence_length={sequence_length}"
+    if rows < data_parallel:
+        raise RecipeError(
+            f"{held}, fewer than the {data_parallel} processes that take rows; a larger batch or at most {rows} of"
+            " them is right"
+        )
+    if rows % data_parallel:
+        raise RecipeError(
+            f"{held}, which {data_parallel} processes cannot share equally; set micro_batch_tokens, so that processes"
+            " take several micro-batches"
+        )
+    return global_batch_tokens // data_parallel

@@ -55,6 +55,7 @@ from training.pretrain.step import Trainer
 from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
 from training.process.precision import replaced_here
+from training.progress import WRITING
 from training.records import RecipeError
 from training.run_settings import RunSettings
 
@@ -151,6 +152,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         hangs = work.path / HANGS_FOLDER
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:
             train(trainer, watch)
+            work.progress.phase(WRITING)
             use_average(trainer.optimizers)
             measured, compared = held_out(trainer), trained_logits(trainer)
             weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)

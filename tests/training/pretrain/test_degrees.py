@@ -19,3 +19,17 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_arithmetic(micro, data
         micro_batches_in(
             global_batch_tokens=2**22, sequence_length=1024, micro_batch_tokens=micro, data_parallel=data_parallel
         )
+
+
+@pytest.mark.parametrize(
+    ("data_parallel", "said"),
+    [
+        (16, "is 8 rows of sequence_length=32, fewer than the 16 processes that take rows; .* at most 8 of them"),
+        (3, "is 8 rows of sequence_length=32, which 3 processes cannot share equally; set micro_batch_tokens"),
+    ],
+)
+def test_a_batch_of_too_few_rows_is_named_and_not_a_micro_batch_that_nobody_gave(data_parallel, said):
+    with pytest.raises(RecipeError, match=f"global_batch_tokens=256 {said}"):
+        micro_batches_in(
+            global_batch_tokens=256, sequence_length=32, micro_batch_tokens=None, data_parallel=data_parallel
+        )

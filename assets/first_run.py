@@ -1,0 +1,137 @@
+"""How long assets will take that nothing like them was made before: from the recipe's amounts of work, and from rates.
+
+`rates.yaml` beside this module has a rate for each asset of an ordinary recipe, measured on one machine by
+`python -m benchmarks.rates`. Other machines differ; a run corrects the estimates by what its first assets took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assets.chain import partition_key
+from assets.found import Damaged, read_reference
+from assets.status import Cell
+from resources.compute.size import Size
+from training import artifact
+from training.recipe import Recipe
+from training.scopes import has_assets
+
+RATES_FILE = Path(__file__).with_name("rates.yaml")
+LEARNS_FROM = {"sft_model": "instruction_data", "reward_model": "preference_data", "aligned_model": "preference_data"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """Seconds that an asset takes: `start`, and `each` for every unit of its work (a name in `UNITS`; empty: none)."""
+
+    start: float
+    each: float = 0.0
+    unit: str = ""
+
+
+@cache
+def rates() -> dict[str, Rate]:
+    """Return the measured rates by asset."""
+    return {asset: Rate(**fields) for asset, fields in yaml.safe_load(RATES_FILE.read_text("utf-8")).items()}
+
+
+class FirstRun:
+    """Estimates of the seconds that the cells of a recipe take on this machine's processors.
+
+    `size_for` returns an asset's size in the profile. Other machines and GPUs have no rates here.
+    """
+
+    def __init__(self, recipe: Recipe, root: Path, size_for: Callable[[str], Size]) -> None:
+        self._recipe, self._root, self._size_for = recipe, root, size_for
+        self._records: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Return the seconds that a cell (an asset in a partition) will take; None if its rate or work is unknown."""
+        rate, size = rates().get(cell.asset), self._size_for(cell.asset)
+        if rate is None or size.backend != "local" or size.gpus_per_node:
+            return None
+        work = self.work(rate.unit, cell)
+        return None if work is None else rate.start + rate.each * work
+
+    def work(self, unit: str, cell: Cell) -> float | None:
+        """Return how many units of work a cell is; None as long as what decides this is not made."""
+        return UNITS[unit](self, cell) if unit else 0.0
+
+    def _pages(self, cell: Cell) -> float | None:
+        """The responses of the cell's snapshot, or of all snapshots that the recipe has."""
+        snapshots = [partition_key(self._recipe, one.name) for one in self._recipe.snapshots]
+        numbers = [self._responses(name) for name in ([cell.partition] if cell.part else snapshots)]
+        return None if None in numbers else float(sum(number or 0 for number in numbers))
+
+    def _responses(self, partition: str) -> float | None:
+        if counts := self._record("extracted_documents", partition).get("counts"):
+            return counts["in"]
+        snapshot = self._recipe.snapshot(partition.partition("@")[2])
+        return self._recipe.kitchen.pages if snapshot.source == "kitchen" else None
+
+    def _flop(self, cell: Cell) -> float | None:
+        """The operations of a pretraining."""
+        batches = self._recipe.pretrain.batches
+        if batches.tokens == "auto":
+            tokens = self._record("training_plan", self._recipe.name).get("metrics", {}).get("tokens")
+            if tokens is None:
+                return None
+            batches = batches.of_tokens(int(tokens))
+        shape = self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary)
+        return float(
+            sum(
+                phase.steps * phase.global_batch_tokens * shape.training_flops_per_token(phase.sequence_length)
+                for phase in batches.phases
+            )
+        )
+
+    def _tuned(self, cell: Cell) -> float | None:
+        """The weights of the model times the examples that it learns from."""
+        recipe = self._recipe
+        section = {"sft_model": recipe.sft, "reward_model": recipe.reward}.get(cell.asset, recipe.align)
+        if cell.asset == "aligned_model" and self._recipe.align.declared.learns_from != "pairs":
+            return None  # what a model samples takes other times
+        counts = self._record(LEARNS_FROM[cell.asset], self._recipe.name).get("counts")
+        parameters = self._parameters()
+        return counts["kept"] * section.epochs * parameters if counts and parameters else None
+
+    def _scored(self, cell: Cell) -> float | None:
+        """The weights of all scored models times the items of all exams."""
+        items = self._record("benchmark_index", self._recipe.name).get("metrics", {}).get("items")
+        parameters = self._parameters()
+        models = 1 + sum(has_assets(self._recipe, scope) for scope in ("sft", "align"))
+        return items * models * parameters if items and parameters else None
+
+    def _parameters(self) -> float | None:
+        if has_assets(self._recipe, "corpus"):
+            return self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary).parameter_count
+        return self._record("adopted_model", self._recipe.name).get("metrics", {}).get("parameters")
+
+    def _record(self, asset: str, partition: str) -> Mapping[str, Any]:
+        """Return the record of the artifact to which a partition points; empty as long as there is none."""
+        if (asset, partition) not in self._records:
+            try:
+                reference = read_reference(self._root, asset, partition)
+                place = self._root / asset / reference.fingerprint if reference else None
+                record = json.loads((place / artifact.ARTIFACT_FILE).read_text("utf-8")) if place else None
+            except (Damaged, OSError, ValueError):
+                return {}  # `compare` reports damage
+            if not isinstance(record, dict):
+                return {}
+            self._records[asset, partition] = record
+        return self._records[asset, partition]
+
+
+UNITS: dict[str, Callable[[FirstRun, Cell], float | None]] = {
+    "pages": FirstRun._pages,
+    "flop": FirstRun._flop,
+    "weights_times_examples": FirstRun._tuned,
+    "weights_times_items": FirstRun._scored,
+}
