@@ -85,11 +85,13 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
         kills = 0
         while kills < wished:
             place = copied(options.root if name == "whole" else rebuilt, folder / f"{number:03d}")
-            for _ in range(min(MOST_KILLS, wished - kills)):
+            for nth in range(min(MOST_KILLS, wished - kills)):
+                begun = time.monotonic()
                 started = beginning(takedown(options, place)) if name == "whole" else finishing(place)
                 phase = kill(started, place, chance.uniform(0, seconds[name]), end)
-                if not phase:
-                    break  # it had ended before
+                if not phase:  # it had ended before
+                    seconds[name] = seconds[name] if nth else min(seconds[name], time.monotonic() - begun)
+                    break
                 kills, phases[phase] = kills + 1, phases[phase] + 1
                 problems += unsound(place) + half_done(place, options.recipe, end)
             if name == "whole":

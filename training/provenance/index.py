@@ -190,15 +190,20 @@ class Index:
 
     # What became of pages
 
+    def where(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the column of `places` in which each page is, and its row in that file, int64."""
+        own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
+        return own, pages - self.places[layout.FIRST][own]
+
     def places_of(self, pages: np.ndarray) -> list[Place]:
         """Return the places of these pages."""
-        own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
-        first, *rest = self.places[:, own]
-        return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]
+        own, rows = self.where(pages)
+        _, *fields = self.places[:, own]
+        return [Place(*place) for place in zip(*(field.tolist() for field in (*fields, rows)), strict=True)]
 
     def kinds_of(self, pages: np.ndarray) -> np.ndarray:
         """Return, for each page, the number of its kind of place (layout.KINDS), int64."""
-        return self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
+        return self.places[layout.KIND][self.where(pages)[0]]
 
     def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:
         """Count these pages by kind of place and reason."""
