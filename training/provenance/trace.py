@@ -32,9 +32,9 @@ from training.provenance.lineage import (
     Lineage,
     Training,
     indexes_of,
-    sound,
     trainings_of,
 )
+from training.provenance.sound import sound
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
 from training.records import no_such
 
