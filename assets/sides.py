@@ -17,7 +17,8 @@ from resources.tracking.versions import Registered
 from training.artifact import Artifact, Damaged, find
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
-from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of, sound
+from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
+from training.provenance.sound import sound
 from training.recipe import Recipe, recipe_as_data
 from training.records import RecipeError
 

@@ -39,7 +39,6 @@ from training.provenance.withdrawal import (
     Target,
     crawl_of,
     duplicates_of,
-    ids_of,
     indexes_under,
     pages_of,
     seen_by,
@@ -143,12 +142,12 @@ class Holding:
 
     indexes: list[Index]
     by_target: list[list[np.ndarray]]  # for each target, for each index
-    duplicates: list[np.ndarray]
+    duplicates: list[dict[int, str]]  # for each index: pages with their ids
 
     def pages(self, number: int, *, cluster: bool) -> np.ndarray:
         """Return all pages of the request in a snapshot."""
-        own = [found[number] for found in self.by_target] + ([self.duplicates[number]] if cluster else [])
-        return np.unique(np.concatenate(own)) if own else np.empty(0, np.int64)
+        more = [np.fromiter(self.duplicates[number], np.int64)] if cluster else []
+        return np.unique(np.concatenate([*(found[number] for found in self.by_target), *more]))
 
 
 def held(root: Path, asked: Asked) -> Holding:
@@ -199,9 +198,10 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
     cluster = not recipes or any(one.recipe.withdrawals.duplicates == "cluster" for one in recipes)
     pages = [found.pages(number, cluster=cluster) for number in range(len(found.indexes))]
     snapshots = [told_of(index, own) for index, own in zip(found.indexes, pages, strict=True) if len(own)]
-    also = [id_ for index, own in zip(found.indexes, found.duplicates, strict=True) for id_ in ids_of(index, own)]
+    also = [id_ for own in found.duplicates for id_ in own.values()]
     crawls = {one["crawl"] for one in snapshots}
-    models = _models(root, asked, also if cluster else [], versions)
+    known = {index.item.fingerprint: own for index, own in zip(found.indexes, pages, strict=True)}
+    models = _models(root, asked, also if cluster else [], known, versions)
     touched = [one for one in recipes if _crawls(one) & crawls]
     return {
         "asked": [
@@ -304,8 +304,14 @@ def archives_of(root: Path, crawl: str) -> dict[str, Any]:
 # Models
 
 
-def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Registered]) -> dict[str, Any]:
-    """Return how many of the pages each training and each registered version saw."""
+def _models(
+    root: Path,
+    asked: Asked,
+    also: Sequence[str],
+    known: Mapping[str, np.ndarray],
+    versions: Sequence[Registered],
+) -> dict[str, Any]:
+    """Return how many of the pages each training and each registered version saw; `known` is that of `seen_by`."""
     trainings: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     by_model: dict[str, list[dict[str, Any]] | str] = {}
@@ -314,7 +320,7 @@ def _models(root: Path, asked: Asked, also: Sequence[str], versions: Sequence[Re
         if made.fingerprint not in by_model:
             try:
                 tracer = Tracer(lineage_of(root, made))
-                own = seen_by(tracer, asked.targets, also)
+                own = seen_by(tracer, asked.targets, also, known)
                 by_model[made.fingerprint] = [
                     {"fingerprint": training.node.item.fingerprint, **told}
                     for training, told in zip(tracer.trainings, own, strict=True)
@@ -539,9 +545,9 @@ def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
     for target, reason, pages in zip(asked.targets, asked.reasons, found.by_target, strict=True):
         by_reason.setdefault(reason, []).append(Entry(entry=target.entry, touches=touched(pages)))
     named = {entry.entry for own in by_reason.values() for entry in own}
-    for index, pages in zip(found.indexes, found.duplicates, strict=True):
+    for index, duplicates in zip(found.indexes, found.duplicates, strict=True):
         place = crawls.index(crawl_of(index))
-        ids = [id_ for id_ in ids_of(index, pages) if id_ not in named]
+        ids = [id_ for id_ in duplicates.values() if id_ not in named]
         named |= set(ids)
         first = next(iter(by_reason.values()))
         first += [Entry(entry=id_, touches=(place,), cluster=True) for id_ in ids]

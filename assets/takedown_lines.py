@@ -91,10 +91,9 @@ def _snapshot(one: Mapping[str, Any]) -> Iterator[str]:
 def _models(told: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for one in told["trainings"]:
-        of = "" if one["looked_at_all"] else f" of the first {one['documents']:,} kept"
         steps = f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else ""
         yield (
-            f"{one['training']} {one['fingerprint'][:12]}: trained on {count(one['trained'], 'page')}{of},"
+            f"{one['training']} {one['fingerprint'][:12]}: trained on {count(one['trained'], 'page')},"
             f" {one['times']:,} times, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
         )
     for problem in told["not_traced"]:

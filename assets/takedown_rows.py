@@ -15,7 +15,8 @@ from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED
 from training.provenance.lineage import artifacts_under
 from training.provenance.rows.rows import INDEXES, RowIndex, row_indexes_under, rows_holding
-from training.provenance.withdrawal import Target
+from training.provenance.sound import sound
+from training.provenance.withdrawal import Target, ids_of
 
 TEXTS = "decontaminated_documents"  # has the texts of pages that are in shards
 WITH_ROWS = tuple(asset for assets in INDEXES.values() for asset in assets)
@@ -60,10 +61,12 @@ def _texts(index: Index, pages: np.ndarray) -> Iterator[str]:
         if KINDS[kind].outcome == QUARANTINED:
             continue
         if kind == KEPT_KIND:
-            ids = [row.row["id"] for row in index.rows(pages[numbers])]
-            path = index.inputs[TEXTS].file(f"documents/{rank:05d}.parquet")
-            texts = pq.read_table(path, columns=["text"], filters=[("id", "in", ids)])["text"].to_pylist()
+            ids = set(ids_of(index, pages[numbers]))
+            path = sound(index.inputs[TEXTS], f"documents/{rank:05d}.parquet")
+            every = pq.read_table(path, columns=["id"])["id"].to_pylist()
+            rows = [number for number, id_ in enumerate(every) if id_ in ids]
+            texts = [row["text"] for row in read_rows(path, rows, ("text",))]
         else:
-            path = index.inputs[KINDS[kind].asset].file(index.file_of(places[numbers[0]]))
+            path = sound(index.inputs[KINDS[kind].asset], index.file_of(places[numbers[0]]))
             texts = [row.get("text") for row in read_rows(path, [places[number].row for number in numbers], ("text",))]
         yield from (text for text in texts if text)

@@ -164,9 +164,8 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {one['pages']:>9,}  {one['stage']}, {one['outcome']}{why}"
     yield ""
     for one in told["seen"]:
-        of = "" if one["looked_at_all"] else f" of the first {one['documents']:,} kept"
         yield (
-            f"{one['training']}: trained on {one['trained']:,} pages{of}, {one['times']:,} times, {one['tokens']:,}"
+            f"{one['training']}: trained on {one['trained']:,} pages, {one['times']:,} times, {one['tokens']:,}"
             f" tokens, in {count(one['num_steps'], 'step')}"
             + (f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else "")
             + f"; {one['held_out']:,} held out"

@@ -1,14 +1,15 @@
 """Kill a takedown at random moments, give it again, and compare the end with that of an undisturbed takedown.
 
-    python -m benchmarks.takedown --root ROOT --recipe RECIPE (--domain D | --url U) [--kills 50] [--whole 10]
+    python -m benchmarks.takedown --root ROOT --recipe RECIPE (--domain D | --url U) [--whole 50] [--erasing 0]
 
 Everything happens on copies of the root. One takedown is left alone; its artifacts are what every other one must end
 with. In the others, SIGKILL is sent to the command and all its processes after a random time. --whole of the kills come
-in takedowns from the beginning, mostly while the corpus is rebuilt; the others in what follows the rebuild, while pages
-are erased and files are read. After each kill every committed artifact must
-be sound, and the tombstones readable. After the last command no artifact may differ, the report must say that all is
-proved, and the words that only the withdrawn pages had, noted before all, must stand in no file. The exit code is 1 if
-anything differs. Linux.
+in whole takedowns: the withdrawal, the rebuild of the corpus, the erasing and the scan. --erasing further ones come in
+what follows the rebuild. After each kill every committed artifact must be sound, the tombstones readable, and what
+counts as made after the tombstone must be what the undisturbed takedown made. After the last command no artifact may
+differ, the report must say that all is proved, and the words that only the withdrawn pages had, noted before all, must
+stand in no file. Printed is where the kills fell; while the corpus is rebuilt, the asset that was being made. The exit
+code is 1 if anything differs. Linux.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,8 @@ def main() -> int:
     named = parser.add_mutually_exclusive_group(required=True)
     named.add_argument("--domain")
     named.add_argument("--url")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--whole", type=int, default=10)
+    parser.add_argument("--whole", type=int, default=50, help="kills in whole takedowns")
+    parser.add_argument("--erasing", type=int, default=0, help="further kills, after the rebuild")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the copies go; a folder of its own by default")
     options = parser.parse_args()
@@ -63,7 +65,7 @@ def main() -> int:
 
 def killed_often(folder: Path, options: argparse.Namespace) -> int:
     """Compare takedowns that were killed with one that was not; return the exit code."""
-    chance, problems, kills, phases = random.Random(options.seed), list[str](), 0, Counter[str]()
+    chance, problems, phases = random.Random(options.seed), list[str](), Counter[str]()
     begun = time.monotonic()
     rebuilt = copied(options.root, folder / "rebuilt")
     subprocess.run(takedown(options, rebuilt, "--no-rebuild"), check=True, capture_output=True)
@@ -75,31 +77,44 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
     begun = time.monotonic()
     os.waitpid(finishing(place), 0)
     seconds["erasing"] = time.monotonic() - begun
-    end = digests(place, options.recipe)
+    seconds["whole"] += seconds["erasing"]
+    end = End(digests(place, options.recipe), len(erased_lists(place)))
     print(f"undisturbed: {json.dumps({name: round(one, 1) for name, one in seconds.items()})} s", flush=True)
     number = 0
-    while kills < options.kills:
-        name = "whole" if kills < options.whole else "erasing"
-        place = copied(options.root if name == "whole" else rebuilt, folder / f"{number:03d}")
-        most = (options.whole if name == "whole" else options.kills) - kills
-        for _ in range(min(MOST_KILLS, most)):
-            started = beginning(takedown(options, place)) if name == "whole" else finishing(place)
-            phase = kill(started, place, chance.uniform(0, seconds[name]))
-            if not phase:
-                break  # it had ended before
-            kills, phases[phase] = kills + 1, phases[phase] + 1
-            problems += unsound(place)
-        if name == "whole":
-            subprocess.run(takedown(options, place), check=True, capture_output=True)
-        else:
-            os.waitpid(finishing(place), 0)
-        problems += [f"{name} {number}: {one}" for one in wrong(place, options.recipe, end, wanted)]
-        print(f"{kills} kills, {len(problems)} problems", flush=True)
-        shutil.rmtree(place)
-        number += 1
-    print(f"{kills} kills in {number} takedowns: {dict(phases)}; {len(wanted):,} runs of words")
+    for name, wished in (("whole", options.whole), ("erasing", options.erasing)):
+        kills = 0
+        while kills < wished:
+            place = copied(options.root if name == "whole" else rebuilt, folder / f"{number:03d}")
+            for nth in range(min(MOST_KILLS, wished - kills)):
+                begun = time.monotonic()
+                started = beginning(takedown(options, place)) if name == "whole" else finishing(place)
+                phase = kill(started, place, chance.uniform(0, seconds[name]), end)
+                if not phase:  # it had ended before
+                    seconds[name] = seconds[name] if nth else min(seconds[name], time.monotonic() - begun)
+                    break
+                kills, phases[phase] = kills + 1, phases[phase] + 1
+                problems += unsound(place) + half_done(place, options.recipe, end)
+            if name == "whole":
+                subprocess.run(takedown(options, place), check=True, capture_output=True)
+            else:
+                os.waitpid(finishing(place), 0)
+            problems += [f"{name} {number}: {one}" for one in wrong(place, options.recipe, end, wanted)]
+            print(f"{name}: {kills} kills, {len(problems)} problems", flush=True)
+            shutil.rmtree(place)
+            number += 1
+    print(f"{phases.total()} kills in {number} takedowns; {len(wanted):,} runs of words")
+    for phase, times in phases.most_common():
+        print(f"  {times:3} {phase}")
     print("\n".join(problems) or "no difference")
     return 1 if problems else 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What an undisturbed takedown ends with: the digest of each cell, and the number of its lists of erased files."""
+
+    cells: dict[str, str]
+    erased_lists: int
 
 
 def command(*arguments: str) -> list[str]:
@@ -142,14 +157,14 @@ def finishing(place: Path) -> int:
         os._exit(status)
 
 
-def kill(started: int, place: Path, seconds: float) -> str:
+def kill(started: int, place: Path, seconds: float, last: End) -> str:
     """Kill a process and all that it started after some seconds; return how far it had come, "" if it had ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if os.waitpid(started, os.WNOHANG)[0]:
             return ""
         time.sleep(0.01)
-    phase = how_far(place)
+    phase = how_far(place, last)
     for process in descendants(started):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -170,13 +185,36 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def how_far(place: Path) -> str:
-    """Return the last thing that a takedown has left under a root."""
+def how_far(place: Path, end: End) -> str:
+    """Return what a takedown was doing, by what it has left under a root."""
     if not (place / FILE).exists():
         return "before the tombstone"
-    if not list(place.glob("takedowns/*.grams.npy")):
-        return "before the words were noted"
-    return "erasing" if not list(place.glob("takedowns/*.report.json")) else "after the report"
+    if list(place.glob("takedowns/*.grams.npy")):
+        return "erasing" if len(erased_lists(place)) < end.erased_lists else "reading every file"
+    if list(place.glob("takedowns/*.report.json")):
+        return "after the report"
+    made = {path.parent for path in place.glob("*/*/artifact.json")}
+    begun = [path.parent for path in place.glob("*/*/job.json") if path.parent not in made]
+    if begun:
+        return f"rebuilding, {max(begun, key=lambda path: (path / 'job.json').stat().st_mtime).parent.name}"
+    return "between two assets, or looking for the words"
+
+
+def erased_lists(place: Path) -> list[Path]:
+    """Return the lists of erased files under a root."""
+    return list(place.glob("*/*/erased.json"))
+
+
+def half_done(place: Path, recipe: str, end: End) -> list[str]:
+    """Return the cells that count as made after the tombstone, but are not what the undisturbed takedown made."""
+    if not (place / FILE).exists():
+        return []
+    now = digests(place, recipe)
+    return [
+        f"{key}: {one} counts as made, not {end.cells.get(key)}"
+        for key, one in now.items()
+        if one.startswith("made") and one != end.cells.get(key)
+    ]
 
 
 def unsound(place: Path) -> list[str]:
@@ -198,11 +236,13 @@ def words_of(place: Path) -> Hashes:
         return only_there(Eraser(place, gone, lambda line: None), place)[0]
 
 
-def wrong(place: Path, recipe: str, end: dict[str, str], wanted: Hashes) -> list[str]:
+def wrong(place: Path, recipe: str, end: End, wanted: Hashes) -> list[str]:
     """Return how a root differs from the end of an undisturbed takedown."""
     now = digests(place, recipe)
     lines = [
-        f"{key}: {now.get(key)}, not {end.get(key)}" for key in now.keys() | end.keys() if now.get(key) != end.get(key)
+        f"{key}: {now.get(key)}, not {end.cells.get(key)}"
+        for key in now.keys() | end.cells.keys()
+        if now.get(key) != end.cells.get(key)
     ]
     reports: list[dict[str, Any]] = [json.loads(path.read_text()) for path in place.glob("takedowns/*.report.json")]
     if [one["proof"]["is_proved"] for one in reports] != [True]:

@@ -277,15 +277,16 @@ def withdrawal(tracer: Any, host: str) -> Any:
     """Return what a takedown of a domain asks the indexes: its pages and duplicates, what holds and what saw them."""
     import numpy as np
 
-    from training.provenance.withdrawal import duplicates_of, ids_of, pages_of, seen_by, target_of, told_of
+    from training.provenance.withdrawal import duplicates_of, pages_of, seen_by, target_of, told_of
 
     target = target_of("domain", host)
     pages = [pages_of(index, target) for index in tracer.indexes]
     more = duplicates_of(tracer.indexes, pages)
-    every = [np.unique(np.concatenate(some)) for some in zip(pages, more, strict=True)]
+    every = [np.union1d(own, np.fromiter(some, np.int64)) for own, some in zip(pages, more, strict=True)]
     told = [told_of(index, own) for index, own in zip(tracer.indexes, every, strict=True)]
-    also = [id_ for index, own in zip(tracer.indexes, more, strict=True) for id_ in ids_of(index, own)]
-    return told, seen_by(tracer, [target], also)
+    known = {index.item.fingerprint: own for index, own in zip(tracer.indexes, every, strict=True)}
+    also = [id_ for own in more for id_ in own.values()]
+    return told, seen_by(tracer, [target], also, known)
 
 
 def _ms(question: Callable[[int], Any], number: int) -> tuple[float, float]:

@@ -260,12 +260,11 @@ def test_the_ledger_is_the_one_that_the_record_of_the_training_lists(copy, tmp_p
         ask(copy, listed, step=4)
 
 
-def test_a_large_domain_is_counted_in_part_and_says_so(tracer, monkeypatch):
+def test_a_large_domain_is_counted_part_by_part(tracer, monkeypatch):
     (whole,) = tracer.domain("thebakersregister.example")["seen"]
-    monkeypatch.setattr(trace, "MOST_DOCUMENTS", 5)
-    (part,) = tracer.domain("thebakersregister.example")["seen"]
-    assert (whole["documents"], whole["looked_at_all"]) == (20, True)
-    assert (part["documents"], part["looked_at_all"]) == (5, False) and 0 < part["tokens"] < whole["tokens"]
+    monkeypatch.setattr(trace, "DOCUMENTS_AT_ONCE", 3)
+    (in_parts,) = tracer.domain("thebakersregister.example")["seen"]
+    assert in_parts == whole and whole["documents"] == 20 and whole["trained"] > 10
 
 
 def changed(file: Path, at: int = -1) -> None:

@@ -229,7 +229,7 @@ class Plan:
 
     def block_at(self, source: int, epoch: int, position: int) -> DocumentBlock:
         """Return the block of a source's epoch that contains the token `position` of the epoch."""
-        number = int(np.searchsorted(self._block_starts(source, epoch), position, side="right")) - 1
+        number = int(np.searchsorted(self.starts_of_blocks(source, epoch), position, side="right")) - 1
         key = (source, epoch, number)
         if key not in self._blocks:
             _forget(self._blocks, source)
@@ -251,11 +251,11 @@ class Plan:
         numbers = shuffle.numbers(np.arange(number * size, min((number + 1) * size, chosen.all_documents)))
         documents = chosen.first_document + numbers
         tokens = self.documents.trained_tokens_of(documents)
-        ends = self._block_starts(source, epoch)[number] + np.cumsum(tokens)
+        ends = self.starts_of_blocks(source, epoch)[number] + np.cumsum(tokens)
         trained = np.flatnonzero(tokens)
         return documents[trained], ends[trained]
 
-    def _block_starts(self, source: int, epoch: int) -> np.ndarray:
+    def starts_of_blocks(self, source: int, epoch: int) -> np.ndarray:
         """Return the token at which each block of a source's epoch begins.
 
         The numbers are read from the plan's file, or computed if the file lacks this epoch.

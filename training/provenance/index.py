@@ -23,7 +23,9 @@ from training.job import InputArtifact, RefusedInput
 from training.order.documents import mapped
 from training.provenance import layout
 from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of
+from training.provenance.sound import sound
 
+AT_ONCE = 1 << 20  # entries of an array
 COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place
 FACTS = (
     "reason",
@@ -87,18 +89,33 @@ class Index:
 
     def pages_of_ids(self, ids: Collection[str]) -> np.ndarray:
         """Return the pages that may have one of these ids, without repeats."""
-        return self._with_any_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, ids)
+        hashes = np.array(sorted({hash_of(one) for one in ids}), np.uint32)
+        return self._with_any_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, hashes)
 
-    def copies_of_any(self, ids: Collection[str]) -> np.ndarray:
-        """Return the pages that may have been dropped as duplicates of one of these documents, without repeats."""
-        return self._with_any_hash(layout.KEPT_FILE, layout.COPIES_FILE, ids)
+    def id_hashes(self, pages: np.ndarray) -> np.ndarray:
+        """Return the hashes of the ids of these pages, uint32, without reading a page. Pages are sorted, each once."""
+        own, numbers = self._arrays[layout.IDS_FILE], self._arrays[layout.ID_PAGES_FILE]
+        is_asked = np.zeros(len(self), bool)
+        is_asked[pages] = True
+        places = [at + np.flatnonzero(is_asked[numbers[at : at + AT_ONCE]]) for at in range(0, len(numbers), AT_ONCE)]
+        found = np.concatenate(places) if places else np.empty(0, np.int64)
+        return own[found][np.argsort(numbers[found])]
 
-    def _with_any_hash(self, hashes: str, pages: str, ids: Collection[str]) -> np.ndarray:
-        own, numbers = self._arrays[hashes], self._arrays[pages]
-        wanted = np.array(sorted({hash_of(one) for one in ids}), own.dtype)
+    def have_copies(self, hashes: np.ndarray) -> np.ndarray:
+        """Return which of the hashes of ids stand for a document of which a page of this snapshot may be a copy."""
+        own = self._arrays[layout.KEPT_FILE]
+        return np.searchsorted(own, hashes, "left") < np.searchsorted(own, hashes, "right")
+
+    def copies_of_any(self, hashes: np.ndarray) -> np.ndarray:
+        """Return the pages that may be dropped copies of documents whose ids have these hashes, without repeats."""
+        return self._with_any_hash(layout.KEPT_FILE, layout.COPIES_FILE, hashes)
+
+    def _with_any_hash(self, hashes: str, pages: str, wanted: np.ndarray) -> np.ndarray:
+        own = self._arrays[hashes]
         low, high = np.searchsorted(own, wanted, "left"), np.searchsorted(own, wanted, "right")
-        found = [numbers[start:stop] for start, stop in zip(low, high, strict=True) if start < stop]
-        return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
+        counts = high - low
+        places = np.arange(counts.sum()) + np.repeat(low - np.cumsum(counts) + counts, counts)
+        return np.unique(self._arrays[pages][places]).astype(np.int64)
 
     def _with_hash(self, hashes: str, pages: str, wanted: int, start: int = 0, stop: int | None = None) -> np.ndarray:
         own = self._arrays[hashes][start:stop]
@@ -186,15 +203,20 @@ class Index:
 
     # What became of pages
 
+    def where(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the column of `places` in which each page is, and its row in that file, int64."""
+        own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
+        return own, pages - self.places[layout.FIRST][own]
+
     def places_of(self, pages: np.ndarray) -> list[Place]:
         """Return the places of these pages."""
-        own = np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1
-        first, *rest = self.places[:, own]
-        return [Place(*place) for place in zip(*(field.tolist() for field in (*rest, pages - first)), strict=True)]
+        own, rows = self.where(pages)
+        _, *fields = self.places[:, own]
+        return [Place(*place) for place in zip(*(field.tolist() for field in (*fields, rows)), strict=True)]
 
     def kinds_of(self, pages: np.ndarray) -> np.ndarray:
         """Return, for each page, the number of its kind of place (layout.KINDS), int64."""
-        return self.places[layout.KIND][np.searchsorted(self.places[layout.FIRST], pages, side="right") - 1]
+        return self.places[layout.KIND][self.where(pages)[0]]
 
     def outcomes(self, pages: np.ndarray) -> dict[tuple[int, str], int]:
         """Count these pages by kind of place and reason."""
@@ -212,8 +234,13 @@ class Index:
         own = [number for number, reason in enumerate(self.reasons) if reason.partition(":")[0] == "takedown"]
         return np.isin(self._arrays[layout.REASONS_FILE][pages], own)
 
-    def rows(self, pages: np.ndarray, wanted: Callable[[Mapping[str, Any]], bool] | None = None) -> list[FoundPage]:
-        """Read these pages from their places, in the order given.
+    def rows(
+        self,
+        pages: np.ndarray,
+        wanted: Callable[[Mapping[str, Any]], bool] | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[FoundPage]:
+        """Read these pages from their places, in the order given; with `columns`, no more than these are read.
 
         Pages whose row is not `wanted` are left out, because a hash also finds pages with another id or URL.
         """
@@ -223,7 +250,8 @@ class Index:
             files.setdefault((place.kind, place.rank, place.part), []).append(number)
         found: dict[int, FoundPage] = {}
         for numbers in files.values():
-            for number, row in zip(numbers, self._read([places[number] for number in numbers]), strict=True):
+            read = self._read([places[number] for number in numbers], columns)
+            for number, row in zip(numbers, read, strict=True):
                 if wanted is None or wanted(row):
                     found[number] = FoundPage(self, int(pages[number]), places[number], row)
         return [found[number] for number in sorted(found)]
@@ -236,16 +264,16 @@ class Index:
             self._files[place.kind] = layout.files_of(self.inputs[KINDS[place.kind].asset], place.kind)
         return self._files[place.kind][place.rank]
 
-    def _read(self, places: Sequence[Place]) -> list[dict[str, Any]]:
+    def _read(self, places: Sequence[Place], columns: Sequence[str]) -> list[dict[str, Any]]:
         kind, item = KINDS[places[0].kind], self.inputs[KINDS[places[0].kind].asset]
-        path = item.file(self.file_of(places[0]))
+        path = sound(item, self.file_of(places[0]))
         if kind.outcome == QUARANTINED:
             lines = list(read_lines(path))
             snapshot = item.partition.partition("@")[2]
             chosen = [lines[place.row] for place in places]
             return [{**row, "id": document_id(snapshot, row["warc_file"], row["warc_offset"])} for row in chosen]
         more = ("source", "tokens", "sha256") if places[0].kind == KEPT_KIND else FACTS
-        return read_rows(path, [place.row for place in places], (*COMMON, *more))
+        return read_rows(path, [place.row for place in places], columns or (*COMMON, *more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +307,7 @@ class RowGroups:
         found: dict[int, dict[str, Any]] = {}
         for group, table in self._read(path, np.unique(groups).tolist()):
             own = np.flatnonzero(groups == group)
-            chosen = table.take(pa.array(wanted[own] - self._starts[path][group]))
+            chosen = table.take(_numbers(wanted[own] - self._starts[path][group]))
             values = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
             found |= zip(own.tolist(), (dict(zip(table.column_names, row, strict=True)) for row in values), strict=True)
         return [found[number] for number in range(len(rows))]
@@ -310,6 +338,11 @@ class RowGroups:
                     while self.kept_bytes > self.most_bytes:
                         self.kept_bytes -= self._tables.pop(next(iter(self._tables))).nbytes
                 yield group, table
+
+
+def _numbers(own: np.ndarray) -> pa.Array:
+    """Return numbers as an array of pyarrow. `pyarrow.array` imports pandas, which takes longer than a question."""
+    return pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own.astype(np.int64))])
 
 
 def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -15,14 +15,12 @@ from typing import Any
 
 from training import artifact
 from training.artifact import Artifact, Damaged
-from training.data.known import table_in_use
-from training.files.checked import is_known, note_sound
-from training.files.checksums import identity_of
 from training.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.provenance.index import Index, check_index
 from training.provenance.layout import FILES, KINDS
+from training.provenance.sound import sound
 
 INDEX = "provenance_index"
 SHARDS = "token_shards"
@@ -256,24 +254,3 @@ CORPUS_BACKWARDS = (
     "filtered_documents",
     "extracted_documents",
 )
-
-
-def sound(item: InputArtifact, name: str) -> Path:
-    """Return the path of an artifact's file after verifying its checksum.
-
-    The file is not read if a table says that it has not changed since it was last verified. Raise RefusedInput if
-    the file is damaged.
-    """
-    path, table = Path(item.path, name), table_in_use()
-    expected = item.files()[name]["sha256"]
-    if not path.exists() or is_known(path, expected):
-        return item.file(name)
-    size, changed_ns, inode = identity_of(path)
-    identity = f"{size} {changed_ns} {inode}"
-    if table is not None and table.find(str(path), identity) == expected:
-        note_sound(path, expected)
-        return path
-    item.file(name)
-    if table is not None and is_known(path, expected):  # not what a takedown made of it
-        table.keep(str(path), identity, expected, changed_ns=changed_ns)
-    return path

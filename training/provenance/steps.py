@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from training.order.batches import Plan, PlanPhase, Segment, index
-from training.order.documents import DOCUMENT, FIRST, POSITION, SHARD, TOKEN
+from training.order.documents import DOCUMENT, FIRST, HELD_OUT, POSITION, SHARD, TOKEN
 from training.order.packing import WINDOW, Rows
 from training.order.shuffle import Shuffle
 
@@ -35,8 +35,37 @@ class Seen(NamedTuple):
     tokens: int
 
 
+class Pieces(NamedTuple):
+    """Pieces of documents in all steps of a plan, as columns: one int64 array for each field, of equal lengths.
+
+    `document` is the number in the plan; the others are as in `Seen`.
+    """
+
+    document: np.ndarray
+    epoch: np.ndarray
+    step: np.ndarray
+    row: np.ndarray
+    at: np.ndarray
+    start: np.ndarray
+    tokens: np.ndarray
+
+
+class _Whole(NamedTuple):
+    """Pieces before they are cut at the ends of rows: columns of int64.
+
+    `first` is the token of the source's epochs end to end, or in a packed plan of its rows end to end. `start` is the
+    first token within the document.
+    """
+
+    document: np.ndarray
+    epoch: np.ndarray
+    first: np.ndarray
+    start: np.ndarray
+    tokens: np.ndarray
+
+
 IN_SHARD = 40  # bits for the number of a document in its shard
-Piece = tuple[int, int, int]  # token of the row or of the source's epochs; token of the document; number of tokens
+BLOCKS_AT_ONCE = 16  # of an epoch; larger arrays leave the processor's cache
 
 
 class Steps:
@@ -63,7 +92,7 @@ class Steps:
         """Return the number in the plan of one document of a shard."""
         return int(self.numbers([shard], [document])[0])
 
-    def numbers(self, shards: Sequence[int], documents: Sequence[int]) -> np.ndarray:
+    def numbers(self, shards: Sequence[int] | np.ndarray, documents: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the numbers in the plan of documents, int64.
 
         Each document is given by its shard and its number there.
@@ -71,7 +100,7 @@ class Steps:
         runs, wanted = self._runs_of(shards, documents)
         return runs[FIRST] + wanted - runs[DOCUMENT]
 
-    def starts(self, shards: Sequence[int], documents: Sequence[int]) -> np.ndarray:
+    def starts(self, shards: Sequence[int] | np.ndarray, documents: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the first token of documents within their shards, int64. They are given as for `numbers`."""
         runs, wanted = self._runs_of(shards, documents)
         positions = self.plan.documents.positions
@@ -87,19 +116,31 @@ class Steps:
 
     def is_held_out(self, document: int) -> bool:
         """Whether the document is held out, so that no step trains on it."""
-        return bool(self.plan.documents.are_held_out(document, document + 1)[0])
+        return bool(self.are_held_out(np.array([document]))[0])
+
+    def are_held_out(self, documents: np.ndarray) -> np.ndarray:
+        """Return which of these documents are held out, bool."""
+        return self.plan.documents.positions[documents] >= HELD_OUT
 
     def seen(self, documents: Sequence[int]) -> dict[int, list[Seen]]:
         """Return, for each document, its pieces in all steps of the plan, in the order of the steps."""
         found: dict[int, list[Seen]] = {document: [] for document in documents}
-        wanted = np.unique(np.array(documents, dtype=np.int64))
+        for document, epoch, *place in zip(*(one.tolist() for one in self.pieces(documents)), strict=True):
+            step, row, at, start, tokens = place
+            found[document].append(Seen(step, row, epoch, at, start, tokens))
+        return {document: sorted(some, key=lambda one: (one.step, one.row, one.at)) for document, some in found.items()}
+
+    def pieces(self, documents: Sequence[int] | np.ndarray) -> Pieces:
+        """Return the pieces of all these documents in all steps of the plan, in no particular order."""
+        wanted = np.unique(np.asarray(documents, dtype=np.int64))
+        found = [Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))]
         for number, source in enumerate(self.plan.record.sources):
             own = wanted[(wanted >= source.first_document) & (wanted < source.first_document + source.all_documents)]
             own = own[self.plan.documents.trained_tokens_of(own) > 0]
-            pieces = self._in_rows(number, own) if self.plan.packing is not None else self._end_to_end(number, own)
-            for document, epoch, piece in pieces:
-                found[document] += self._placed(number, epoch, piece)
-        return {document: sorted(some, key=lambda one: (one.step, one.row, one.at)) for document, some in found.items()}
+            if len(own):
+                wholes = self._in_rows(number, own) if self.plan.packing is not None else self._end_to_end(number, own)
+                found += [piece for whole in wholes for piece in self._placed(number, whole)]
+        return Pieces(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _epochs(self, number: int, capacity: int) -> int:
         """Return how many epochs of a source the plan begins.
@@ -112,100 +153,127 @@ class Steps:
     def _shuffle(self, number: int, epoch: int, count: int) -> Shuffle:
         return Shuffle(count, seed=self.plan.record.seed, epoch=epoch, source=self.plan.record.sources[number].name)
 
-    def _end_to_end(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:
-        """Yield (document, epoch, piece) for the documents of a source in a plan without packing.
-
-        The piece's first token is counted over all epochs of the source.
-        """
-        source, plan = self.plan.record.sources[number], self.plan
-        for epoch in range(self._epochs(number, source.tokens) if len(documents) else 0):
+    def _end_to_end(self, number: int, documents: np.ndarray) -> Iterator[_Whole]:
+        """Yield the pieces of a source's documents in a plan without packing, some blocks of an epoch at a time."""
+        source, size = self.plan.record.sources[number], self.plan.record.block_documents
+        for epoch in range(self._epochs(number, source.tokens)):
             shuffle = self._shuffle(number, epoch, source.all_documents)
-            blocks = shuffle.places(documents - source.first_document) // plan.record.block_documents
-            for block in np.unique(blocks).tolist():
-                inside, ends = plan.documents_of_block(number, epoch, block)
-                at = dict(zip(inside.tolist(), ends.tolist(), strict=True))
-                own = documents[blocks == block]
-                lengths = plan.documents.trained_tokens_of(own)
-                for document, tokens in zip(own.tolist(), lengths.tolist(), strict=True):
-                    yield document, epoch, (epoch * source.tokens + at[document] - tokens, 0, tokens)
+            places = shuffle.places(documents - source.first_document)
+            order = np.argsort(places)
+            places, in_order = places[order], documents[order]
+            blocks = places // size
+            touched = np.unique(blocks)
+            for at in range(0, len(touched), BLOCKS_AT_ONCE):
+                some = touched[at : at + BLOCKS_AT_ONCE]
+                low, high = np.searchsorted(blocks, [some[0], some[-1] + 1])
+                before = self._tokens_before(number, epoch, some)
+                begins = before[np.searchsorted(some, blocks[low:high]), places[low:high] % size]
+                own = in_order[low:high]
+                yield _Whole(
+                    own,
+                    np.full_like(own, epoch),
+                    epoch * source.tokens + begins,
+                    np.zeros_like(own),
+                    self.plan.documents.trained_tokens_of(own),
+                )
 
-    def _in_rows(self, number: int, documents: np.ndarray) -> Iterator[tuple[int, int, Piece]]:
-        """Yield (document, epoch, piece) for the documents of a source in a packed plan.
+    def _tokens_before(self, number: int, epoch: int, blocks: np.ndarray) -> np.ndarray:
+        """Return how many tokens of an epoch come before each place of some blocks, int64 [blocks, places of a block].
 
-        A piece begins with the position of its first token if the packed rows of all epochs stood one after the other.
+        Places behind the end of the last block have no meaning.
         """
+        source, size = self.plan.record.sources[number], self.plan.record.block_documents
+        places = np.minimum(blocks[:, None] * size + np.arange(size), source.all_documents - 1)
+        numbers = self._shuffle(number, epoch, source.all_documents).numbers(places.ravel())
+        tokens = self.plan.documents.trained_tokens_of(source.first_document + numbers).reshape(places.shape)
+        return self.plan.starts_of_blocks(number, epoch)[blocks][:, None] + np.cumsum(tokens, axis=1) - tokens
+
+    def _in_rows(self, number: int, documents: np.ndarray) -> Iterator[_Whole]:
+        """Yield the pieces of a source's documents in a packed plan, an epoch at a time."""
         source, packing = self.plan.record.sources[number], self.plan.packing
         assert packing is not None
-        length, epochs = packing.length, self._epochs(number, source.rows * packing.length)
-        for document in documents.tolist():
-            tokens = int(self.plan.documents.trained_tokens(document, document + 1)[0])
-            for row, start in _pieces(packing, document, source.first_document):
-                before = self._before(packing, row, document, start)
-                for epoch in range(epochs):
-                    shuffle = self._shuffle(number, epoch, source.rows)
-                    place = int(shuffle.places(np.array([row - source.first_packed]))[0])
-                    first = (epoch * source.rows + place) * length
-                    yield document, epoch, (first + before, start, min(length, tokens - start))
+        own = np.sort(_pieces(packing, documents, source.first_document))
+        rows, of = np.unique(np.searchsorted(packing.ends, own, side="right"), return_inverse=True)
+        all_documents, all_starts, ends = packing.pieces_of(rows)
+        sizes = np.minimum(packing.length, self.plan.documents.trained_tokens_of(all_documents) - all_starts)
+        counts = np.diff(ends, prepend=0)
+        before = np.cumsum(sizes) - sizes
+        before -= np.repeat(before[ends - counts], counts)
+        # The place of each piece among the pieces of these rows
+        chosen = (ends - counts)[of] + own - np.where(rows > 0, packing.ends[rows - 1], 0)[of]
+        for epoch in range(self._epochs(number, source.rows * packing.length)):
+            places = self._shuffle(number, epoch, source.rows).places(rows - source.first_packed)
+            firsts = (epoch * source.rows + places[of]) * packing.length
+            yield _Whole(
+                all_documents[chosen],
+                np.full_like(firsts, epoch),
+                firsts + before[chosen],
+                all_starts[chosen],
+                sizes[chosen],
+            )
 
-    def _before(self, packing: Rows, row: int, document: int, start: int) -> int:
-        """Return how many tokens of a packed row come before a piece."""
-        documents, starts, _ = packing.pieces_of(np.array([row]))
-        sizes = np.minimum(packing.length, self.plan.documents.trained_tokens_of(documents) - starts)
-        own = int(np.flatnonzero((documents == document) & (starts == start))[0])
-        return int(sizes[:own].sum())
-
-    def _placed(self, number: int, epoch: int, piece: Piece) -> Iterator[Seen]:
-        """Cut a piece at the ends of rows, and yield each part with the step that sees it.
+    def _placed(self, number: int, whole: _Whole) -> Iterator[Pieces]:
+        """Cut pieces at the ends of rows, and yield the parts with the steps that see them, a phase at a time.
 
         Tokens that no step reads are left out.
         """
-        first, start, tokens = piece
         for phase in self.plan.phases:
             length, begin = phase.sequence_length, phase.starts[number]
-            low, high = max(first, begin), min(first + tokens, begin + phase.samples[number] * length)
-            while low < high:
-                sample, at = divmod(low - begin, length)
-                taken = min(high - low, length - at)
-                place = place_of(phase, number, sample)
-                yield Seen(
-                    step=phase.first_step + place // phase.rows,
-                    row=place % phase.rows,
-                    epoch=epoch,
-                    at=at,
-                    start=start + low - first,
-                    tokens=taken,
-                )
-                low += taken
+            low = np.maximum(whole.first, begin)
+            high = np.minimum(whole.first + whole.tokens, begin + phase.samples[number] * length)
+            here = np.flatnonzero(low < high)
+            low, high = low[here] - begin, high[here] - begin
+            sample = low // length
+            parts = (high - 1) // length - sample + 1
+            of = np.repeat(np.arange(len(here)), parts)
+            sample = sample[of] + np.arange(len(of)) - np.repeat(np.cumsum(parts) - parts, parts)
+            first = np.maximum(low[of], sample * length)
+            tokens = np.minimum(high[of], (sample + 1) * length) - first
+            place = place_of(phase, number, sample)
+            of = here[of]
+            yield Pieces(
+                document=whole.document[of],
+                epoch=whole.epoch[of],
+                step=phase.first_step + place // phase.rows,
+                row=place % phase.rows,
+                at=first - sample * length,
+                start=whole.start[of] + first + begin - whole.first[of],
+                tokens=tokens,
+            )
 
 
-def place_of(phase: PlanPhase, source: int, sample: int) -> int:
-    """Return the place of a source's sample among all samples of a phase.
+def place_of(phase: PlanPhase, source: int, samples: np.ndarray) -> np.ndarray:
+    """Return the places of a source's samples among all samples of a phase, int64.
 
-    It is the inverse of `batches.interleaved`. The samples before it are those of other sources with an earlier
+    It is the inverse of `batches.interleaved`. The samples before one are those of other sources with an earlier
     time and, at the same time, those of earlier sources.
     """
-    own, place = phase.samples[source], sample
+    own, places = phase.samples[source], samples.copy()
     for number, quota in enumerate(phase.samples):
         if number != source:
-            scaled = (2 * sample + 1) * quota
+            # Python's numbers where a product does not fit into 64 bits
+            exact = samples if 2 * own * quota < 1 << 63 else samples.astype(object)
+            scaled = (2 * exact + 1) * quota
             most = (scaled if number < source else scaled - 1) // own  # the largest 2k + 1 that comes before
-            place += (most + 1) // 2
-    return place
+            places += ((most + 1) // 2).astype(np.int64)
+    return places
 
 
-def _pieces(packing: Rows, document: int, first_document: int) -> Iterator[tuple[int, int]]:
-    """Yield the row of each piece of a document, and the piece's first token in the document.
+def _pieces(packing: Rows, documents: np.ndarray, first_document: int) -> np.ndarray:
+    """Return the numbers of all pieces of these documents of a source, int64.
 
     Documents are packed in windows, and the pieces of a window lie together: two searches find them.
     """
-    window = (document - first_document) // WINDOW * WINDOW + first_document
-    low, high = (_first_piece(packing.pieces, bound) for bound in (window, window + WINDOW))
-    for piece in (low + np.flatnonzero(packing.pieces[low:high, 0] == document)).tolist():
-        yield int(np.searchsorted(packing.ends, piece, side="right")), int(packing.pieces[piece, 1])
+    windows = (documents - first_document) // WINDOW * WINDOW + first_document
+    found = []
+    for window in np.unique(windows).tolist():
+        low, high = (_first_piece(packing.pieces, bound) for bound in (window, window + WINDOW))
+        found.append(low + np.flatnonzero(np.isin(packing.pieces[low:high, 0], documents)))
+    return np.concatenate(found)
 
 
 def _first_piece(pieces: np.ndarray, document: int) -> int:
-    """Return the index of the first of the sorted pieces that belongs to `document` or a later one."""
+    """Return the index of the first piece of the window that begins with `document`, or of a later window."""
     low, high = 0, len(pieces)
     while low < high:
         middle = (low + high) // 2

@@ -24,24 +24,24 @@ from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, 
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.provenance.index import FoundPage, Index, Place, RowGroups, find_copies, find_id, find_url, read_rows
-from training.provenance.layout import KEPT, KEPT_KIND, KINDS
+from training.provenance.index import FoundPage, Index, RowGroups, find_copies, find_id, find_url, read_rows
+from training.provenance.layout import KEPT, KEPT_KIND, KINDS, PART, RANK
 from training.provenance.lineage import (
     CORPUS_BACKWARDS,
     SHARDS,
     Lineage,
     Training,
     indexes_of,
-    sound,
     trainings_of,
 )
+from training.provenance.sound import sound
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
 from training.records import no_such
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
 SIDECARS_BYTES = 1 << 28  # of sidecars that stay in memory between questions
-MOST_DOCUMENTS = 2_000  # kept pages of a domain whose steps are computed
+DOCUMENTS_AT_ONCE = 1 << 18  # whose steps are in memory together
 TOKENIZER_FILE = "tokenizer.json"
 
 
@@ -247,7 +247,7 @@ class Tracer:
         return json.loads(told) if told else {}
 
     def _seen(self, training: Training, found: FoundPage) -> dict[str, Any]:
-        (number,) = self._numbers(training, found.index, [found.place])
+        (number,) = self._numbers(training, found.index, np.array([found.page])).tolist()
         steps = self.steps_of(training)
         pieces = steps.seen([number])[number]
         told = [
@@ -263,21 +263,24 @@ class Tracer:
             "steps": told,
         }
 
-    def _numbers(self, training: Training, index: Index, places: Sequence[Place]) -> list[int]:
-        """Return the numbers of kept pages in a plan.
+    def _numbers(self, training: Training, index: Index, pages: np.ndarray) -> np.ndarray:
+        """Return the numbers of kept pages in a plan, int64.
 
         Raise DataError if the plan was made from other shards.
         """
         item, known = index.inputs[SHARDS], self._plan_shards(training)
-        paths = [_shard_path(place.rank, place.part) for place in places]
-        for path in paths:
+        places, rows = index.where(pages)
+        used, of = np.unique(places, return_inverse=True)
+        shards = []
+        for rank, part in index.places[[RANK, PART]][:, used].T.tolist():
+            path = _shard_path(rank, part)
             if (item.fingerprint, path) not in known:
                 raise DataError(
                     f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other"
                     " shards"
                 )
-        shards = [known[item.fingerprint, path] for path in paths]
-        return self.steps_of(training).numbers(shards, [place.row for place in places]).tolist()
+            shards.append(known[item.fingerprint, path])
+        return self.steps_of(training).numbers(np.array(shards, np.int64)[of], rows)
 
     def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
         """Return the numbers of a plan's shards by (artifact, path)."""
@@ -333,30 +336,32 @@ class Tracer:
         return found
 
     def seen_of(self, training: Training, found: Sequence[tuple[Index, np.ndarray]]) -> dict[str, Any]:
-        """Return how many kept documents among these pages a training saw, and how often it saw them.
-
-        At most MOST_DOCUMENTS documents, the first ones, are looked up.
-        """
+        """Return how many kept documents among these pages a training saw, and how often it saw them."""
         kept = [(index, pages[index.kinds_of(pages) == KEPT_KIND]) for index, pages in found]
-        looked_at: list[int] = []
-        for index, pages in kept:
-            places = index.places_of(pages[: MOST_DOCUMENTS - len(looked_at)])
-            looked_at += self._numbers(training, index, places)
-        steps = self.steps_of(training)
-        pieces = steps.seen(looked_at)
-        trained = {number: [one for one in some if one.step not in training.ledger] for number, some in pieces.items()}
-        seen_at = sorted({one.step for some in trained.values() for one in some})
+        numbers = [self._numbers(training, index, pages) for index, pages in kept if len(pages)]
+        documents = np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
+        steps, skipped = self.steps_of(training), training.ledger.steps
+        seen_at = np.zeros(training.plan.record.steps, bool)
+        trained = times = tokens = 0
+        for at in range(0, len(documents), DOCUMENTS_AT_ONCE):
+            pieces = steps.pieces(documents[at : at + DOCUMENTS_AT_ONCE])
+            counts = np.flatnonzero(~np.isin(pieces.step, skipped))
+            own, epochs = pieces.document[counts], pieces.epoch[counts]
+            trained += len(np.unique(own))
+            times += np.unique(np.stack([own, epochs]), axis=1).shape[1]
+            tokens += int(pieces.tokens[counts].sum())
+            seen_at[pieces.step[counts]] = True
+        own = np.flatnonzero(seen_at)
         return {
             "training": training.name,
-            "documents": len(looked_at),
-            "held_out": sum(steps.is_held_out(number) for number in looked_at),
-            "trained": sum(bool(some) for some in trained.values()),
-            "times": sum(len({one.epoch for one in some}) for some in trained.values()),
-            "tokens": sum(one.tokens for some in trained.values() for one in some),
-            "num_steps": len(seen_at),
-            "first_step": seen_at[0] if seen_at else None,
-            "last_step": seen_at[-1] if seen_at else None,
-            "looked_at_all": len(looked_at) == sum(len(pages) for _, pages in kept),
+            "documents": len(documents),
+            "held_out": int(steps.are_held_out(documents).sum()),
+            "trained": trained,
+            "times": times,
+            "tokens": tokens,
+            "num_steps": len(own),
+            "first_step": int(own[0]) if len(own) else None,
+            "last_step": int(own[-1]) if len(own) else None,
         }
 
 

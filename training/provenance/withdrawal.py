@@ -168,28 +168,41 @@ def pages_of_entry(index: Index, entry: str) -> np.ndarray:
     return np.unique(np.array([one.page for one in rows], np.int64))
 
 
-def duplicates_of(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> list[np.ndarray]:
+def duplicates_of(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> list[dict[int, str]]:
     """Return, for each index, all pages that were dropped as direct or indirect duplicates of these pages.
 
-    They are the pages that would come back if only the named ones were withdrawn.
+    They are the pages that would come back if only the named ones were withdrawn. Each comes with its id. `pages` are
+    sorted, each once.
     """
-    known = [set(own.tolist()) for own in pages]
-    found: list[set[int]] = [set() for _ in indexes]
+    known = [own.copy() for own in pages]
+    found: list[dict[int, str]] = [{} for _ in indexes]
     waiting = list(pages)
     while any(len(own) for own in waiting):
-        ids = {
-            one.row["id"]
-            for index, own in zip(indexes, waiting, strict=True)
-            for one in index.rows(own[np.isin(index.kinds_of(own), _DEDUPLICATED_KINDS)])
-        }
+        ids, copied = _copied(indexes, waiting)
         waiting = []
-        for index, seen, new in zip(indexes, known, found, strict=True):
-            candidates = index.copies_of_any(ids)
-            rows = index.rows(candidates, lambda row, ids=ids: row.get("duplicate_of") in ids)
-            fresh = {one.page for one in rows} - seen - new
-            new |= fresh
-            waiting.append(np.array(sorted(fresh), np.int64))
-    return [np.array(sorted(own), np.int64) for own in found]
+        for number, index in enumerate(indexes):
+            rows = index.rows(
+                np.setdiff1d(index.copies_of_any(copied), known[number]),
+                lambda row, ids=ids: row.get("duplicate_of") in ids,
+                columns=("id", "duplicate_of"),
+            )
+            found[number] |= {one.page: one.row["id"] for one in rows}
+            waiting.append(np.array([one.page for one in rows], np.int64))
+            known[number] = np.union1d(known[number], waiting[-1])
+    return [dict(sorted(own.items())) for own in found]
+
+
+def _copied(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> tuple[set[str], np.ndarray]:
+    """Return the ids of those pages of which copies may have been dropped, and the sorted hashes of these ids.
+
+    Only these pages are read.
+    """
+    met = [own[np.isin(index.kinds_of(own), _DEDUPLICATED_KINDS)] for index, own in zip(indexes, pages, strict=True)]
+    hashes = [index.id_hashes(own) for index, own in zip(indexes, met, strict=True)]
+    every = np.unique(np.concatenate(hashes))
+    copied = every[np.any([index.have_copies(every) for index in indexes], axis=0)]
+    chosen = [own[np.isin(some, copied)] for own, some in zip(met, hashes, strict=True)]
+    return {id_ for index, own in zip(indexes, chosen, strict=True) for id_ in ids_of(index, own)}, copied
 
 
 # Kinds of pages that the deduplication met: only these can have duplicates.
@@ -248,10 +261,13 @@ def _shards(index: Index, pages: np.ndarray) -> Iterator[dict[str, Any]]:
         yield {"path": f"shards/{rank:05d}{f'-{part:03d}' if part else ''}.bin", "documents": count}
 
 
-def seen_by(tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = ()) -> list[dict[str, Any]]:
+def seen_by(
+    tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = (), known: Mapping[str, np.ndarray] | None = None
+) -> list[dict[str, Any]]:
     """Return, for each training behind a model, how many of the pages it saw, how often, and in which steps.
 
-    `also` are the ids of further pages.
+    `also` are the ids of further pages. `known` has all these pages for indexes in which they were found before, by
+    fingerprint.
     """
     found, wanted = [], set(also)
 
@@ -259,12 +275,16 @@ def seen_by(tracer: Tracer, targets: Sequence[Target], also: Sequence[str] = ())
         return row["id"] in wanted
 
     for index in tracer.indexes:
-        own = [pages_of(index, one) for one in targets]
-        own.append(np.array([one.page for one in index.rows(index.pages_of_ids(wanted), is_wanted)], np.int64))
-        found.append((index, np.unique(np.concatenate(own))))
+        pages = (known or {}).get(index.item.fingerprint)
+        if pages is None:
+            own = [pages_of(index, one) for one in targets]
+            rows = index.rows(index.pages_of_ids(wanted), is_wanted, columns=("id",))
+            own.append(np.array([one.page for one in rows], np.int64))
+            pages = np.unique(np.concatenate(own))
+        found.append((index, pages))
     return [tracer.seen_of(training, found) for training in tracer.trainings]
 
 
 def ids_of(index: Index, pages: np.ndarray) -> list[str]:
     """Return the ids of these pages, in the same order."""
-    return [one.row["id"] for one in index.rows(pages)]
+    return [one.row["id"] for one in index.rows(pages, columns=("id",))]

@@ -118,7 +118,7 @@ def test_steps_give_what_the_plan_says_each_source_gives(large):
 def test_what_is_stored_of_an_epoch_is_what_is_computed(large):
     plan = large.plan
     for epoch in (0, 1):
-        starts = plan._block_starts(1, epoch)
+        starts = plan.starts_of_blocks(1, epoch)
         assert (1, epoch) in plan._stored and starts.tolist() == plan.computed_starts(1, epoch).tolist()
         assert len(starts) == -(-MANY // plan.record.block_documents) and (np.diff(starts) > 0).all()
 

@@ -18,6 +18,7 @@ from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
 from training.provenance.index import Index, RowGroups, check_index, find_copies, find_id, find_url, read_rows
 from training.provenance.layout import KINDS
+from training.provenance.withdrawal import duplicates_of
 
 HOSTS = 150
 
@@ -88,6 +89,26 @@ def test_duplicates_are_found_from_the_page_that_was_kept(index, pages):
         wanted = sorted(one.row["id"] for one in dropped if one.row["duplicate_of"] == id_)
         assert sorted(one.row["id"] for one in find_copies([index], id_)) == wanted
     assert find_copies([index], dropped[0].row["id"]) == []
+
+
+@pytest.mark.parametrize("finds_too_many", [False, True])
+def test_duplicates_of_many_pages_are_those_that_name_them(index, pages, monkeypatch, finds_too_many):
+    every = index.rows(np.arange(len(index)))
+    named = [one for one in every if "/page-1" in one.row["url"]]
+    ids = {one.row["id"] for one in named}
+    wanted = {one.page: one.row["id"] for one in every if one.row.get("duplicate_of") in ids and one not in named}
+    if finds_too_many:  # as by a hash that two ids have
+        copies = np.array([one.page for one in every if one.place.kind == layout.DUPLICATE_KIND])
+        monkeypatch.setattr(Index, "copies_of_any", lambda self, hashes: copies)
+    assert duplicates_of([index], [np.array([one.page for one in named])]) == [wanted]
+    assert 5 < len(wanted) < sum(one.place.kind == layout.DUPLICATE_KIND for one in every) / 2
+
+
+def test_the_hashes_of_ids_are_known_without_the_pages(index, pages, monkeypatch):
+    monkeypatch.setattr("training.provenance.index.AT_ONCE", 100)
+    some = np.arange(3, len(index), 7)
+    assert index.id_hashes(some).tolist() == [layout.hash_of(one.row["id"]) for one in index.rows(some)]
+    assert index.id_hashes(np.empty(0, np.int64)).tolist() == []
 
 
 def test_pieces_and_ranks_change_no_byte(item, pages, tmp_path, monkeypatch):

@@ -81,7 +81,17 @@ def test_the_place_of_a_sample_is_the_inverse_of_the_interleaving(quotas):
         samples = quotas
 
     order = interleaved(quotas, first=0, count=sum(quotas))
-    assert [place_of(Phase, source, sample) for source, sample in order] == list(range(len(order)))
+    for source, quota in enumerate(quotas):
+        own = [place for place, (of, _) in enumerate(order) if of == source]
+        assert place_of(Phase, source, np.arange(quota)).tolist() == own
+
+
+def test_the_place_of_a_sample_is_exact_beyond_64_bits():
+    class Phase:
+        samples = (1 << 40, 1 << 40)
+
+    last = np.array([(1 << 40) - 1])
+    assert [place_of(Phase, source, last).item() for source in (0, 1)] == [(1 << 41) - 2, (1 << 41) - 1]
 
 
 def test_a_step_that_the_plan_lacks_is_said(plan):

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from training.data.documents import read_lines
 from training.data.urls import Key
 from training.job import DataError, InputArtifact
-from training.provenance.lineage import Lineage, artifacts_under, item_of, named, sound
+from training.provenance.lineage import Lineage, artifacts_under, item_of, named
 from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, entry_of, runs_of, short, texts_in
+from training.provenance.sound import sound
 
 INDEXES = {  # what each is about
     "row_index": ("instruction_data", "preference_data", "prompt_data"),

@@ -11,7 +11,8 @@ from typing import Any
 from training.artifact import Artifact
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.job import DataError
-from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of, sound
+from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of
+from training.provenance.sound import sound
 from training.provenance.text.search import IndexedShard, open_index
 from training.provenance.text.texts import IndexedPage, spans_of_text
 from training.provenance.trace import Tracer

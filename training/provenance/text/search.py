@@ -14,7 +14,7 @@ import numpy as np
 
 from training.data.tokens.shards import OFFSETS, TOKENS
 from training.job import InputArtifact, RefusedInput
-from training.provenance.lineage import sound
+from training.provenance.sound import sound
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import longest_matches
 
