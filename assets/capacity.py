@@ -192,7 +192,7 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 
 def shared_by(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> int:
     """Return the number of processes that share the model of a post-training; 1 if each has the whole of it."""
-    return size.shard if isinstance(section, SftRecipe) and section.can_be_spread else 1
+    return size.shard if section.can_be_spread else 1
 
 
 def _check_shard(size: Size) -> None:

@@ -68,13 +68,14 @@ def test_the_proxy_has_its_reference_beside_it(monkeypatch):
 
 
 def test_a_spread_model_needs_its_share_in_each_process(profile):
-    sft = dict(capacity.checks(RECIPE))["sft_model"]
+    tunings = [dict(capacity.checks(RECIPE))[name] for name in ("sft_model", "aligned_model")]
     whole = 4 * 4 * capacity._shape(RECIPE).parameter_count / 2**30  # weights, gradients and two numbers a weight
     here = {"backend": "slurm", "memory_gb": 1.1 * whole, "processes": 4}
-    sft(read_size({**here, "shard": 4}, cores=1, where=""))
-    with pytest.raises(RecipeError, match=r"post-training needs at least 4 x"):
-        sft(read_size(here, cores=1, where=""))
-    for asset in ("sft_model", "model_scores"):
+    for check in tunings:
+        check(read_size({**here, "shard": 4}, cores=1, where=""))
+        with pytest.raises(RecipeError, match=r"post-training needs at least 4 x"):
+            check(read_size(here, cores=1, where=""))
+    for asset in ("sft_model", "reward_model", "aligned_model", "model_scores"):
         with pytest.raises(ProfileError, match=rf"{asset}: processes \* nodes = 2 is not a multiple of shard=4"):
             check_fit(RECIPE, profile(f"stages: {{{asset}: {{processes: 2, shard: 4}}}}\n"))
 

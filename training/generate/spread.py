@@ -60,7 +60,7 @@ def prepare(model: Any) -> None:
     from torch.distributed.tensor import DTensor
 
     rows, shard = model.get_input_embeddings().weight.shape[0], model.config.distributed_config.fsdp_size
-    if model.config.tie_word_embeddings and rows % shard:
+    if model.get_output_embeddings() is not None and model.config.tie_word_embeddings and rows % shard:
         raise RecipeError(
             f"shard={shard}: the model's tied embeddings have {rows} rows, which is no multiple of it; set a `shard`"
             " that divides them for this stage under `stages` in the profile"
@@ -108,7 +108,7 @@ def _in_step(model: Any) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-    with torch.inference_mode():
+    with torch.no_grad():  # a training may follow, in which tensors of torch's inference mode would be refused
         while _passes_in_any(model, mine=False):
             model(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device), use_cache=False)
 

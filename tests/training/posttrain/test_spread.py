@@ -20,13 +20,21 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.records import RecipeError
 
-# The last batch has 5 of 8 rows.
+# The last batch of each has 5 of 8 rows.
 SETTINGS = {**SFT, "epochs": 3.9}
-STEPS = 16
-DIED_AT = 7
-LIMIT = 1e-4  # relative difference of losses, and of weights after all steps
+PAIRS = {"batch_size": 8, "learning_rate": 3e-3, "max_length": 96, "precision": "fp32", "epochs": 21 / 40}
+DPO = {**PAIRS, "method": "dpo"}
+KTO = {**DPO, "method": "kto", "epochs": 21 / 80}  # of both answers of each pair
+STEPS = {"sft": 16, "reward": 3, "align": 3}
+DIED_AT = {"sft": 7, "align": 2}
+LIMIT = {"sft": 1e-4, "reward": 1e-6, "align": 1e-6}  # relative difference of losses, and of weights after all steps
 WIDE = {"width": 384, "layers": 12}
-PRELOADED = ("trl.trainer.sft_trainer", "training.posttrain.sft.sft")
+PRELOADED = ("trl.trainer.sft_trainer", "training.posttrain.sft.sft", "training.posttrain.align.paired")
+READS = {
+    "sft": ("base_model", "instruction_data"),
+    **dict.fromkeys(("reward", "align"), ("sft_model", "preference_data")),
+}
+ALONE = {"sft": ("sft", SETTINGS), "dpo": ("align", DPO), "kto": ("align", KTO), "reward": ("reward", PAIRS)}
 
 
 def as_one_of(rank, size):
@@ -35,36 +43,37 @@ def as_one_of(rank, size):
         os.environ |= {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}
 
 
-def tuned(root, name, settings, rank, size, *, shard, dies_at=0, base="base_model", **run):
-    """Run SFT in this process as one of `size`; with `dies_at`, all die at this step, after a checkpoint."""
+def tuned(root, name, stage, settings, rank, size, *, shard, dies=False, model="", **run):
+    """Run a stage in this process as one of `size`. If it `dies`, all die after some steps, after a checkpoint."""
     from accelerate.state import AcceleratorState
 
     from training.posttrain import fit
 
     AcceleratorState._reset_state(reset_partial_state=True)  # else it keeps the number of processes of earlier tasks
     as_one_of(rank, size)
-    inputs = dataclasses.replace(tiny.made(root, base), asset="base_model"), tiny.made(root, "instruction_data")
+    begun_with, rows = READS[stage]
+    inputs = dataclasses.replace(tiny.made(root, model or begun_with), asset=begun_with), tiny.made(root, rows)
     original = fit.Reporter.on_step_end
 
     def die(self, args, state, control, **more):
-        if state.global_step == dies_at:
+        if dies and state.global_step == DIED_AT[stage]:
             raise KeyboardInterrupt
         return original(self, args, state, control, **more)
 
     fit.Reporter.on_step_end = die
     with warnings.catch_warnings(), contextlib.suppress(KeyboardInterrupt):
         warnings.simplefilter("ignore")
-        job = tiny.job("sft", root / name, {"sft": settings}, inputs, processes=size, shard=shard, **run)
+        job = tiny.job(stage, root / name, {stage: settings}, inputs, processes=size, shard=shard, **run)
         tiny.run_job(job, tiny.STAGES)
     fit.Reporter.on_step_end = original
 
 
-def held(root, name, rank, size, *, shard):
-    """The most bytes that this process takes to fine-tune a wide model in two steps, from its files to its export."""
+def held(root, name, stage, settings, rank, size, *, shard, model="wide"):
+    """The most bytes that this process takes to train a wide model in a step or two, from its files to its export."""
     ctypes.CDLL(None).mallopt(-3, 1 << 16)  # larger blocks go back to the system as soon as they are freed
-    tuned(root, f"small-{name}", {**SETTINGS, "epochs": 0.25}, rank, size, shard=shard)  # what is imported on the way
+    tuned(root, f"small-{name}", stage, settings, rank, size, shard=shard)  # what is imported on the way
     with peak() as most:
-        tuned(root, name, {**SETTINGS, "epochs": 0.5}, rank, size, shard=shard, base="wide")
+        tuned(root, name, stage, settings, rank, size, shard=shard, model=model)
     return most[0]
 
 
@@ -81,23 +90,35 @@ def refused(root, rank, size):
 def done(chain, tmp_path_factory):
     """A root with the models that all tasks of several processes made."""
     root = tmp_path_factory.mktemp("spread")
-    for name in ("base_model", "instruction_data"):
+    for name in ("base_model", "instruction_data", "sft_model", "preference_data"):
         (root / name).symlink_to(chain / name)
     tiny.write_model(root / "wide" / "model", **WIDE)
     tiny.commit(root, "wide")
-    sft = partial(tuned, root)
+
+    def of(name, stage, settings, *, processes, shard, **more):
+        return processes, partial(tuned, root, name, stage, settings, shard=shard, **more)
+
+    short, brief = {**SETTINGS, "epochs": 0.5}, {**DPO, "epochs": 8 / 40}
+    passes = {"processes": 2, "micro_batch_tokens": SFT["max_length"]}
     tasks = {
-        "saved": (4, partial(sft, "resumed", SETTINGS, shard=4, dies_at=DIED_AT, checkpoint_seconds=1e-6)),
+        "sft saved": of("sft resumed", "sft", SETTINGS, processes=4, shard=4, dies=True, checkpoint_seconds=1e-6),
+        "dpo saved": of("dpo resumed", "align", DPO, processes=4, shard=4, dies=True, checkpoint_seconds=1e-6),
         "refused": (3, partial(refused, root)),
-        "spread": (2, partial(sft, "spread", SETTINGS, shard=2)),
-        "passes": (2, partial(sft, "passes", SETTINGS, shard=2, micro_batch_tokens=SFT["max_length"])),
-        "resumed": (2, partial(sft, "resumed", SETTINGS, shard=2)),
-        "held": (2, partial(held, root, "held", shard=2)),
-        "held whole": (2, partial(held, root, "whole", shard=1)),
+        "sft spread": of("sft spread", "sft", SETTINGS, processes=2, shard=2),
+        "sft passes": of("sft passes", "sft", SETTINGS, shard=2, **passes),
+        "sft resumed": of("sft resumed", "sft", SETTINGS, processes=2, shard=2),
+        "dpo resumed": of("dpo resumed", "align", DPO, processes=2, shard=2),
+        "dpo copies": of("dpo copies", "align", DPO, shard=1, **passes),
+        "kto spread": of("kto spread", "align", KTO, processes=2, shard=2),
+        "reward spread": of("reward spread", "reward", PAIRS, processes=2, shard=2),
+        "held": (2, partial(held, root, "held", "sft", short, shard=2)),
+        "held whole": (2, partial(held, root, "whole", "sft", short, shard=1)),
+        "held dpo": (2, partial(held, root, "held dpo", "align", brief, shard=2, model="held")),
     }
     (root / "stores").mkdir()
     said = parallel.in_processes(list(tasks.values()), root / "stores", preload=PRELOADED)
-    tuned(root, "alone", SETTINGS, 0, 1, shard=1)
+    for name, (stage, settings) in ALONE.items():
+        tuned(root, name, stage, settings, 0, 1, shard=1)
     return root, dict(zip(tasks, said, strict=True))
 
 
@@ -106,19 +127,25 @@ def losses(folder):
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-@pytest.mark.parametrize("name", ["spread", "passes", "resumed"])
-def test_a_spread_model_is_trained_like_one_in_one_process(done, name):
+@pytest.mark.parametrize(
+    "name", ["sft spread", "sft passes", "sft resumed", "dpo resumed", "dpo copies", "kto spread", "reward spread"]
+)
+def test_a_model_is_trained_in_several_processes_like_in_one(done, name):
     root, _ = done
-    alone, other = root / "alone", root / name
-    assert losses(other).keys() == losses(alone).keys() == set(range(1, STEPS + 1))
-    assert losses(other) == pytest.approx(losses(alone), rel=LIMIT)
+    alone, other = root / name.partition(" ")[0], root / name
+    stage, _ = ALONE[alone.name]
+    assert losses(other).keys() == losses(alone).keys() == set(range(1, STEPS[stage] + 1))
+    assert losses(other) == pytest.approx(losses(alone), rel=LIMIT[stage])
     before, after = (load_file(folder / "model" / "model.safetensors") for folder in (alone, other))
     assert list(before) == list(after)
     for name, weight in before.items():
-        assert (after[name] - weight).norm() <= LIMIT * weight.norm(), name
-    files = [json.loads((folder / "artifact.json").read_text())["files"] for folder in (alone, other)]
+        assert (after[name] - weight).norm() <= LIMIT[stage] * weight.norm(), name
+    records = [json.loads((folder / "artifact.json").read_text()) for folder in (alone, other)]
+    if stage != "sft":  # whose accuracy TRL takes as the mean of its passes
+        assert records[1]["metrics"] == pytest.approx(records[0]["metrics"], rel=1e-3)
     others = [
-        {file["path"]: file["sha256"] for file in some if "model.safetensors" not in file["path"]} for some in files
+        {file["path"]: file["sha256"] for file in record["files"] if "model.safetensors" not in file["path"]}
+        for record in records
     ]
     assert others[0] == others[1]
 
@@ -126,7 +153,8 @@ def test_a_spread_model_is_trained_like_one_in_one_process(done, name):
 def test_no_process_holds_the_whole_of_a_spread_model_in_training_or_export(done):
     root, said = done
     whole = 4 * sum(weight.nbytes for weight in load_file(root / "wide" / "model" / "model.safetensors").values())
-    assert said["held"] < 0.8 * whole < whole < said["held whole"]  # weights, gradients and two states of AdamW
+    # Weights, gradients and two states of AdamW; DPO's reference needs no weights of its own.
+    assert max(said["held"], said["held dpo"]) < 0.8 * whole < whole < said["held whole"]
 
 
 def test_tied_embeddings_that_do_not_divide_are_refused_with_the_numbers(done):

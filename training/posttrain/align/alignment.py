@@ -30,6 +30,11 @@ class Alignment:
         return self.recipe.own_settings
 
     @property
+    def shard(self) -> int:
+        """The number of processes that share the model."""
+        return self.job.run.shard if self.recipe.can_be_spread else 1
+
+    @property
     def sft_model(self) -> Path:
         """The folder of the SFT model, with which training begins."""
         return self.job.input_of("sft_model").file(MODEL_FOLDER)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.posttrain.align.paired import TokenizedDPOTrainer
-from training.posttrain.align.start import ROWS
+from training.posttrain.align.start import first_rows
 
 
 class OddsRatioTrainer(TokenizedDPOTrainer):
@@ -55,8 +55,7 @@ def _log_rest(log_probability: Tensor) -> Tensor:
 
 def expected_start(trainer: OddsRatioTrainer) -> float:
     """Return the loss of the first rows before the first step, from the reference's log-probabilities of them."""
-    dataset: Any = trainer.train_dataset
-    rows = [dataset[i] for i in range(min(ROWS, len(dataset)))]
+    rows = first_rows(trainer)
     chosen, rejected = (
         torch.tensor([row[f"ref_{side}_logps"] / len(row[f"{side}_ids"]) for row in rows])
         for side in ("chosen", "rejected")

@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from datasets import Dataset
+from trl.trainer import dpo_trainer
 from trl.trainer.dpo_config import DPOConfig
-from trl.trainer.dpo_trainer import DPOTrainer
 
 from training.job import Counts, Gate
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.align.start import Start, start_of
+from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -32,16 +34,25 @@ from training.posttrain.fit import (
 )
 from training.posttrain.models import right_padded
 from training.posttrain.preferences.pairs import EncodedPair
+from training.posttrain.spread_state import saving_parts
 
+unhashed(dpo_trainer)
+_SharedDPOTrainer: Any = counting_rows(saving_parts(dpo_trainer.DPOTrainer))
 TrainerOfPairs = TypeVar("TrainerOfPairs", bound="TokenizedDPOTrainer")
 StartGate = Callable[[Start, AlignRecipe], Gate]
 
 
-class TokenizedDPOTrainer(DPOTrainer):
-    """TRL's DPOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting."""
+class TokenizedDPOTrainer(_SharedDPOTrainer):
+    """TRL's DPOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting.
+
+    No process needs the whole model, and rows that fill the last batch do not count.
+    """
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset
+
+    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
+        return with_references(self, dataset, batch_size, "ref_chosen_logps", "ref_rejected_logps")
 
 
 def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: StartGate) -> Trained:
@@ -101,20 +112,19 @@ def pairs_trainer(
         [pair.length for pair in pairs], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
     return trainer(
-        model=load_for_training(given.sft_model, precision=recipe.precision),
+        model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
-        train_dataset=table([pairs[i] for i in order]),
+        train_dataset=table([pairs[i] for i in order], recipe.batch_size),
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
 
 
-def table(pairs: list[EncodedPair]) -> Dataset:
-    """Return the preference pairs as a dataset with the columns that TRL's collator reads."""
-    return Dataset.from_dict(
-        {
-            "prompt_ids": [pair.prompt_ids for pair in pairs],
-            "chosen_ids": [pair.chosen_ids for pair in pairs],
-            "rejected_ids": [pair.rejected_ids for pair in pairs],
-        }
-    )
+def table(pairs: list[EncodedPair], batch_size: int) -> Dataset:
+    """Return the preference pairs as a dataset of whole batches with the columns that TRL's collator reads."""
+    columns = {
+        "prompt_ids": [pair.prompt_ids for pair in pairs],
+        "chosen_ids": [pair.chosen_ids for pair in pairs],
+        "rejected_ids": [pair.rejected_ids for pair in pairs],
+    }
+    return Dataset.from_dict(filled(columns, batch_size))

@@ -64,6 +64,11 @@ class AlignRecipe:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
 
     @property
+    def can_be_spread(self) -> bool:
+        """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
+        return not self.peft and self.method in method_names() and self.declared.learns_from != "samples"
+
+    @property
     def _parts(self) -> PartsOf:
         return PartsOf("align", self.parts)
 

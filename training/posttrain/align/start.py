@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from training.job import Gate
+from training.posttrain.counted_rows import COUNTS
 
 ROWS = 32
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit
@@ -27,8 +28,7 @@ class Start:
 
 def start_of(trainer: Any) -> Start:
     """Return the start of a DPOTrainer or KTOTrainer, measured on its first rows."""
-    dataset, model = trainer.train_dataset, trainer.model
-    rows = [dataset[i] for i in range(min(ROWS, len(dataset)))]
+    rows, model = first_rows(trainer), trainer.model
     batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows).items()}
     was_training = model.training
     model.eval()
@@ -40,6 +40,12 @@ def start_of(trainer: Any) -> Start:
     rewards = {side: float(values[-1]) for side in ("chosen", "rejected") if (values := measured[f"rewards/{side}"])}
     measured.clear()  # else this measurement would be logged later as an evaluation
     return Start(loss=loss, rows=len(rows), rewards=rewards)
+
+
+def first_rows(trainer: Any) -> list[dict[str, Any]]:
+    """Return the first rows of a trainer's dataset, on which its start is measured."""
+    dataset = trainer.train_dataset
+    return [row for row in dataset.select(range(min(ROWS, len(dataset)))) if row[COUNTS]]
 
 
 def loss_gate(start: Start, expected: float, *, losses: tuple[str, ...]) -> Gate:

@@ -10,26 +10,45 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from datasets import Dataset
+from torch import Tensor
+from trl.trainer import kto_trainer
 from trl.trainer.kto_config import KTOConfig
-from trl.trainer.kto_trainer import KTOTrainer
 
 from training.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.losses import answers_start
 from training.posttrain.align.paired import train_from_start
+from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.start import ROWS, Start
+from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
 from training.posttrain.preferences.answers import EncodedAnswer, read_answers
+from training.posttrain.spread_state import saving_parts
 from training.records import RecipeError
 
 ESTIMATES_DIVERGENCE = "kto"  # the loss that needs answers behind other prompts
+unhashed(kto_trainer)
+_SharedKTOTrainer: Any = counting_rows(saving_parts(kto_trainer.KTOTrainer))
 
 
-class _TokenizedKTOTrainer(KTOTrainer):
-    """TRL's KTOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting."""
+class _TokenizedKTOTrainer(_SharedKTOTrainer):
+    """TRL's KTOTrainer, changed to accept rows that are already tokenized, for which TRL has no setting.
+
+    No process needs the whole model, and rows that fill the last batch do not count.
+    """
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset
+
+    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
+        return with_references(self, dataset, batch_size, "ref_logps", "ref_KL_logps")
+
+    def _compute_kl_logps(self, model: Any, batch: dict[str, Tensor]) -> Tensor | None:
+        # TRL takes the mean of the processes' mean divergences, and these may have different numbers of rows.
+        policy = super()._compute_kl_logps(model, batch)
+        if policy is None or self.part_of_mean == 1:
+            return policy
+        return batch["ref_KL_logps"] + (policy - batch["ref_KL_logps"]) * self.part_of_mean
 
 
 def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, str], Gate]) -> Trained:
@@ -48,7 +67,7 @@ def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, st
     return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts)
 
 
-def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> KTOTrainer:
+def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> _TokenizedKTOTrainer:
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
     if loss == ESTIMATES_DIVERGENCE and passes > 1:
@@ -66,26 +85,26 @@ def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> K
         "precompute_ref_log_probs": True,
     }
     return _TokenizedKTOTrainer(
-        model=load_for_training(given.sft_model, precision=recipe.precision),
+        model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(KTOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
-        train_dataset=table(answers, rows if loss == ESTIMATES_DIVERGENCE else 0),
+        train_dataset=table(answers, recipe.batch_size, estimates_divergence=loss == ESTIMATES_DIVERGENCE),
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
 
 
-def table(answers: Sequence[EncodedAnswer], batch: int) -> Dataset:
-    """Return the answers as a dataset with the columns that TRL's collator reads.
+def table(answers: Sequence[EncodedAnswer], batch_size: int, *, estimates_divergence: bool) -> Dataset:
+    """Return the answers as a dataset of whole batches with the columns that TRL's collator reads.
 
-    With `batch` rows in a pass, each row also has the answer before it in its pass, the first one the last answer.
+    To estimate the divergence, each row also has the answer before it in its batch, the first one the last answer.
     """
     columns: dict[str, list[Any]] = {
         "prompt_ids": [answer.prompt_ids for answer in answers],
         "completion_ids": [answer.answer_ids for answer in answers],
         "label": [answer.is_desired for answer in answers],
     }
-    if batch:
+    if estimates_divergence:
         said = columns["completion_ids"]
-        passes = [said[start : start + batch] for start in range(0, len(said), batch)]
-        columns["KL_completion_ids"] = [ids for one in passes for ids in [one[-1], *one[:-1]]]
-    return Dataset.from_dict(columns)
+        batches = [said[start : start + batch_size] for start in range(0, len(said), batch_size)]
+        columns["KL_completion_ids"] = [ids for one in batches for ids in [one[-1], *one[:-1]]]
+    return Dataset.from_dict(filled(columns, batch_size))

@@ -14,6 +14,7 @@ from typing import Any
 from training.generate.chat_template import template_digest
 from training.job import Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Message
+from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -29,6 +30,7 @@ from training.posttrain.fit import (
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
 from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
 
 
@@ -85,15 +87,15 @@ def _trainer(
     order = row_order(
         [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
-    table = Dataset.from_dict(
-        {
-            "chosen_ids": [pairs.train[i].prompt_ids + pairs.train[i].chosen_ids for i in order],
-            "rejected_ids": [pairs.train[i].prompt_ids + pairs.train[i].rejected_ids for i in order],
-        }
-    )
+    columns = {
+        "chosen_ids": [pairs.train[i].prompt_ids + pairs.train[i].chosen_ids for i in order],
+        "rejected_ids": [pairs.train[i].prompt_ids + pairs.train[i].rejected_ids for i in order],
+    }
+    table = Dataset.from_dict(filled(columns, recipe.batch_size))
+    shard = job.run.shard if recipe.can_be_spread else 1
     set_seed(recipe.seed)  # for the initial weights of the head, which are drawn now
-    trainer = RewardTrainer(
-        model=load_for_training(sft, precision=recipe.precision, reward=True),
+    trainer = counting_rows(saving_parts(RewardTrainer))(
+        model=load_for_training(sft, precision=recipe.precision, reward=True, shard=shard),
         args=trainer_config(RewardConfig, job, work, where="reward", recipe=recipe, extra=extra),
         train_dataset=table,
         processing_class=tokenizer,

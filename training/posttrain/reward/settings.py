@@ -23,3 +23,8 @@ class RewardRecipe:
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    @property
+    def can_be_spread(self) -> bool:
+        """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
+        return not self.peft
