@@ -104,10 +104,11 @@ class FirstRun:
 
     def _scored(self, cell: Cell) -> float | None:
         """The weights of all scored models times the items of all exams."""
-        items = self._record("benchmark_index", self._recipe.name).get("metrics", {}).get("items")
+        metrics = self._record("benchmark_index", self._recipe.name).get("metrics", {})
+        items = [metrics.get(f"items_{suite.name}") for suite in self._recipe.evaluation.suites]
         parameters = self._parameters()
         models = 1 + sum(has_assets(self._recipe, scope) for scope in ("sft", "align"))
-        return items * models * parameters if items and parameters else None
+        return sum(items) * models * parameters if parameters and None not in items else None
 
     def _parameters(self) -> float | None:
         if has_assets(self._recipe, "corpus"):

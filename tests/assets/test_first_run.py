@@ -1,0 +1,68 @@
+"""What a recipe's first run is estimated to take, from amounts of work and the measured rates."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from assets.chain import CHAIN
+from assets.first_run import UNITS, FirstRun, rates
+from assets.found import reference_path
+from assets.recipe_folders import load_recipe
+from assets.status import compare
+from resources.profile import load_profile
+from training.files.writing import write_sealed
+
+
+@pytest.fixture
+def estimated(tmp_path):
+    """A comparison of the kitchen under an empty root, and the estimates for it."""
+    recipe = load_recipe("kitchen")
+    return compare(recipe, tmp_path), FirstRun(recipe, tmp_path, load_profile("local").size_for)
+
+
+def put(root, asset, partition, **record):
+    """Write a partition's reference, and the part of its artifact's record that is read here."""
+    folder = root / asset / ("a" * 32)
+    folder.mkdir(parents=True)
+    (folder / "artifact.json").write_text(json.dumps(record))
+    reference_path(root, asset, partition).parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(reference_path(root, asset, partition), {"fingerprint": "a" * 32, "digest": "b" * 64})
+
+
+def test_rates_are_of_assets_and_of_units_that_exist():
+    assert rates().keys() <= CHAIN.keys()
+    assert all(rate.start > 0 and rate.each >= 0 and (not rate.unit or rate.unit in UNITS) for rate in rates().values())
+
+
+def test_pages_are_those_of_the_snapshot_or_of_all(estimated, tmp_path):
+    comparison, first_run = estimated
+    filtered, tokenizer = (
+        comparison.cells["filtered_documents", "kitchen@kitchen-1"],
+        comparison.cells["tokenizer", "kitchen"],
+    )
+    assert (first_run.work("pages", filtered), first_run.work("pages", tokenizer)) == (1800, 3600)
+    put(tmp_path, "extracted_documents", "kitchen@kitchen-1", counts={"in": 10})
+    assert (first_run.work("pages", filtered), first_run.work("pages", tokenizer)) == (10, 1810)
+
+
+def test_what_other_assets_decide_is_unknown_until_they_are_made(estimated, tmp_path):
+    comparison, first_run = estimated
+    sft, scores = comparison.cells["sft_model", "kitchen"], comparison.cells["model_scores", "kitchen"]
+    assert first_run.seconds(sft) is None and first_run.seconds(scores) is None
+    put(tmp_path, "instruction_data", "kitchen", counts={"kept": 100})
+    assert first_run.work("weights_times_examples", sft) == 100 * comparison.recipe.sft.epochs * 2_164_928
+    suites = [suite.name for suite in comparison.recipe.evaluation.suites]
+    put(tmp_path, "benchmark_index", "kitchen", metrics={f"items_{name}": 5.0 for name in suites})
+    assert first_run.work("weights_times_items", scores) == 5 * len(suites) * 3 * 2_164_928
+    assert first_run.seconds(sft) and first_run.seconds(scores)
+
+
+def test_other_machines_and_gpus_have_no_rates(estimated, tmp_path):
+    comparison, first_run = estimated
+    model = comparison.cells["base_model", "kitchen"]
+    assert first_run.seconds(model)
+    for profile in ("slurm", "h100-1"):
+        sizes = load_profile(profile).size_for
+        assert FirstRun(comparison.recipe, tmp_path, sizes).seconds(model) is None
