@@ -8,6 +8,7 @@ loaded, or this one unloaded, and it downloads nothing. And it writes a byte int
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -47,6 +48,15 @@ def main(name: str, port: int, ready: int) -> None:
         os.write(ready, b"1")
 
     uvicorn.Server.startup = started
+    configure = uvicorn.Config.configure_logging
+
+    def quiet(self: uvicorn.Config) -> None:
+        self.use_colors = False if os.environ.get("NO_COLOR") else self.use_colors
+        configure(self)
+        # `pedigree serve` says when the server begins and ends. Requests are still listed.
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+    uvicorn.Config.configure_logging = quiet
     # typer gives the other options their defaults only on the command line.
     sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port)]
     import typer
