@@ -23,6 +23,8 @@ from training.pretrain.models.account import (
     FILE_BYTES,
     FP32,
     Recompute,
+    evaluated_rows,
+    evaluation_bytes,
     largest_bytes,
     least_bytes,
     parameter_shapes,
@@ -122,8 +124,9 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     whole = FP32 * config.parameter_count
     step = _of_a_step(training, layout, on_gpu=on_gpu)
     held = {name: step[name] for name in ("libraries", "weights", "optimizer")}
-    copy = {} if on_gpu else {COPY: step["weights"] + step["optimizer"]}
-    moments = {"step": step | copy}
+    held["gradients"] = held["weights"]  # those of the last step are kept
+    copy = {} if on_gpu else {COPY: copied_bytes(step, layout)}
+    moments = {"step": step | copy, "held-out text": held | copy | _of_an_evaluation(training, layout)}
     if degrees.product > 1:  # one weight is joined at a time, and one layer at a time is read back
         file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
         library = TRANSFORMERS if compares and not on_gpu else 0
@@ -131,6 +134,12 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     elif compares:
         moments["export"] = held | copy | {"model read back": whole if on_gpu else whole + TRANSFORMERS}
     return moments
+
+
+def copied_bytes(step: Needed, layout: Layout) -> int:
+    """Return the bytes that a process copies for a checkpoint; processes that hold the same parts divide them."""
+    sizes = layout.degrees.sizes(layout.world)
+    return (step["weights"] + step["optimizer"]) // (sizes["replicate"] * sizes["context"])
 
 
 def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
@@ -142,7 +151,7 @@ def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
     step = _of_a_step(training, layout, on_gpu=True)
     return {
         "libraries": layout.processes * LIBRARIES,
-        "copies for checkpoints": layout.processes * (step["weights"] + step["optimizer"]),
+        "copies for checkpoints": layout.processes * copied_bytes(step, layout),
         "file of weights": min(FILE_BYTES, FP32 * training.shape.parameter_count),
     }
 
@@ -182,6 +191,21 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
         "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu),
         **({"gathered weights": gathered} if gathered else {}),
     }
+
+
+def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
+    """Return the bytes that a pass over held-out text adds, inside its largest layer or at the head."""
+    config, degrees, number_bytes = training.shape, layout.degrees, training.number_bytes
+    length = training.phase.sequence_length
+    positions = evaluated_rows(length) * length // (degrees.context * degrees.tensor)
+    chunk = min(LOSS_CHUNK, positions)
+    logits = config.vocab_size * (number_bytes * (chunk + config.width) + 2 * FP32 * chunk)
+    layer = {"states of a layer": evaluation_bytes(config, positions=positions, number_bytes=number_bytes)}
+    head = {"head and loss": logits + number_bytes * positions * config.width}
+    if degrees.shard > 1:
+        layer["gathered weights"] = _gathered(config, degrees)
+        head["gathered weights"] = _gathered(config, degrees, blocks=0)
+    return max(layer, head, key=lambda parts: sum(parts.values()))
 
 
 @lru_cache(maxsize=4096)
@@ -224,18 +248,19 @@ def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_g
     )
 
 
-def _gathered(config: ModelConfig, degrees: Degrees) -> int:
+def _gathered(config: ModelConfig, degrees: Degrees, *, blocks: int = 3) -> int:
     """Return the bytes of the fp32 weights that FSDP gathers at one time, and of the gradient that it reduces.
 
-    The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the blocks, one is
-    at work and the next one is fetched.
+    The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
+    is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
+    the next block is copied.
     """
     sizes: dict[str, int] = {}
     for name, shape in parameter_shapes(config):
         unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
         sizes[unit] = sizes.get(unit, 0) + prod(shape)
-    blocks = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
-    return FP32 * (sizes[""] + 3 * blocks)
+    block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
+    return FP32 * (sizes[""] + blocks * block)
 
 
 # Time

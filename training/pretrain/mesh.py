@@ -398,6 +398,7 @@ def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
     if not world.is_split:
         yield from (*model.named_parameters(), *model.named_buffers())
         return
+    reshard(model)  # a pass without a backward pass leaves embedding and head gathered
     for name, shape in pieces.shapes.items():
         piece = pieces.by_name.get(name)
         yield name, from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)
