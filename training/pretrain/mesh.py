@@ -108,8 +108,9 @@ class Pieces:
         if self.world.size == 1:
             return extras
         groups: dict[tuple[str, ...], list[Tensor]] = {}
+        before = self.world.degrees.summed_by_fsdp
         for piece in self:
-            groups.setdefault(piece.sums, []).append(piece.own)
+            groups.setdefault(tuple(axis for axis in piece.sums if axis not in before), []).append(piece.own)
         everywhere = next((sums for sums in groups if self.world.length(*sums) == self.world.size), None)
         if everywhere is None:
             extras = self.world.sum(extras)
@@ -270,8 +271,10 @@ def spread(model: Decoder, world: World) -> Pieces:
     if world.mesh is None:
         model.to_empty(device=world.device) if is_empty else model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
+        axes = (*(axis for axis in world.degrees.summed_by_fsdp if world.length(axis) > 1), "shard")
+        keeps = {} if world.degrees.zero_stage == 3 else {"reshard_after_forward": False}
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            sharded = fully_shard(module, mesh=world.mesh["shard"])
+            sharded = fully_shard(module, mesh=world.mesh[axes], **keeps)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
@@ -377,6 +380,19 @@ def _piece(
         sums=sums,
         at_both_ends=at_both_ends,
     )
+
+
+def begin_pass(model: Decoder, world: World, *, is_last: bool) -> None:
+    """Say whether the next pass is this process's last one of the step, after which FSDP has summed all gradients.
+
+    Before it, replicas are not summed, and weights and gradients stay as whole as the ZeRO stage says.
+    """
+    if isinstance(model, FSDPModule) and world.degrees.summed_by_fsdp:
+        model.set_requires_all_reduce(is_last)
+        if world.degrees.zero_stage < 3:
+            model.set_reshard_after_backward(is_last)
+        if world.degrees.zero_stage < 2:
+            model.set_requires_gradient_sync(is_last)
 
 
 def reshard(model: Decoder) -> None:

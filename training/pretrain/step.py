@@ -26,7 +26,7 @@ from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import fill, spread
+from training.pretrain.mesh import begin_pass, fill, spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
@@ -216,15 +216,18 @@ class Trainer:
         The result is their share of the loss, followed by the experts' loads.
         """
         if self.pipeline is None:
-            return reduce(torch.add, (self._backward(batch, scale=scale) for batch in batches))
+            last = len(batches) - 1
+            passes = (self._backward(one, scale=scale, is_last=n == last) for n, one in enumerate(batches))
+            return reduce(torch.add, passes)
         return self._through_stages(self.pipeline, batches, scale=scale)
 
-    def _backward(self, batch: Batch, *, scale: float) -> Tensor:
+    def _backward(self, batch: Batch, *, scale: float, is_last: bool = True) -> Tensor:
         """Add the gradients of one batch through a whole model.
 
         Return its share of the loss, followed by the experts' loads.
         """
         self.alive()
+        begin_pass(self.model, self.world, is_last=is_last)
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
         if self.teacher is None:
