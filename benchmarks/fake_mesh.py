@@ -20,7 +20,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -66,22 +66,27 @@ CONTROLS = ("gathered", "copies")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A shape, the layout of its processes, the length of its rows, and the fault that is put in (None: none)."""
+    """A shape, the layout of its processes, and the length of its rows.
+
+    passes: of a process in a step, each with one row. control: the fault that is put in; None means none.
+    """
 
     shape: ModelConfig
     layout: Layout
     length: int
+    passes: int = PASSES
     control: str | None = None
 
     @property
     def planned(self) -> PlannedTraining:
         """The training for which memory is predicted: a row in each pass."""
-        rows = PASSES * self.layout.degrees.row_sets(self.layout.world)
+        rows = self.passes * self.layout.degrees.row_sets(self.layout.world)
         batch = {"sequence_length": self.length, "global_batch_tokens": rows * self.length}
         recipe = PretrainRecipe(tokens=4 * rows * self.length, precision="bf16", optimizer="adamw", **batch)
         return PlannedTraining(shape=self.shape, recipe=recipe, phase=BatchPhase(tokens=recipe.tokens, **batch))
 
 
+Messages = dict[tuple[str, str], tuple[int, int]]  # number and bytes of the messages of a kind in a phase
 Peaks = dict[tuple[str, str], int]  # bytes at the peak of a phase, in a place (`DEVICE` or `HOST`)
 
 
@@ -97,6 +102,7 @@ class Memory(TorchDispatchMode):
         self.live = {DEVICE: 0, HOST: 0, NOWHERE: 0}
         self.peaks: Peaks = {}
         self.phase = ""
+        self.messages: Messages = {}
         self._held: dict[int, tuple[str, int]] = {}  # place and bytes of each storage
 
     def begin(self, phase: str) -> None:
@@ -143,6 +149,12 @@ class Memory(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its own operations on local tensors come here
+        if function.namespace == "c10d":
+            name = function.overloadpacket.__name__.strip("_")
+            count, size = self.messages.get((self.phase, name), (0, 0))
+            # The larger side: what a gather gives, and what a sum is given.
+            sides = [sum(leaf.nbytes for leaf in tree_leaves(side) if isinstance(leaf, Tensor)) for side in args[:2]]
+            self.messages[self.phase, name] = count + 1, size + max(sides)
         made = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(made):
             if isinstance(leaf, Tensor) and leaf.device.type != "meta":
@@ -250,13 +262,23 @@ def measured(case: Case) -> Peaks:
     return counted.peaks
 
 
+def messages(case: Case) -> dict[str, tuple[int, int]]:
+    """Return number and bytes of each kind of message that a process takes part in, in a step."""
+    counted = Memory()
+    with fake_world(case.layout) as world, without_content(counted):
+        trainer = trainer_of(case, world, counted)
+        counted.begin("step")
+        trainer.run_step()
+    return {name: found for (phase, name), found in counted.messages.items() if phase == "step"}
+
+
 def trainer_of(case: Case, world: World, counted: Memory, weights: Iterable[Any] | None = None) -> Trainer:
     """Return a trainer of the case's shape. `weights` None means that they are drawn, one after the other."""
     planned = case.planned
     phase, recipe = planned.phase, planned.recipe
     # Documents of a quarter of a batch; as many are held out as fill a pass of every process.
     tokens = made_tokens(phase.rows * case.length // 4, vocabulary=min(case.shape.vocab_size, 1024))
-    looked_at = [(0, len(tokens))] * 4 * -(-evaluated_rows(case.length) // PASSES)
+    looked_at = [(0, len(tokens))] * 4 * -(-evaluated_rows(case.length) // case.passes)
     plan, shards = plan_over(
         tokens, [(0, len(tokens))], steps=4, rows=phase.rows, length=case.length, held_out=looked_at
     )
@@ -368,12 +390,23 @@ def main() -> int:
     parser.add_argument("--recompute", default="full", choices=("none", "selective", "full"))
     for degree in ("shard", "tensor", "context", "pipeline", "expert"):
         parser.add_argument(f"--{degree}", type=int, default=128 if degree == "shard" else 1)
+    parser.add_argument("--zero-stage", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=PASSES, help="micro-batches of a process in a step")
+    parser.add_argument("--messages", action="store_true", help="count the messages of a step instead, by ZeRO stage")
     parser.add_argument("--control", choices=CONTROLS, help="a fault that must show")
     given = vars(parser.parse_args())
     shape, length, control = preset_shape(given.pop("preset")), given.pop("length"), given.pop("control")
+    passes, counts_messages = given.pop("passes"), given.pop("messages")
     on_node = min(8, given["processes"])
     layout = Layout(**given | {"nodes": given["processes"] // on_node, "processes": on_node}, micro_batch_tokens=length)
-    rows = list(rows_of(Case(shape=shape, layout=layout, length=length, control=control)))
+    case = Case(shape=shape, layout=layout, length=length, passes=passes, control=control)
+    if counts_messages:
+        print("| zero_stage | message | number | GB |\n|---|---|---|---|")
+        for stage in (3, 2, 1):
+            for name, (count, size) in messages(replace(case, layout=replace(layout, zero_stage=stage))).items():
+                print(f"| {stage} | {name} | {count} | {size / 1e9:.2f} |", flush=True)
+        return 0
+    rows = list(rows_of(case))
     share = STATE_BYTES * shape.parameter_count / 1e9
     print(f"{shape.parameter_count:,} weights; weights, gradients and optimizer: {share:,.0f} GB, by {layout.world}")
     print("| phase | memory | measured GB | predicted GB | ratio |")

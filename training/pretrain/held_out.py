@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from training.order.batches import Sample, held_out_bytes, held_out_samples
+from training.pretrain.mesh import reshard
 from training.pretrain.models.account import evaluated_rows
 from training.pretrain.objectives import Batch
 from training.pretrain.parallel import PARTS_OF_A_ROW, ROWS
@@ -20,7 +21,9 @@ HELD_OUT_TOKENS = "held_out_tokens"  # the metric of how many tokens these bits 
 def held_out(trainer: Trainer) -> dict[str, float]:
     """Return all metrics on held-out documents, by the names under which they are logged."""
     bits = {f"{HELD_OUT_BITS}_{name}": value for name, value in bits_per_byte(trainer).items()}
-    return bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
+    found = bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
+    reshard(trainer.model)
+    return found
 
 
 @torch.no_grad()

@@ -216,18 +216,19 @@ class Trainer:
         The result is their share of the loss, followed by the experts' loads.
         """
         if self.pipeline is None:
-            last = len(batches) - 1
-            passes = (self._backward(one, scale=scale, is_last=n == last) for n, one in enumerate(batches))
-            return reduce(torch.add, passes)
+            made = []
+            for number, batch in enumerate(batches, start=1):
+                begin_pass(self.model, self.world, is_last=number == len(batches))
+                made.append(self._backward(batch, scale=scale))
+            return reduce(torch.add, made)
         return self._through_stages(self.pipeline, batches, scale=scale)
 
-    def _backward(self, batch: Batch, *, scale: float, is_last: bool = True) -> Tensor:
+    def _backward(self, batch: Batch, *, scale: float) -> Tensor:
         """Add the gradients of one batch through a whole model.
 
         Return its share of the loss, followed by the experts' loads.
         """
         self.alive()
-        begin_pass(self.model, self.world, is_last=is_last)
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
         if self.teacher is None:
