@@ -86,7 +86,6 @@ class Case:
         return PlannedTraining(shape=self.shape, recipe=recipe, phase=BatchPhase(tokens=recipe.tokens, **batch))
 
 
-Messages = dict[tuple[str, str], tuple[int, int]]  # number and bytes of the messages of a kind in a phase
 Peaks = dict[tuple[str, str], int]  # bytes at the peak of a phase, in a place (`DEVICE` or `HOST`)
 
 
@@ -102,7 +101,6 @@ class Memory(TorchDispatchMode):
         self.live = {DEVICE: 0, HOST: 0, NOWHERE: 0}
         self.peaks: Peaks = {}
         self.phase = ""
-        self.messages: Messages = {}
         self._held: dict[int, tuple[str, int]] = {}  # place and bytes of each storage
 
     def begin(self, phase: str) -> None:
@@ -149,17 +147,30 @@ class Memory(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its own operations on local tensors come here
-        if function.namespace == "c10d":
-            name = function.overloadpacket.__name__.strip("_")
-            count, size = self.messages.get((self.phase, name), (0, 0))
-            # The larger side: what a gather gives, and what a sum is given.
-            sides = [sum(leaf.nbytes for leaf in tree_leaves(side) if isinstance(leaf, Tensor)) for side in args[:2]]
-            self.messages[self.phase, name] = count + 1, size + max(sides)
         made = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(made):
             if isinstance(leaf, Tensor) and leaf.device.type != "meta":
                 self.resized(leaf.untyped_storage())
         return made
+
+
+class Messages(TorchDispatchMode):
+    """Counts the messages that this process takes part in, by the name of torch's operation: their number and bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, tuple[int, int]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        if function.namespace == "c10d":
+            name = function.overloadpacket.__name__.strip("_")
+            count, size = self.found.get(name, (0, 0))
+            # The larger side: what a gather gives, and what a sum is given.
+            sides = [sum(leaf.nbytes for leaf in tree_leaves(side) if isinstance(leaf, Tensor)) for side in args[:2]]
+            self.found[name] = count + 1, size + max(sides)
+        return function(*args, **(kwargs or {}))
 
 
 class WithoutContent(TorchFunctionMode):
@@ -267,9 +278,9 @@ def messages(case: Case) -> dict[str, tuple[int, int]]:
     counted = Memory()
     with fake_world(case.layout) as world, without_content(counted):
         trainer = trainer_of(case, world, counted)
-        counted.begin("step")
-        trainer.run_step()
-    return {name: found for (phase, name), found in counted.messages.items() if phase == "step"}
+        with Messages() as found:
+            trainer.run_step()
+    return found.found
 
 
 def trainer_of(case: Case, world: World, counted: Memory, weights: Iterable[Any] | None = None) -> Trainer:

@@ -304,11 +304,12 @@ def _worker(rank: int, tasks: list[Task], folder: Path, results: Any) -> None:
         dist.destroy_process_group()
 
 
-def make_data(folder: Path) -> Data:
-    """Make a tiny training plan and its shards from generated documents."""
+def make_data(folder: Path, *, rows: int = ROWS) -> Data:
+    """Make a tiny training plan, of batches of `rows` rows, and its shards from generated documents."""
     from tests.training.pretrain import tiny
 
     recipe = recipe_of(Combination(processes=1, degrees=Degrees()))
+    recipe = replace(recipe, tokens=12 * rows * LENGTH, global_batch_tokens=rows * LENGTH)
     chain = tiny.TinyChain(folder, pretrain=recipe)
     return Data(plan=chain.plan_artifact, shards=chain.shards)
 
