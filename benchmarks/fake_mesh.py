@@ -1,6 +1,6 @@
 """Measure what one process of a large mesh holds in each phase of a pretraining, with tensors that have no content.
 
-`python -m benchmarks.fake_mesh` (or `make fake-mesh`) trains the shape of `llama-3-70b` as the first of 128 processes
+`python -m benchmarks.fake_mesh` (or `make mesh`) trains the shape of `llama-3-70b` as the first of 128 processes
 under torch's FakeTensorMode, with messages that go nowhere. It is the trainer's own code, from the first weights to the
 written files; only what has no content is replaced (numbers that are read from a device, the bytes of files). The bytes
 are those of all live storages after each of torch's operations, so memory inside a kernel is not seen. Beside each peak
@@ -30,7 +30,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.overrides import TorchFunctionMode
@@ -60,6 +60,7 @@ STATE_BYTES = 16  # of a weight: itself, its gradient and AdamW's two numbers
 LIMIT = 0.10  # largest difference of measured from predicted bytes, relative to the predicted
 PASSES = 2  # micro-batches of a process in a step
 DEVICE, HOST, NOWHERE = "device", "host", "nowhere"
+READS = ("item", "__int__", "__float__", "__bool__")  # methods by which numbers are read from a tensor
 SHAPES_ALONE = "_propagate_tensor_meta_non_cached"  # DTensor computes the shape of a result with tensors of its own
 CONTROLS = ("gathered", "copies")
 
@@ -178,18 +179,22 @@ class WithoutContent(TorchFunctionMode):
 
     def __init__(self, counted: Memory) -> None:
         super().__init__()
-        self.counted = counted
+        self.counted, self.reads = counted, 0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
-        if name in ("item", "__int__", "__float__"):
+        if name in READS and isinstance(args[0], FakeTensor):
+            self.reads += 1
             return 1
-        if name == "tolist":
-            return [0.0] * args[0].numel()
         if name == "cpu":
             with self.counted.on(HOST):
                 return args[0].clone()
         return function(*args, **(kwargs or {}))
+
+    def listed(self, tensor: FakeTensor) -> list[float]:
+        """Return zeros in place of the numbers of a tensor."""
+        self.reads += 1
+        return [0.0] * tensor.numel()
 
 
 class FirstOfMany(World):
@@ -274,13 +279,17 @@ def measured(case: Case) -> Peaks:
 
 
 def messages(case: Case) -> dict[str, tuple[int, int]]:
-    """Return number and bytes of each kind of message that a process takes part in, in a step."""
+    """Return number and bytes of each kind of message in which a process takes part in a step.
+
+    Under `reads` is how often it waits for numbers from the device.
+    """
     counted = Memory()
-    with fake_world(case.layout) as world, without_content(counted):
+    with fake_world(case.layout) as world, without_content(counted) as numbers:
         trainer = trainer_of(case, world, counted)
+        before = numbers.reads
         with Messages() as found:
             trainer.run_step()
-    return found.found
+    return found.found | {"reads": (numbers.reads - before, 0)}
 
 
 def trainer_of(case: Case, world: World, counted: Memory, weights: Iterable[Any] | None = None) -> Trainer:
@@ -331,7 +340,7 @@ def fake_world(layout: Layout) -> Iterator[World]:
 
 
 @contextmanager
-def without_content(counted: Memory) -> Iterator[None]:
+def without_content(counted: Memory) -> Iterator[WithoutContent]:
     """Let torch compute shapes alone, as on a GPU: its attention, and its chunks of the loss."""
     resize = torch.UntypedStorage.resize_
 
@@ -348,14 +357,16 @@ def without_content(counted: Memory) -> Iterator[None]:
     def attended(query: Tensor, key: Tensor, value: Tensor, _: Any) -> Tensor:
         return attention.grouped_attention(query, key, value, None)
 
+    numbers = WithoutContent(counted)
     with ExitStack() as stack:
+        stack.enter_context(patch.object(FakeTensor, "tolist", lambda tensor: numbers.listed(tensor)))
         stack.enter_context(patch.object(torch.UntypedStorage, "resize_", resized))  # torch does not dispatch this
         stack.enter_context(patch.object(ShardingPropagator, SHAPES_ALONE, only_shapes))
         stack.enter_context(patch.object(attention, "flex_grouped_attention", attended))
         stack.enter_context(patch.object(loss, "TILE", loss.CHUNK))
-        for mode in (FakeTensorMode(allow_non_fake_inputs=True), counted, WithoutContent(counted)):
+        for mode in (FakeTensorMode(allow_non_fake_inputs=True), counted, numbers):
             stack.enter_context(mode)
-        yield
+        yield numbers
 
 
 def predicted(case: Case) -> Peaks:

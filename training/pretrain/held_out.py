@@ -70,7 +70,8 @@ def _nats(
     own = range(trainer.world.place(*ROWS), len(samples), trainer.world.length(*ROWS))
     sums = torch.zeros(2, dtype=torch.float64)
     rows = evaluated_rows(trainer.plan.record.sequence_length)
-    for at in range(0, trainer.common(len(own)), rows):
+    most = -(-len(samples) // trainer.world.length(*ROWS)) if trainer.world.is_split else len(own)
+    for at in range(0, most, rows):
         numbers = own[at : at + rows]
         # A process without rows left runs the pass together with the others, on rows that are not counted.
         batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])

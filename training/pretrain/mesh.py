@@ -272,9 +272,9 @@ def spread(model: Decoder, world: World) -> Pieces:
         model.to_empty(device=world.device) if is_empty else model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
         axes = (*(axis for axis in world.degrees.summed_by_fsdp if world.length(axis) > 1), "shard")
-        keeps = {} if world.degrees.zero_stage == 3 else {"reshard_after_forward": False}
+        frees = None if world.degrees.zero_stage == 3 else False  # None: all but embedding, head and last norm
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            sharded = fully_shard(module, mesh=world.mesh[axes], **keeps)
+            sharded = fully_shard(module, mesh=world.mesh[axes], reshard_after_forward=frees)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
