@@ -376,7 +376,10 @@ def predicted(case: Case) -> Peaks:
     step, evaluation = moments["step"], moments["held-out text"]
     held = step["weights"] + step["optimizer"]
     sizes = [FP32 * prod(sides) for _, sides in parameter_shapes(case.shape)]
-    sample = held + step["weights"] + evaluation["gathered weights"]
+    gathered = evaluation["gathered weights"]
+    ends = FP32 * sum(prod(sides) for name, sides in parameter_shapes(case.shape) if not name.startswith("blocks."))
+    # Where embedding and head are large, the message from which they are copied, beside two blocks.
+    sample = held + step["weights"] + max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
     return {
         ("begin", DEVICE): step["weights"],
         ("begin", HOST): max(a + b for a, b in pairwise(sizes)),  # one weight is drawn while the last one still exists
