@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling soak lock sbom audit seams clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling mesh soak lock sbom audit seams clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -152,6 +152,9 @@ parallel: env ## compare training spread over 2 to 4 processes in every way with
 
 ceiling: env ## train a model larger than the memory that the kernel gives each of four processes; ARGS="--control gathered"
 	$(BIN)/python -m benchmarks.ceiling $(ARGS)
+
+mesh: env ## the memory of one of 128 processes that train 70 billion weights, on tensors without content; ARGS="--control gathered"
+	$(BIN)/python -m benchmarks.fake_mesh $(ARGS)
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"
 	$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -35,7 +35,7 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.records import RecipeError, write_record
+from training.records import RecipeError, differing_from_defaults
 
 LIMIT = 1e-4
 STEPS = 2  # the second one sees an update
@@ -93,8 +93,7 @@ class Combination:
         return ""
 
     def __str__(self) -> str:
-        values = write_record(self.degrees).items()
-        named = " ".join(f"{name}={value}" for name, value in values if value > 1)
+        named = " ".join(f"{name}={value}" for name, value in differing_from_defaults(self.degrees).items())
         rest = " ".join((self.model, self.recompute, self.optimizer, *(["compiled"] if self.compile else [])))
         return f"{self.processes}: {named or 'replicas'} | {rest}"
 
@@ -144,8 +143,8 @@ def all_combinations() -> Iterator[Combination]:
         factors = [degree for degree in range(1, processes + 1) if processes % degree == 0]
         for values in product(factors, repeat=len(CHOSEN)):
             degrees = Degrees(**dict(zip(CHOSEN, values, strict=True)))
-            chunked = replace(degrees, pipeline_chunks=2)
-            forms = (degrees, chunked) if degrees.pipeline > 1 else (degrees,)
+            forms = [degrees, *([replace(degrees, pipeline_chunks=2)] if degrees.pipeline > 1 else [])]
+            forms += [replace(degrees, zero_stage=stage) for stage in (1, 2) if degrees.summed_by_fsdp]
             if processes % degrees.product == 0:
                 for degrees, model, recompute, optimizer in product(forms, MODELS, RECOMPUTE, OPTIMIZERS):
                     yield Combination(
@@ -171,6 +170,7 @@ def _pairs(one: Combination) -> frozenset[tuple[Any, ...]]:
     values = {axis: min(2, size) for axis, size in one.degrees.sizes(one.processes).items()}
     values |= {
         "chunks": one.degrees.pipeline_chunks,
+        "zero_stage": one.degrees.zero_stage,
         "model": one.model,
         "recompute": one.recompute,
         "optimizer": one.optimizer,
@@ -304,11 +304,12 @@ def _worker(rank: int, tasks: list[Task], folder: Path, results: Any) -> None:
         dist.destroy_process_group()
 
 
-def make_data(folder: Path) -> Data:
-    """Make a tiny training plan and its shards from generated documents."""
+def make_data(folder: Path, *, rows: int = ROWS) -> Data:
+    """Make a tiny training plan, of batches of `rows` rows, and its shards from generated documents."""
     from tests.training.pretrain import tiny
 
     recipe = recipe_of(Combination(processes=1, degrees=Degrees()))
+    recipe = replace(recipe, tokens=12 * rows * LENGTH, global_batch_tokens=rows * LENGTH)
     chain = tiny.TinyChain(folder, pretrain=recipe)
     return Data(plan=chain.plan_artifact, shards=chain.shards)
 

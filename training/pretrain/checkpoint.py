@@ -531,8 +531,9 @@ def unpack(tensors: Saved, model: Decoder, optimizers: dict[str, torch.optim.Opt
         if optimizer_name in optimizers and piece is not None:
             is_part = tensors.shape(name) == piece.shape
             value = tensors.part(name, piece.start, piece.own.shape) if is_part else tensors[name]
-            # All fields go to the weight's device, as fused AdamW's step counter does.
-            optimizers[optimizer_name].state[piece.own][field_name] = value.to(piece.own.device)
+            # All fields go to the weight's device, as fused AdamW's step counter does. A copy, because what is read may
+            # be a view of the file, which would stay mapped as a whole.
+            optimizers[optimizer_name].state[piece.own][field_name] = value.to(piece.own.device, copy=True)
     unpack_own(tensors, world)
 
 

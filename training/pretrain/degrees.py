@@ -30,6 +30,9 @@ class Degrees:
     """The number of parts into which each kind of parallelism divides a run, from the profile.
 
     `replicate` is not set: it follows from the others and the number of processes.
+
+    zero_stage: what `shard` divides all the time (arXiv 1910.02054): 3 weights, gradients and optimizer state; 2 no
+    weights in a step, which are gathered once for all its passes; 1 no gradients either, which are summed once.
     """
 
     pipeline: int = 1
@@ -38,11 +41,20 @@ class Degrees:
     expert: int = 1
     context: int = 1
     tensor: int = 1
+    zero_stage: int = 3
 
     @classmethod
     def of(cls, settings: Any) -> Degrees:
         """Read the degrees from a profile or from a job's run settings."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+
+    @property
+    def summed_by_fsdp(self) -> tuple[str, ...]:
+        """The axes besides `shard` over which FSDP sums a layer's gradient, beside the backward pass of the next layer.
+
+        There are none in a pipeline, where a layer's last backward pass is not that of the whole model.
+        """
+        return ("replicate",) if self.shard > 1 and self.pipeline == 1 else ()
 
     @property
     def product(self) -> int:

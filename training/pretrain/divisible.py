@@ -39,6 +39,13 @@ def check_degrees(
         _check_audit(degrees, processes=processes, micro_batch_tokens=micro_batch_tokens)
     if degrees.pipeline_chunks > 1 and degrees.pipeline == 1:
         raise RecipeError(f"pipeline_chunks={degrees.pipeline_chunks} with pipeline=1: 1 is right")
+    if not 1 <= degrees.zero_stage <= 3:
+        raise RecipeError(f"zero_stage={degrees.zero_stage}; 1, 2 or 3")
+    if degrees.zero_stage < 3 and not degrees.summed_by_fsdp:
+        raise RecipeError(
+            f"zero_stage={degrees.zero_stage} with shard={degrees.shard}, pipeline={degrees.pipeline}: it divides what"
+            " `shard` divides, in a model without pipeline; 3 is right"
+        )
     parts = degrees.pipeline * degrees.pipeline_chunks
     _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
     if degrees.tensor > 1:

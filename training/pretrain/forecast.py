@@ -23,6 +23,8 @@ from training.pretrain.models.account import (
     FILE_BYTES,
     FP32,
     Recompute,
+    evaluated_rows,
+    evaluation_bytes,
     largest_bytes,
     least_bytes,
     parameter_shapes,
@@ -63,6 +65,7 @@ class Layout:
     expert: int = 1
     pipeline: int = 1
     pipeline_chunks: int = 1
+    zero_stage: int = 3
 
     @classmethod
     def of(cls, size: Any) -> Layout:
@@ -122,8 +125,9 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     whole = FP32 * config.parameter_count
     step = _of_a_step(training, layout, on_gpu=on_gpu)
     held = {name: step[name] for name in ("libraries", "weights", "optimizer")}
-    copy = {} if on_gpu else {COPY: step["weights"] + step["optimizer"]}
-    moments = {"step": step | copy}
+    held["gradients"] = held["weights"]  # those of the last step are kept
+    copy = {} if on_gpu else {COPY: copied_bytes(step, layout)}
+    moments = {"step": step | copy, "held-out text": held | copy | _of_an_evaluation(training, layout)}
     if degrees.product > 1:  # one weight is joined at a time, and one layer at a time is read back
         file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
         library = TRANSFORMERS if compares and not on_gpu else 0
@@ -131,6 +135,12 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     elif compares:
         moments["export"] = held | copy | {"model read back": whole if on_gpu else whole + TRANSFORMERS}
     return moments
+
+
+def copied_bytes(step: Needed, layout: Layout) -> int:
+    """Return the bytes that a process copies for a checkpoint; processes that hold the same parts divide them."""
+    sizes = layout.degrees.sizes(layout.world)
+    return (step["weights"] + step["optimizer"]) // (sizes["replicate"] * sizes["context"])
 
 
 def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
@@ -142,7 +152,7 @@ def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
     step = _of_a_step(training, layout, on_gpu=True)
     return {
         "libraries": layout.processes * LIBRARIES,
-        "copies for checkpoints": layout.processes * (step["weights"] + step["optimizer"]),
+        "copies for checkpoints": layout.processes * copied_bytes(step, layout),
         "file of weights": min(FILE_BYTES, FP32 * training.shape.parameter_count),
     }
 
@@ -175,13 +185,28 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     if degrees.pipeline > 1:  # the first process keeps the passes of as many micro-batches as there are stages
         parts["activations"] *= min(degrees.pipeline, passes)
     positions = rows * length // (degrees.context * degrees.tensor)
-    gathered = _gathered(config, degrees) if degrees.shard > 1 else 0
+    gathered = _gathered(config, degrees, in_step=True) if degrees.shard > 1 else 0
     return {
         "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
         **parts,
         "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu),
         **({"gathered weights": gathered} if gathered else {}),
     }
+
+
+def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
+    """Return the bytes that a pass over held-out text adds, inside its largest layer or at the head."""
+    config, degrees, number_bytes = training.shape, layout.degrees, training.number_bytes
+    length = training.phase.sequence_length
+    positions = evaluated_rows(length) * length // (degrees.context * degrees.tensor)
+    chunk = min(LOSS_CHUNK, positions)
+    logits = config.vocab_size * (number_bytes * (chunk + config.width) + 2 * FP32 * chunk)
+    layer = {"states of a layer": evaluation_bytes(config, positions=positions, number_bytes=number_bytes)}
+    head = {"head and loss": logits + number_bytes * positions * config.width}
+    if degrees.shard > 1:
+        layer["gathered weights"] = _gathered(config, degrees)
+        head["gathered weights"] = _gathered(config, degrees, blocks=0)
+    return max(layer, head, key=lambda parts: sum(parts.values()))
 
 
 @lru_cache(maxsize=4096)
@@ -224,18 +249,23 @@ def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_g
     )
 
 
-def _gathered(config: ModelConfig, degrees: Degrees) -> int:
+def _gathered(config: ModelConfig, degrees: Degrees, *, blocks: int = 3, in_step: bool = False) -> int:
     """Return the bytes of the fp32 weights that FSDP gathers at one time, and of the gradient that it reduces.
 
-    The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the blocks, one is
-    at work and the next one is fetched.
+    The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
+    is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
+    the next block is copied. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
     """
     sizes: dict[str, int] = {}
     for name, shape in parameter_shapes(config):
         unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
         sizes[unit] = sizes.get(unit, 0) + prod(shape)
-    blocks = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
-    return FP32 * (sizes[""] + 3 * blocks)
+    block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
+    if degrees.zero_stage == 3:
+        return FP32 * (sizes[""] + blocks * block)
+    whole = sizes[""] + (sum(sizes.values()) - sizes[""]) // (degrees.tensor * degrees.expert)
+    gradients = whole - block if degrees.zero_stage == 1 and in_step else 0
+    return FP32 * (whole + min(blocks, 2) * block + gradients)
 
 
 # Time
@@ -276,11 +306,15 @@ def step_time(
     hidden = exposed = 0.0
     if degrees.shard > 1:
         away = (degrees.shard - 1) / degrees.shard
-        gathers = 2 if layout.recompute == "none" else 3  # for the forward, the backward and the recomputed pass
-        hidden = passes * FP32 * own * away * (gathers + 1) / link("shard")
+        # For a forward and a backward pass, which also recomputes; and the sums of gradients.
+        gathers = 2 * passes if layout.zero_stage == 3 else 1
+        sums = 1 if layout.zero_stage == 1 else passes
+        hidden = FP32 * own * away * (gathers + sums) / link("shard")
     copies = sizes["replicate"] * sizes["expert"] * sizes["context"]
     if copies > 1:  # an all-reduce sends everything twice
-        exposed += 2 * FP32 * (own // degrees.shard) * (copies - 1) / copies / link("replicate")
+        sent = 2 * FP32 * (own // degrees.shard) * (copies - 1) / copies / link("replicate")
+        # FSDP sends while the last backward pass computes, which is two thirds of a pass.
+        exposed += max(0.0, sent - 2 / 3 * compute / passes) if degrees.summed_by_fsdp else sent
     states = training.number_bytes * rows * length * config.width // degrees.context
     layers = config.layers // degrees.pipeline
     if degrees.tensor > 1:  # four messages of a layer in the forward pass, four in the backward pass
@@ -305,6 +339,7 @@ def in_words(layout: Layout) -> str:
     """Return a layout as the fields of a profile that define it, such as `shard=8 micro_batch_tokens=8192`."""
     names = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
     degrees = [f"{name}={getattr(layout, name)}" for name in names if getattr(layout, name) > 1]
+    degrees += [f"zero_stage={layout.zero_stage}"] if layout.zero_stage < 3 else []
     return " ".join([*degrees, f"micro_batch_tokens={layout.micro_batch_tokens}", f"recompute={layout.recompute}"])
 
 
@@ -330,7 +365,8 @@ def layouts(
     """Return the layouts, of as many processes, that fit into the share `room` of the memory, the fastest first.
 
     Tried are powers of two for `shard`, `tensor`, `pipeline` and, in models with experts, `expert`; micro-batches of
-    powers of two times a row; and the three kinds of recomputation. Context and pipeline chunks stay as they are given.
+    powers of two times a row; the three kinds of recomputation; and the ZeRO stages. Context and pipeline chunks stay
+    as they are given.
     """
     found = []
     for one in _candidates(training, layout):
@@ -360,7 +396,8 @@ def _candidates(training: PlannedTraining, layout: Layout) -> Iterator[Layout]:
     ):
         if layout.world % (shard * tensor * pipeline * expert * layout.context):
             continue
-        for count, recompute in product(rows, kinds):
+        stages = (3, 2, 1) if shard > 1 and pipeline == 1 else (3,)
+        for count, recompute, stage in product(rows, kinds, stages):
             yield replace(
                 layout,
                 shard=shard,
@@ -370,6 +407,7 @@ def _candidates(training: PlannedTraining, layout: Layout) -> Iterator[Layout]:
                 pipeline_chunks=layout.pipeline_chunks if pipeline > 1 else 1,
                 micro_batch_tokens=count * training.phase.sequence_length,
                 recompute=recompute,
+                zero_stage=stage,
             )
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from training.order.batches import Sample, held_out_bytes, held_out_samples
+from training.pretrain.mesh import reshard
+from training.pretrain.models.account import evaluated_rows
 from training.pretrain.objectives import Batch
 from training.pretrain.parallel import PARTS_OF_A_ROW, ROWS
 from training.pretrain.step import Trainer, idle
 
-EVALUATED_ROWS = 16  # in one pass
 HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric's name; with `_SOURCE` appended, the metric of one source
 HELD_OUT_TOKENS = "held_out_tokens"  # the metric of how many tokens these bits were measured on
 
@@ -20,7 +21,9 @@ HELD_OUT_TOKENS = "held_out_tokens"  # the metric of how many tokens these bits 
 def held_out(trainer: Trainer) -> dict[str, float]:
     """Return all metrics on held-out documents, by the names under which they are logged."""
     bits = {f"{HELD_OUT_BITS}_{name}": value for name, value in bits_per_byte(trainer).items()}
-    return bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
+    found = bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
+    reshard(trainer.model)
+    return found
 
 
 @torch.no_grad()
@@ -66,8 +69,10 @@ def _nats(
     samples = held_out_samples(trainer.plan, source)
     own = range(trainer.world.place(*ROWS), len(samples), trainer.world.length(*ROWS))
     sums = torch.zeros(2, dtype=torch.float64)
-    for at in range(0, trainer.common(len(own)), EVALUATED_ROWS):
-        numbers = own[at : at + EVALUATED_ROWS]
+    rows = evaluated_rows(trainer.plan.record.sequence_length)
+    most = -(-len(samples) // trainer.world.length(*ROWS)) if trainer.world.is_split else len(own)
+    for at in range(0, most, rows):
+        numbers = own[at : at + rows]
         # A process without rows left runs the pass together with the others, on rows that are not counted.
         batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])
         batch = batch if numbers else idle(batch)

@@ -108,8 +108,9 @@ class Pieces:
         if self.world.size == 1:
             return extras
         groups: dict[tuple[str, ...], list[Tensor]] = {}
+        before = self.world.degrees.summed_by_fsdp
         for piece in self:
-            groups.setdefault(piece.sums, []).append(piece.own)
+            groups.setdefault(tuple(axis for axis in piece.sums if axis not in before), []).append(piece.own)
         everywhere = next((sums for sums in groups if self.world.length(*sums) == self.world.size), None)
         if everywhere is None:
             extras = self.world.sum(extras)
@@ -270,8 +271,10 @@ def spread(model: Decoder, world: World) -> Pieces:
     if world.mesh is None:
         model.to_empty(device=world.device) if is_empty else model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
+        axes = (*(axis for axis in world.degrees.summed_by_fsdp if world.length(axis) > 1), "shard")
+        frees = None if world.degrees.zero_stage == 3 else False  # None: all but embedding, head and last norm
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            sharded = fully_shard(module, mesh=world.mesh["shard"])
+            sharded = fully_shard(module, mesh=world.mesh[axes], reshard_after_forward=frees)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
@@ -379,6 +382,19 @@ def _piece(
     )
 
 
+def begin_pass(model: Decoder, world: World, *, is_last: bool) -> None:
+    """Say whether the next pass is this process's last one of the step, after which FSDP has summed all gradients.
+
+    Before it, replicas are not summed, and weights and gradients stay as whole as the ZeRO stage says.
+    """
+    if isinstance(model, FSDPModule) and world.degrees.summed_by_fsdp:
+        model.set_requires_all_reduce(is_last)
+        if world.degrees.zero_stage < 3:
+            model.set_reshard_after_backward(is_last)
+        if world.degrees.zero_stage < 2:
+            model.set_requires_gradient_sync(is_last)
+
+
 def reshard(model: Decoder) -> None:
     """Free the whole weights that FSDP gathered for a pass, so that the next pass gathers them again.
 
@@ -398,6 +414,7 @@ def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
     if not world.is_split:
         yield from (*model.named_parameters(), *model.named_buffers())
         return
+    reshard(model)  # a pass without a backward pass leaves embedding and head gathered
     for name, shape in pieces.shapes.items():
         piece = pieces.by_name.get(name)
         yield name, from_stages(None if piece is None else pieces.whole(piece, piece.own), shape, world)

@@ -158,7 +158,9 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
         return World(rank=rank, size=size, device=device)
     sizes = degrees.sizes(size)
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=AXES) if degrees.shard > 1 else None
-    wanted = [(axis,) for axis in AXES] + [POSITIONS, PARTS_OF_A_ROW, ROWS, WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
+    sums = [WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
+    by_us = [tuple(axis for axis in axes if axis not in degrees.summed_by_fsdp) for axes in sums]
+    wanted = [*((axis,) for axis in AXES), POSITIONS, PARTS_OF_A_ROW, ROWS, *sums, *by_us]
     present = dict.fromkeys(tuple(axis for axis in axes if sizes[axis] > 1) for axes in wanted)
     made = {axes: _group(axes, sizes, size) for axes in present if axes}
     groups = {axes: group for axes, group in made.items() if group is not None}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.order.batches import held_out_samples
+from training.pretrain.mesh import reshard
 from training.pretrain.step import Trainer
 
 PROMPT_TOKENS = 16
@@ -49,4 +50,5 @@ def continued(trainer: Trainer, prompt: list[int], *, new_tokens: int) -> list[i
         text.append(int(trainer.world.sum(chosen)))
         if text[-1] == trainer.plan.record.eos_id:
             break
+    reshard(trainer.model)
     return text

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import fill, spread
+from training.pretrain.mesh import begin_pass, fill, spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
@@ -57,6 +56,14 @@ class _Pass:
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+class _Rows(NamedTuple):
+    """The batch of a step: its samples, and this process's part of their rows, for each of its passes."""
+
+    step: int
+    samples: list[Sample]
+    batches: list[Batch]
 
 
 class Trainer:
@@ -92,7 +99,8 @@ class Trainer:
             model.set_product(fp8_product(emulated=world.device.type == "cpu"))
         self.optimizers = make_optimizers(model, recipe, self.pieces)
         self.state = State(model, self.optimizers, recipe, plan, world)
-        self.data_seconds = 0.0  # how long the last step waited for its rows
+        self.data_seconds = 0.0  # how long it took to make the rows of the last step
+        self._ahead: _Rows | None = None  # rows that were made ahead
         self.products: dict[str, int] = {}  # number of products in this process's first pass, by format
         self.states_format = ""  # format of the states between layers in that pass
         self.passes = [  # for each phase, the rows of each pass
@@ -120,13 +128,11 @@ class Trainer:
         a fault of the data or the weights does, and then the step is skipped. Raise Diverged if too many steps
         in a row were skipped.
         """
-        step, started = self.state.position.step, time.monotonic()
-        samples = index(self.plan, step)
-        passes = self.passes[self.plan.phase_at(step).number]
-        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
-        self.data_seconds = time.monotonic() - started
+        step = self.state.position.step
+        _, samples, batches = self._rows_of(step)
         scale = 1.0 / max(1, self._trained_tokens(samples, batches))
-        batches += [idle(batches[0]) for _ in range(len(batches), self.common(len(batches)))]
+        if self.world.is_split:  # every process must take part in every message
+            batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
         made = self._pass(batches, scale=scale, told=told)
         was_rerun = not made.is_finite
         if was_rerun:
@@ -161,12 +167,32 @@ class Trainer:
             self.pieces.forget_gradients()
             sums = self._passes(batches, scale=scale)
             flags, sums = self.pieces.sum_gradients(torch.cat([flags, sums])).tensor_split([len(told)])
+        norm = self.pieces.gradient_norm()
+        if self.state.position.step + 1 < self.plan.record.steps:  # while a GPU computes what was just begun
+            self._ahead = self._rows_of(self.state.position.step + 1)
+        *flags, loss, norm = torch.cat((flags, sums[:1], norm[None])).tolist()  # waits for the device, once a step
         return _Pass(
-            loss=sums[0].item(),
-            norm=self.pieces.gradient_norm().item(),
+            loss=loss,
+            norm=norm,
             loads=sums[1:].view(-1, max(1, self.model.config.experts.count)),
-            told=Told(*(flag > 0 for flag in flags.tolist())),
+            told=Told(*(flag > 0 for flag in flags)),
         )
+
+    def _rows_of(self, step: int) -> _Rows:
+        """Return the batch of a step, which may have been made ahead of it."""
+        if self._ahead is not None and self._ahead.step == step:
+            return self._ahead
+        started = time.monotonic()
+        samples = index(self.plan, step)
+        passes = self.passes[self.plan.phase_at(step).number]
+        batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
+        self.data_seconds = time.monotonic() - started
+        return _Rows(step, samples, batches)
+
+    def _most_passes(self, batch: Batch) -> int:
+        """Return the most passes that a process makes in the present step, each of as many rows as `batch`."""
+        rows = self.plan.phase_at(self.state.position.step).rows
+        return -(-rows // (len(batch.tokens) * self.world.length(*ROWS)))
 
     def _audited(self, batches: list[Batch], *, scale: float) -> Tensor:
         """Compute the gradients in audit mode, summed in a fixed order.
@@ -198,25 +224,17 @@ class Trainer:
         own = torch.tensor(sum(batch.trained_tokens for batch in batches), device=self.world.device)
         return int(self.world.sum(own, *ROWS))
 
-    def common(self, count: int) -> int:
-        """Return the number of passes that this process must run.
-
-        If the model is spread over processes, this is the maximum over all of them: each must take part in every
-        message, so a process with fewer rows runs empty passes.
-        """
-        if not self.world.is_split:
-            return count
-        counts = torch.tensor(count, device=self.world.device)
-        dist.all_reduce(counts, dist.ReduceOp.MAX)
-        return int(counts)
-
     def _passes(self, batches: list[Batch], *, scale: float) -> Tensor:
         """Run all passes of this process, adding up gradients.
 
         The result is their share of the loss, followed by the experts' loads.
         """
         if self.pipeline is None:
-            return reduce(torch.add, (self._backward(batch, scale=scale) for batch in batches))
+            made = []
+            for number, batch in enumerate(batches, start=1):
+                begin_pass(self.model, self.world, is_last=number == len(batches))
+                made.append(self._backward(batch, scale=scale))
+            return reduce(torch.add, made)
         return self._through_stages(self.pipeline, batches, scale=scale)
 
     def _backward(self, batch: Batch, *, scale: float) -> Tensor:

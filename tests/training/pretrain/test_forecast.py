@@ -83,7 +83,20 @@ def test_a_step_takes_longer_where_messages_leave_the_node():
     assert across.hidden == pytest.approx(9 * inside.hidden) and across.compute == inside.compute
     twice = step_time(training("llama-3-8b"), Layout(nodes=2, processes=8, shard=8, micro_batch_tokens=8192), H100)
     assert twice.compute == pytest.approx(inside.compute / 2)
-    assert twice.exposed > inside.exposed == 0.0
+    # With `shard`, replicas are summed while the last backward pass computes.
+    assert twice.exposed == inside.exposed == 0.0
+    assert step_time(training("llama-3-8b"), Layout(nodes=2, processes=8, micro_batch_tokens=8192), H100).exposed > 0
+
+
+def test_a_lower_zero_stage_sends_less_and_holds_more():
+    def layout(stage):
+        return Layout(processes=8, shard=8, micro_batch_tokens=8192, zero_stage=stage)
+
+    found = [step_time(training("llama-3-8b"), layout(stage), H100).hidden for stage in (3, 2, 1)]
+    passes = passes_of(training("llama-3-8b"), layout(3))[1]
+    assert [one / found[2] for one in found] == pytest.approx([3 * passes / 2, (1 + passes) / 2, 1])
+    sums = [sum(memory(training("llama-3-8b"), layout(stage), on_gpu=True)["step"].values()) for stage in (3, 2, 1)]
+    assert sums == sorted(sums)
 
 
 def test_compute_is_operations_over_peak_and_utilization():

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import parallel
+from benchmarks.fake_mesh import Messages
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.peak import peak
 from tests.training.pretrain import tiny
@@ -90,6 +91,17 @@ def resumed(data, folder, degrees, rank, size):
 def ended(trainer):
     loss = trainer.run_step().loss
     return loss, {name: whole.detach().clone() for name, whole in wholes(trainer.model, trainer.pieces)}
+
+
+KINDS = ("allgather_base", "reduce_scatter_base", "allreduce")
+
+
+def messages_of(data, zero_stage, rank, size):
+    """The difference of two replicas of two shares from one process, and the messages of two steps of two passes."""
+    one = Combination(processes=size, degrees=Degrees(shard=2, zero_stage=zero_stage))
+    with Messages() as counted:
+        difference = parallel.compare(one, data, rank, size)
+    return difference, counted.found
 
 
 def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
@@ -241,6 +253,9 @@ def done(data, tmp_path_factory):
     tasks["shared", 2] = (2, partial(checked_by_share, folder / "shared"))
     for size in (2, 4):
         tasks["audited", size] = (size, partial(audited, data))
+    more = parallel.make_data(folder / "more", rows=2 * parallel.ROWS)  # two passes of each of four processes
+    for zero_stage in (1, 2, 3):
+        tasks["messages", zero_stage] = (4, partial(messages_of, more, zero_stage))
     tasks["orthogonalized", 2] = (2, partial(orthogonalized, data))
     tasks["held", 4] = (4, partial(held, data))
     tasks["held whole", 4] = (4, partial(held, data, builds_whole=True))
@@ -270,7 +285,7 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized")
+    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized", "messages")
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
@@ -278,6 +293,18 @@ def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
         assert weights.keys() == expected.keys(), key
         for name, weight in weights.items():
             assert (weight - expected[name]).norm() <= LIMIT * expected[name].norm(), (key, name)
+
+
+def test_a_lower_zero_stage_gathers_and_sums_once_a_step_and_trains_alike(done):
+    assert all(done["messages", number][0] <= LIMIT for number in (1, 2, 3))
+    counts = [{name: count for name, (count, _) in done["messages", number][1].items()} for number in (3, 2, 1)]
+    gathers, sums, over_replicas = zip(*([one[name] for name in KINDS] for one in counts), strict=True)
+    units, passes, steps = 5, 2, 2  # four layers, and embedding, head and last norm; these stay gathered for a pass
+    more = steps * (passes * (2 * units - 1) - units)
+    assert gathers == (gathers[2] + more, gathers[2], gathers[2])
+    assert sums == (steps * passes * units, steps * passes * units, steps * units)
+    # Replicas are summed once a step at every stage, besides the loss, the norm, and the logits.
+    assert set(over_replicas) == {steps * units + 6}
 
 
 def test_each_process_orthogonalizes_its_share_of_the_matrices(done):

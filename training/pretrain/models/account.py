@@ -23,6 +23,7 @@ from training.records import read_record
 Recompute = Literal["none", "selective", "full"]
 
 FP32 = 4
+EVALUATED_ROWS, EVALUATED_TOKENS = 16, 65_536  # most of a pass over held-out text, of which there is at least a row
 FILE_BYTES = 5_000_000_000  # of an exported file of weights at most, unless one weight is larger
 # Peak dense bf16 TFLOP/s by the makers' data sheets; the keys are parts of the names that drivers report.
 PEAK_TERAFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "B200": 2250.0}
@@ -36,6 +37,21 @@ def peak_teraflops(device_name: str) -> float | None:
 def largest_bytes(config: ModelConfig) -> int:
     """Return the bytes of the largest weight in fp32."""
     return FP32 * max(prod(shape) for _, shape in parameter_shapes(config))
+
+
+def evaluated_rows(length: int) -> int:
+    """Return how many held-out rows of `length` positions a process passes through the model at once."""
+    return max(1, min(EVALUATED_ROWS, EVALUATED_TOKENS // length))
+
+
+def evaluation_bytes(config: ModelConfig, *, positions: int, number_bytes: int) -> int:
+    """Return the bytes of states when a held-out pass without a backward pass is inside the MLP of a layer.
+
+    They are the residual stream and its normed form, and gate, up, silu(gate) and their product. Attention needs less.
+    """
+    experts = config.experts
+    inner = max(config.mlp_width, experts.active * (experts.width + config.width // 2) if experts.count else 0)
+    return number_bytes * positions * (2 * config.width + (4 if config.activation == "swiglu" else 2) * inner)
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,0 +1,23 @@
+"""Peaks of a process's memory on a mesh that does not exist, beside what `pedigree plan` predicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks import fake_mesh
+from benchmarks.fake_mesh import DEVICE, HOST, Case
+from training.pretrain.forecast import Layout
+from training.pretrain.models.account import preset_shape
+
+SHAPE = replace(preset_shape("10m"), layers=4, width=512, mlp_width=2048, vocab_size=2048)
+LAYOUT = Layout(nodes=2, processes=8, shard=16, micro_batch_tokens=512, recompute="full")
+PHASES = (("begin", DEVICE), ("begin", HOST), ("step", DEVICE), ("held-out text", DEVICE), ("sample", DEVICE))
+PHASES += (("sample by the whole", DEVICE), ("save", HOST), ("export", DEVICE), ("export", HOST), ("resume", DEVICE))
+
+
+def test_every_phase_holds_what_the_plan_predicts_and_a_model_joined_in_one_process_shows():
+    rows = list(fake_mesh.rows_of(Case(shape=SHAPE, layout=LAYOUT, length=512, control="gathered")))
+    assert tuple(row[:2] for row in rows) == PHASES
+    differing = {row[0]: row[2] for row in rows if fake_mesh.differs(*row[2:])}
+    assert list(differing) == ["sample by the whole"], rows
+    assert differing["sample by the whole"] > 4 * SHAPE.parameter_count
