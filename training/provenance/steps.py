@@ -107,7 +107,9 @@ class Steps:
         here, begin = positions[runs[FIRST] + wanted - runs[DOCUMENT]], positions[runs[FIRST]]
         return runs[TOKEN] + (here & POSITION).astype(np.int64) - (begin & POSITION).astype(np.int64)
 
-    def _runs_of(self, shards: Sequence[int], documents: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _runs_of(
+        self, shards: Sequence[int] | np.ndarray, documents: Sequence[int] | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the run of each document, and the documents as an array."""
         runs, keys = self._runs
         wanted = np.array(documents, dtype=np.int64)
