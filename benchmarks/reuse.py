@@ -3,6 +3,7 @@
     python -m benchmarks.reuse [--files 200] [--pages 100] [--check]
     python -m benchmarks.reuse --takedown [--files 200] [--pages 100]
     python -m benchmarks.reuse --recipe kitchen
+    python -m benchmarks.reuse --recipe RECIPE --root ROOT
 
 A snapshot of WARC files with made-up pages goes through all stages of the corpus up to token shards, each stage in a
 process of its own with one worker. It is then made again under the same root with pages taken out: one page in 1 % of
@@ -17,6 +18,10 @@ over all files.
 
 With `--recipe`, every snapshot of the recipe is built up to its token shards. Then, for each snapshot in turn, one page
 of its second file that reaches the shards is named by a takedown list, and everything is built again.
+
+With `--root` too, the corpus of the recipe has been made under this root. On copies of it, `pedigree takedown`
+withdraws the domain whose pages are closest to 1 % of all, and as many pages scattered over all files, and the corpus
+is rebuilt. The processor time of what was made anew is compared with that of the whole corpus, as the records have it.
 """
 
 from __future__ import annotations
@@ -26,13 +31,16 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.recipe_folders import load_recipe
+from assets.recipe_folders import load_recipe, recipe_folders
 from assets.running.jobs import job_of
 from assets.status import LEARNED, compare, write_reference
+from assets.takedown import CORPUS, to_rebuild
+from benchmarks.takedown import command, copied
 from resources.compute.size import Size
 from tests.training.data.extract.test_extract import response
 from training import artifact
@@ -46,7 +54,9 @@ from training.data.filter.settings import FilterRecipe
 from training.data.quality.settings import QualityRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.data.urls import key_of, plain_host
 from training.job import InputArtifact, Job, write_job
+from training.provenance.lineage import item_of
 from training.recipe import Recipe
 from training.records import write_record
 from training.run_settings import RunSettings
@@ -66,6 +76,7 @@ CHAIN: dict[str, tuple[str, tuple[str, ...]]] = {
     "token_shards": ("tokenize", ("decontaminated_documents", "tokenizer")),
 }
 OF_THE_RECIPE = ("quality_models", "benchmark_index", "tokenizer")
+PAGE = ("id", "url")
 WORDS = 120  # of a page
 VOCABULARY = 4000
 RULES = ("gopher_quality", "c4")
@@ -82,7 +93,12 @@ def main() -> None:
         "--takedown", action="store_true", help="withdraw 1 % of the pages by a list, and keep the models"
     )
     parser.add_argument("--recipe", help="withdraw pages of this recipe by a list instead")
+    parser.add_argument("--root", type=Path, help="where the recipe's corpus has been made")
+    parser.add_argument("--folder", type=Path, help="where copies of the root go; a folder of its own by default")
     options = parser.parse_args()
+    if options.root:
+        withdraw_under(options.root, options.recipe, options.folder)
+        return
     if options.recipe:
         withdraw(options.recipe)
         return
@@ -221,6 +237,42 @@ def withdraw(name: str) -> None:
             path.write_text(f"{page}\n")
             less = replace(recipe, extract=replace(recipe.extract, takedown=(str(path),)))
             told(f"a page less in {snapshot.name}", corpus_of(less, place / "root"), first)
+
+
+def withdraw_under(root: Path, name: str, folder: Path | None) -> None:
+    """Withdraw 1 % of the pages of a root, of one domain and scattered, and compare each rebuild with the corpus."""
+    first = corpus_under(root, name)
+    told("as it was made", first, first)
+    pages = [row for item in _extracted(first) for file in document_files(item) for row in read_documents(file, PAGE)]
+    hosts = Counter(plain_host(key_of(row["url"]).host) for row in pages)
+    host = min(hosts, key=lambda one: abs(hosts[one] - len(pages) / 100))
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        place = Path(temporary)
+        listed = place / "scattered.txt"
+        ids = [row["id"] for row in pages][:: max(1, len(pages) // hosts[host])]
+        listed.write_text("".join(f"{id_}\n" for id_ in ids))
+        cases = {f"{host}, {hosts[host]:,}": ("--domain", host), f"scattered, {len(ids):,}": ("--list", str(listed))}
+        for case, named in cases.items():
+            own = copied(root, place / named[0].lstrip("-"))
+            given = ("takedown", *named, "--reason", "to measure", "--yes", "--no-rebuild", "--root", str(own))
+            subprocess.run(command(*given), check=True, stdout=subprocess.DEVNULL)
+            for asset in to_rebuild(own, name):
+                subprocess.run(command("run", name, "--until", asset, "--root", str(own)), check=True)
+            told(f"{case} of {len(pages):,} pages", corpus_under(own, name), first)
+
+
+def corpus_under(root: Path, name: str) -> Built:
+    """Return the corpus of a recipe as it is under a root."""
+    cells = compare(load_recipe(name, recipe_folders(root)), root).cells.values()
+    return {
+        f"{cell.asset} [{cell.partition}]": item_of(cell.artifact)
+        for cell in cells
+        if cell.asset in CORPUS and cell.artifact is not None
+    }
+
+
+def _extracted(built: Built) -> list[InputArtifact]:
+    return [item for item in built.values() if item.asset == "extracted_documents"]
 
 
 def corpus_of(recipe: Recipe, root: Path) -> Built:

@@ -99,7 +99,7 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
             else:
                 os.waitpid(finishing(place), 0)
             problems += [f"{name} {number}: {one}" for one in wrong(place, options.recipe, end, wanted)]
-            print(f"{name}: {kills} kills, {len(problems)} problems", flush=True)
+            print(f"{name}: {kills} kills, {len(problems)} problems; {dict(phases)}", flush=True)
             shutil.rmtree(place)
             number += 1
     print(f"{phases.total()} kills in {number} takedowns; {len(wanted):,} runs of words")
@@ -197,7 +197,10 @@ def how_far(place: Path, end: End) -> str:
     begun = [path.parent for path in place.glob("*/*/job.json") if path.parent not in made]
     if begun:
         return f"rebuilding, {max(begun, key=lambda path: (path / 'job.json').stat().st_mtime).parent.name}"
-    return "between two assets, or looking for the words"
+    since = (place / FILE).stat().st_mtime
+    times = {path: (path / "artifact.json").stat().st_mtime for path in made}
+    last = max(times, key=lambda path: times[path])
+    return f"after {last.parent.name}, before the next asset" if times[last] > since else "after the tombstone"
 
 
 def erased_lists(place: Path) -> list[Path]:

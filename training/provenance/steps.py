@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     tokens: int
 
 
-class Pieces(NamedTuple):
+class PieceColumns(NamedTuple):
     """Pieces of documents in all steps of a plan, as columns: one int64 array for each field, of equal lengths.
 
     `document` is the number in the plan; the others are as in `Seen`.
@@ -107,7 +107,9 @@ class Steps:
         here, begin = positions[runs[FIRST] + wanted - runs[DOCUMENT]], positions[runs[FIRST]]
         return runs[TOKEN] + (here & POSITION).astype(np.int64) - (begin & POSITION).astype(np.int64)
 
-    def _runs_of(self, shards: Sequence[int], documents: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _runs_of(
+        self, shards: Sequence[int] | np.ndarray, documents: Sequence[int] | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the run of each document, and the documents as an array."""
         runs, keys = self._runs
         wanted = np.array(documents, dtype=np.int64)
@@ -130,17 +132,17 @@ class Steps:
             found[document].append(Seen(step, row, epoch, at, start, tokens))
         return {document: sorted(some, key=lambda one: (one.step, one.row, one.at)) for document, some in found.items()}
 
-    def pieces(self, documents: Sequence[int] | np.ndarray) -> Pieces:
+    def pieces(self, documents: Sequence[int] | np.ndarray) -> PieceColumns:
         """Return the pieces of all these documents in all steps of the plan, in no particular order."""
         wanted = np.unique(np.asarray(documents, dtype=np.int64))
-        found = [Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))]
+        found = [PieceColumns(*(np.empty(0, np.int64) for _ in PieceColumns._fields))]
         for number, source in enumerate(self.plan.record.sources):
             own = wanted[(wanted >= source.first_document) & (wanted < source.first_document + source.all_documents)]
             own = own[self.plan.documents.trained_tokens_of(own) > 0]
             if len(own):
                 wholes = self._in_rows(number, own) if self.plan.packing is not None else self._end_to_end(number, own)
                 found += [piece for whole in wholes for piece in self._placed(number, whole)]
-        return Pieces(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return PieceColumns(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _epochs(self, number: int, capacity: int) -> int:
         """Return how many epochs of a source the plan begins.
@@ -212,7 +214,7 @@ class Steps:
                 sizes[chosen],
             )
 
-    def _placed(self, number: int, whole: _Whole) -> Iterator[Pieces]:
+    def _placed(self, number: int, whole: _Whole) -> Iterator[PieceColumns]:
         """Cut pieces at the ends of rows, and yield the parts with the steps that see them, a phase at a time.
 
         Tokens that no step reads are left out.
@@ -231,7 +233,7 @@ class Steps:
             tokens = np.minimum(high[of], (sample + 1) * length) - first
             place = place_of(phase, number, sample)
             of = here[of]
-            yield Pieces(
+            yield PieceColumns(
                 document=whole.document[of],
                 epoch=whole.epoch[of],
                 step=phase.first_step + place // phase.rows,
