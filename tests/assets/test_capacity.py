@@ -75,6 +75,11 @@ def test_a_spread_model_needs_its_share_in_each_process(profile):
         check(read_size({**here, "shard": 4}, cores=1, where=""))
         with pytest.raises(RecipeError, match=r"post-training needs at least 4 x"):
             check(read_size(here, cores=1, where=""))
+    assert dataclasses.replace(RECIPE.sft, peft={"r": 4}).can_be_spread
+    assert not any(
+        dataclasses.replace(RECIPE.sft, peft={"r": 4, **own}).can_be_spread
+        for own in ({"use_dora": True}, {"init_lora_weights": "pissa"}, {"modules_to_save": ["lm_head"]})
+    )
     for asset in ("sft_model", "reward_model", "aligned_model", "model_scores"):
         with pytest.raises(ProfileError, match=rf"{asset}: processes \* nodes = 2 is not a multiple of shard=4"):
             check_fit(RECIPE, profile(f"stages: {{{asset}: {{processes: 2, shard: 4}}}}\n"))

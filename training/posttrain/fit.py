@@ -26,11 +26,13 @@ from transformers import TrainerCallback
 
 from training.artifact import manifest, sha256_of, write_json, written
 from training.files.writing import Unsealed, read_sealed, write_sealed
-from training.generate.spread import is_first
+from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
+from training.posttrain.adapter_settings import keeps_weights
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
+from training.posttrain.spread_state import merge_adapters
 from training.process.precision import dtype_here, replaced_here
 from training.progress import WRITING
 from training.records import RecipeError
@@ -41,7 +43,6 @@ BATCHES_SORTED_TOGETHER = 32
 COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
 EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
 ADAPTER_FOLDER = "adapter"
-KEEPS_WEIGHTS = (True, False, "gaussian", "orthogonal")  # initializations that leave the model's own weights alone
 MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging changes the order of the sums
 
 
@@ -329,9 +330,9 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Me
     model.eval()
     if not hasattr(model, "merge_and_unload"):
         return Merged(model=model)
-    files = _save_adapter(model, folder) if is_first() else ()
+    files = _save_adapter(model, folder)
     before = logits_of(model, sample)
-    model = model.merge_and_unload()
+    model = merge_adapters(model) if is_spread(model) else model.merge_and_unload()
     difference = float((logits_of(model, sample) - before).abs().max())
     gate = Gate(
         name="merged_equals_adapter",
@@ -344,18 +345,22 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Me
 def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
     """Write the adapters of a peft model under `folder`, and return the paths of the files relative to it.
 
-    Nothing is written for an initialization that changes the weights of the model itself: such adapters fit no model
-    that is kept.
+    Only the first process of a job does so. Nothing is written for an initialization that changes the weights of the
+    model itself: such adapters fit no model that is kept.
     """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save
 
     config = model.peft_config["default"].to_dict() | {"base_model_name_or_path": None, "inference_mode": True}
-    if config["init_lora_weights"] not in KEEPS_WEIGHTS:
+    if not is_first() or not keeps_weights(config):
         return ()
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in sorted(config.items())}
     write_json(folder / ADAPTER_FOLDER / "adapter_config.json", plain)
-    weights = {name: tensor.contiguous() for name, tensor in sorted(get_peft_model_state_dict(model).items())}
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    # Of a spread model peft would join all weights, and then leave out those of the model itself.
+    own = {name: weight for name, weight in model.state_dict().items() if name in trained} if is_spread(model) else None
+    adapters = get_peft_model_state_dict(model, state_dict=own)
+    weights = {name: tensor.contiguous() for name, tensor in sorted(adapters.items())}
     with written(folder / ADAPTER_FOLDER / "adapter_model.safetensors", "wb") as stream:
         stream.write(save(weights, metadata={"format": "pt"}))
     return tuple(f"{ADAPTER_FOLDER}/{name}" for name in ("adapter_config.json", "adapter_model.safetensors"))

@@ -1,4 +1,4 @@
-"""Checkpoints and export of a model that is spread over processes: no process ever holds the whole of it.
+"""Checkpoints, merging and export of a model that is spread over processes: no process ever holds the whole of it.
 
 transformers' Trainer trains such a model, but saves weights and optimizer only after joining them. Here each process
 saves its own part, as in pretraining, and the export joins one weight at a time.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,18 @@ INDEX_FILE = "model.safetensors.index.json"
 def saving_parts(trainer_class: type) -> Any:
     """Return transformers' class of trainers, changed so that it saves a spread model and its optimizer in parts.
 
-    A checkpoint of parts can be loaded by another number of processes.
+    A checkpoint of parts can be loaded by another number of processes. Beside a spread model, each process has whole
+    adapters, of which transformers averages the gradients.
     """
 
     class SavesParts(trainer_class):
+        def __init__(self, *, model: Any, **given: Any) -> None:
+            if is_spread(model) and given.get("peft_config"):
+                _let_peft_ask_for_features()
+            super().__init__(model=model, **given)
+            if is_spread(self.model):
+                _join_copies(self.model)
+
         def _defer_fsdp_gradient_reduction(self) -> AbstractContextManager[None]:
             # To sum the gradients after the last pass only, each process would keep all of them whole until then.
             return nullcontext()
@@ -110,11 +118,16 @@ def _load_parts(model: Any, optimizer: torch.optim.Optimizer, folder: Path) -> N
         )
 
 
-def _tensors(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and tensor of each weight and optimizer state."""
+def _reshard(model: Any) -> None:
+    """Let all modules hold their shares alone."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
+
+
+def _tensors(model: Any, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """Yield name and tensor of each weight and optimizer state."""
+    _reshard(model)
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             yield f"{WEIGHT}{name}", weight
@@ -152,6 +165,69 @@ def _like(weight: Tensor, part: Tensor) -> Tensor:
         return part
     mesh, shape, stride = weight.device_mesh, weight.shape, weight.stride()
     return DTensor.from_local(part, mesh, weight.placements, run_check=False, shape=shape, stride=stride)
+
+
+# Adapters
+
+
+def _let_peft_ask_for_features() -> None:
+    """Let peft make adapters of a layer's whole width: of a model with replicas it would take the share's."""
+    from peft.tuners.lora import LoraLayer
+
+    asked = LoraLayer._get_in_out_features
+
+    def features(self: Any, module: torch.nn.Module) -> tuple[int, int] | tuple[None, None]:
+        if isinstance(module, torch.nn.Linear):
+            return module.in_features, module.out_features
+        return asked(self, module)
+
+    LoraLayer._get_in_out_features = features
+
+
+@torch.no_grad()
+def _join_copies(model: Any) -> None:
+    """Join the weights of layers that peft copied to train them, such as the head of a reward model.
+
+    FSDP does not know the copies, and so would not join them in a pass.
+    """
+    from peft.utils.other import ModulesToSaveWrapper
+
+    for wrapper in model.modules():
+        if isinstance(wrapper, ModulesToSaveWrapper):
+            for copied in wrapper.modules_to_save.modules():
+                for name, weight in list(copied.named_parameters(recurse=False)):
+                    if isinstance(weight, DTensor):
+                        setattr(copied, name, torch.nn.Parameter(weight.full_tensor()))
+
+
+@torch.no_grad()
+def merge_adapters(model: Any) -> Any:
+    """Merge the adapters of a spread peft model, and return the model without them; all processes must call this.
+
+    One layer's weights at a time are joined.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    _reshard(model)
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            with _joined(layer.get_base_layer()):
+                layer.merge()
+    return model.unload()
+
+
+@contextmanager
+def _joined(module: torch.nn.Module) -> Iterator[None]:
+    """Give a module whole weights, and take over this process's part of them at the end."""
+    shares = {name: weight for name, weight in module.named_parameters(recurse=False) if isinstance(weight, DTensor)}
+    for name, share in shares.items():
+        setattr(module, name, torch.nn.Parameter(share.full_tensor(), requires_grad=False))
+    yield
+    for name, share in shares.items():
+        start, own = _place(share).start, share.to_local()
+        part = tuple(slice(first, first + size) for first, size in zip(start, own.shape, strict=True))
+        own.copy_(getattr(module, name)[part])
+        setattr(module, name, share)
 
 
 # Export

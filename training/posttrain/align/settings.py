@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, assert_never
 
 from training.parts.outside import OutsidePart, PartsOf
-from training.posttrain.adapter_settings import peft_of_lora
+from training.posttrain.adapter_settings import can_be_spread, peft_of_lora
 from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods
 from training.posttrain.rewards import REWARDS
@@ -66,7 +66,7 @@ class AlignRecipe:
     @property
     def can_be_spread(self) -> bool:
         """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
-        return not self.peft and self.method in method_names() and self.declared.learns_from != "samples"
+        return can_be_spread(self.peft) and self.method in method_names() and self.declared.learns_from != "samples"
 
     @property
     def _parts(self) -> PartsOf:

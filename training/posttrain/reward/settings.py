@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.posttrain.adapter_settings import can_be_spread
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardRecipe:
@@ -27,4 +29,4 @@ class RewardRecipe:
     @property
     def can_be_spread(self) -> bool:
         """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
-        return not self.peft
+        return can_be_spread(self.peft)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from training.posttrain.adapter_settings import peft_of_lora
+from training.posttrain.adapter_settings import can_be_spread, peft_of_lora
 from training.posttrain.source_settings import TextSourceRecipe
 from training.records import formerly
 
@@ -36,5 +36,5 @@ class SftRecipe:
 
     @property
     def can_be_spread(self) -> bool:
-        """Whether the profile's `shard` divides the weights; for adapters, each process has the whole model."""
-        return not self.peft
+        """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
+        return can_be_spread(self.peft)
