@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from training.process.freeing import return_large_blocks
 from training.records import RecipeError
 
 Batch = TypeVar("Batch")
@@ -53,7 +54,8 @@ def prepare(model: Any) -> None:
     """Let a model that was opened with these options hold its shares alone, except during a pass.
 
     transformers would leave the last norm and the head joined after a pass without gradients, and an optimizer that is
-    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory.
+    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory; and
+    what FSDP frees is given back to the system.
 
     Raise RecipeError for tied embeddings that do not divide evenly: FSDP pads the shares of embedding and head apart.
     """
@@ -69,6 +71,8 @@ def prepare(model: Any) -> None:
     for weight in model.parameters():
         if isinstance(weight, DTensor) and weight.device.type == "cpu":
             weight._local_tensor = weight._local_tensor.clone()
+    if model.device.type == "cpu":
+        return_large_blocks()
 
 
 def shared_out(
