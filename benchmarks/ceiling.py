@@ -156,6 +156,7 @@ def tune(root: Path, whole: bool, rank: int, size: int) -> Found:
     from evaluation.local_model import LocalModel
     from training.posttrain.align import paired
     from training.posttrain.sft import sft
+
     placed = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": 29500}
     os.environ |= {name: str(value) for name, value in placed.items()} | {"MASTER_ADDR": "127.0.0.1"}
     warnings.simplefilter("ignore")

@@ -97,23 +97,31 @@ def measured(work: str, root: Path) -> dict[str, float]:
 
 
 def choose_for_tokenizer(root: Path, files: list[Path]) -> Any:
-    """Return the sample of the stage `tokenizer`."""
-    from training.data.tokens.tokenizer import TokenizerSample
+    """Return the sample of the stage `tokenizer`, after choosing in each file."""
+    from training.data.tokens.sample import Choice, TokenizerSample
     from training.data.tokens.tokenizer_settings import TokenizerRecipe
 
-    del root
-    return TokenizerSample.choose(files, TokenizerRecipe(snapshots=("one",), vocabulary=400, sample_bytes=1_000_000))
+    recipe = TokenizerRecipe(snapshots=("one",), vocabulary=400, sample_bytes=1_000_000)
+    found = []
+    for number, path in enumerate(files):
+        choice = Choice.of(path, recipe)
+        choice.save(root / "scratch" / f"tokenizer-{number}")
+        found.append(choice.documents)
+    place = root / "scratch"
+    return TokenizerSample.among(files, lambda rank: Choice.load(place / f"tokenizer-{rank}", found[rank]), recipe)
 
 
 def choose_for_quality(root: Path, files: list[Path]) -> Any:
-    """Return the candidates of the stage `quality`."""
+    """Return the candidates of the stage `quality`, after choosing in each file."""
     from training.data.quality import quality
     from training.data.quality.settings import QualityRecipe
 
-    del root
     quality.document_files = lambda item: item
-    job: Any = SimpleNamespace(inputs_of=lambda asset: [files])
-    return quality._candidates(job, QualityRecipe(negatives=500))
+    recipe = QualityRecipe(negatives=500)
+    job: Any = SimpleNamespace(inputs_of=lambda asset: [files], settings_as=lambda *_: recipe)
+    work: Any = SimpleNamespace(path=root, scratch=root / "scratch")
+    sampled = [quality.choose_in_file(job, work, rank) for rank in range(len(files))]
+    return quality._candidates(job, recipe, work, sampled)
 
 
 def end_decontamination(root: Path, files: list[Path]) -> Any:

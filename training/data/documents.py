@@ -181,14 +181,19 @@ def read_tables(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa
 
 def texts_at(path: Path, rows: Sequence[int]) -> Iterator[str]:
     """Yield the texts of some (ascending) rows of a document file. Row groups without such a row are not read."""
+    return (row["text"] for row in rows_at(path, rows, ["text"]))
+
+
+def rows_at(path: Path, rows: Sequence[int], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield columns of some (ascending) rows of a document file. Row groups without such a row are not read."""
     with open_documents(path) as parquet:
         first, at = 0, 0
         for group in range(parquet.num_row_groups):
             last = first + parquet.metadata.row_group(group).num_rows
             end = bisect.bisect_left(rows, last, at)
             if end > at:
-                texts = parquet.read_row_group(group, columns=["text"], use_threads=False).column(0)
-                yield from texts.take(pa.array([row - first for row in rows[at:end]])).to_pylist()
+                table = parquet.read_row_group(group, columns=list(columns), use_threads=False)
+                yield from table.take(pa.array([row - first for row in rows[at:end]])).to_pylist()
             first, at = last, end
 
 
@@ -266,6 +271,26 @@ class Files(Sequence[Path]):
         if isinstance(place, slice):
             return Files(self.item, self.names[place])
         return self.item.file(self.names[place])
+
+
+class JoinedFiles(Sequence[Path]):
+    """The files of several artifacts, one after another; a file is verified when it is taken from the list."""
+
+    def __init__(self, lists: Sequence[Files]) -> None:
+        self._places = [(files, place) for files in lists for place in range(len(files))]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> Path: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Path]: ...
+    def __getitem__(self, place: int | slice) -> Path | Sequence[Path]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(len(self))[place]]
+        files, own = self._places[place]
+        return files[own]
 
 
 def document_files(item: InputArtifact, folder: str = "documents") -> Files:

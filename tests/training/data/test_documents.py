@@ -15,6 +15,7 @@ from training.data.documents import (
     ROWS_PER_GROUP,
     SCHEMA,
     DocumentWriter,
+    JoinedFiles,
     LineWriter,
     count_documents,
     document_files,
@@ -25,7 +26,7 @@ from training.data.documents import (
     texts_at,
     write_lines,
 )
-from training.job import DataError
+from training.job import DataError, RefusedInput
 
 from tests.training.data import chain  # isort: skip
 
@@ -45,6 +46,19 @@ def written(path: Path, number: int, extra: tuple[str | pa.Field, ...] = (), **f
 def test_chosen_rows_give_their_texts(tmp_path, rows):
     path = written(tmp_path / "a.parquet", 2 * ROWS_PER_GROUP + 501)
     assert list(texts_at(path, rows)) == [f"text {number}" for number in rows]
+
+
+def test_of_joined_files_only_those_that_are_taken_are_checked(tmp_path):
+    items = [
+        chain.documents(tmp_path / name, name, [["a"], ["b"]], asset="extracted_documents") for name in ("s1", "s2")
+    ]
+    files = JoinedFiles([document_files(item) for item in items])
+    with open(Path(items[1].path, "documents/00001.parquet"), "ab") as stream:
+        stream.write(b"more")
+    assert [next(read_documents(files[number]))["text"] for number in range(3)] == ["a", "b", "a"]
+    assert len(files) == 4 and len(files[:3]) == 3
+    with pytest.raises(RefusedInput, match=r"00001\.parquet"):
+        _ = files[3]
 
 
 def test_ids_of_a_file_sort_as_its_offsets():

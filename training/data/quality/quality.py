@@ -12,7 +12,6 @@ language that the recipe names; with toxic texts, `toxicity.safetensors`.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import itertools
 import json
 import math
@@ -21,12 +20,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from training.artifact import write_json, written
-from training.data.documents import decompressed_text, document_files, read_documents, texts_at
+from training.data.documents import JoinedFiles, decompressed_text, document_files, read_tables, texts_at
+from training.data.lowest import Lowest, load_columns, save_columns
 from training.data.quality import classifier, perplexity
 from training.data.quality.arpa import read_arpa
 from training.data.quality.classifier import FastTextClassifier, LinearClassifier
@@ -36,7 +38,7 @@ from training.data.sources import open_uri, read_rows
 from training.data.words.language import identify
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.records import RecipeError
-from training.running.counted import Counted
+from training.running.phase import Phase
 
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"
@@ -118,10 +120,10 @@ class TrainedModels:
     counts: Counts | None = None  # of crawled pages; None if none are read
 
 
-def run(job: Job, work: Work) -> Outcome:
+def finish(job: Job, work: Work, results: Mapping[str, list[dict[str, Any]]]) -> Outcome:
     """Train the quality models that the recipe asks for; without any, write a file that says so."""
     recipe = job.settings_as(QualityRecipe, "quality")
-    reference = _reference_models(job, recipe, work)
+    reference = _reference_models(job, recipe, work, results["sample"])
     made = [reference]
     if recipe.toxicity.positive:
         made.append(_toxicity_model(job, recipe, work))
@@ -135,7 +137,9 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> TrainedModels:
+def _reference_models(
+    job: Job, recipe: QualityRecipe, work: Work, sampled: Sequence[Mapping[str, Any]]
+) -> TrainedModels:
     """Train and measure the n-gram models and the classifier that learn from the reference texts."""
     if not recipe.reference:
         note = "quality.reference is empty: no models, and a filter that asks for classifier or perplexity is refused"
@@ -148,8 +152,7 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> TrainedMod
     language = _main_language(references)
     given = {one.language or "" for one in recipe.ngram_files}
     learned = {code: [] if code in given else _in_language(references, code) for code in recipe.ngram_languages}
-    pages, candidates = _candidates(job, recipe)
-    candidates = [text for text in candidates if text not in held]
+    candidates = [text for text in _candidates(job, recipe, work, sampled) if text not in held]
     crawled = {code: _sample(candidates, recipe, code) for code in dict.fromkeys((language, *learned))}
     sides = {code: (texts, crawled[code]) for code, texts in learned.items()}
     ngrams, seen = _train_ngrams(recipe, sides or {"": (references, crawled[language])})
@@ -159,7 +162,7 @@ def _reference_models(job: Job, recipe: QualityRecipe, work: Work) -> TrainedMod
         _check_apart("quality.reference and quality.negative", references, negatives)
     texts = ReferenceTexts(references=references, language=language, negatives=negatives, crawl_perplexities=seen)
     made = _train(recipe, work, texts, ngrams, labelled)
-    return replace(made, counts=_counts(pages, sum(map(len, crawled.values()))))
+    return replace(made, counts=_counts(sum(one["pages"] for one in sampled), sum(map(len, crawled.values()))))
 
 
 def _counts(pages: int, sampled: int) -> Counts:
@@ -404,24 +407,62 @@ def _labelled_gate(areas: Mapping[str, float], asked: Sequence[LabelledRecipe]) 
 
 
 # Texts of the crawl
-def _candidates(job: Job, recipe: QualityRecipe) -> tuple[int, list[str]]:
-    """Return the number of crawled pages, and the texts from which negatives are sampled.
+
+
+def choose_in_file(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Choose the pages of one file from which negatives may be sampled."""
+    recipe = job.settings_as(QualityRecipe, "quality")
+    lowest, pages = _lowest(recipe, more=1), 0
+    for table in read_tables(crawled_files(job)[rank], ["id"]):
+        ids = table["id"].to_pylist()
+        lowest.add(_numbers(ids), np.ones(len(ids), np.int64), np.arange(pages, pages + len(ids)))
+        pages += len(ids)
+    save_columns(_choice_path(work, rank), *lowest.documents())
+    return {"files": [str(_choice_path(work, rank).relative_to(work.path))], "pages": pages}
+
+
+def crawled_files(job: Job) -> JoinedFiles:
+    """Return the files of the pages with which the reference is compared."""
+    return JoinedFiles([document_files(item) for item in job.inputs_of("extracted_documents")])
+
+
+def _choice_path(work: Work, rank: int) -> Path:
+    return work.scratch / "sample" / f"{rank:05d}.npy"
+
+
+def _num_files(job: Job) -> int:
+    return len(crawled_files(job)) if job.settings_as(QualityRecipe, "quality").reference else 0
+
+
+PHASES = (Phase(name="sample", num_ranks=_num_files, run_rank=choose_in_file),)
+
+
+def _lowest(recipe: QualityRecipe, *, more: int) -> Lowest:
+    """Return what chooses among pages, each of which counts as one byte."""
+    return Lowest(CANDIDATES_PER_NEGATIVE * recipe.negatives, more=more)
+
+
+def _numbers(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return the first 64 bits of each id's hash."""
+    return np.array([int(_hash(id_)[:16], 16) for id_ in ids], np.uint64)
+
+
+def _candidates(job: Job, recipe: QualityRecipe, work: Work, sampled: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the texts from which negatives are sampled.
 
     They are the pages whose ids have the smallest hashes, sorted by hash, so the order of the files does not matter.
-    The ids of all pages are read, and the texts of these pages alone.
     """
-    files = [path for item in job.inputs_of("extracted_documents") for path in document_files(item)]
-    places = Counted(
-        (_hash(row["id"]), file, place)
-        for file, path in enumerate(files)
-        for place, row in enumerate(read_documents(path, columns=["id"]))
-    )
-    found = heapq.nsmallest(CANDIDATES_PER_NEGATIVE * recipe.negatives, places)
+    lowest, files = _lowest(recipe, more=2), crawled_files(job)
+    for rank in range(len(sampled)):
+        hashes, sizes, rows = load_columns(_choice_path(work, rank))
+        lowest.add(hashes, sizes, np.full(len(rows), rank), rows)
+    _, _, *places = (column[: lowest.fitting()].tolist() for column in lowest.documents())
+    found = list(zip(*places, strict=True))
     texts: dict[tuple[int, int], str] = {}
-    for file, chosen in itertools.groupby(sorted((file, place) for _, file, place in found), key=itemgetter(0)):
-        rows = [place for _, place in chosen]
-        texts |= {(file, place): text for place, text in zip(rows, texts_at(files[file], rows), strict=True)}
-    return places.number, [texts[file, place] for _, file, place in found]
+    for file, chosen in itertools.groupby(sorted(found), key=itemgetter(0)):
+        rows = [row for _, row in chosen]
+        texts |= {(file, row): text for row, text in zip(rows, texts_at(files[file], rows), strict=True)}
+    return [texts[place] for place in found]
 
 
 def _sample(candidates: Sequence[str], recipe: QualityRecipe, language: str) -> list[str]:

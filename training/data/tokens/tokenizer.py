@@ -18,29 +18,27 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow.compute as pc
-import xxhash
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from training.artifact import manifest, sha256_of, write_json, write_text
-from training.data.documents import document_files, read_documents, read_tables
+from training.data.documents import JoinedFiles, document_files
 from training.data.sources import open_uri
 from training.data.tokens import unigram
 from training.data.tokens.adopted_folder import TOKENIZER_FILES, tokenizer_digest
 from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
+from training.data.tokens.sample import ENDINGS, Choice, TokenizerSample
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words.byte_level import byte_values
 from training.data.words.ngrams import words
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
 from training.running.counted import Counted
+from training.running.phase import Phase
 
 log = logging.getLogger(__name__)
 
@@ -216,131 +214,40 @@ def tokenizer_config(recipe: TokenizerRecipe) -> dict[str, Any]:
     }
 
 
-# The sample
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenizerSample:
-    """The choice of documents to train a tokenizer on, and of held-out documents to measure it on.
-
-    A document is used for training if the hash of its id is at most `train_below`, and is held out if the hash is at
-    least `held_out_above`, so the order of files does not matter.
-    """
-
-    files: tuple[Path, ...]
-    train_below: int
-    held_out_above: int
-    train_bytes: int
-    documents: int
-    unused: int  # documents that are neither trained on nor held out
-
-    @staticmethod
-    def choose(files: Sequence[Path], recipe: TokenizerRecipe) -> TokenizerSample:
-        """Choose the documents with the smallest hashes for training, up to `sample_bytes`; hold out the largest.
-
-        Held out are 2 % of all documents, at most 2 MB of text, and at least one document if there are two. Raise
-        DataError if there is no document.
-        """
-        lowest, highest, documents = _Lowest(recipe.sample_bytes), _Lowest(HELD_OUT_BYTES), 0
-        for hashes, sizes in _hashes_and_sizes(files):
-            documents += len(hashes)
-            lowest.add(hashes, sizes)
-            highest.add(~hashes, sizes)
-        if not documents:
-            raise DataError("tokenizer: the snapshots in tokenizer.snapshots have no document left to train on")
-        held_out = min(max(1, int(documents * HELD_OUT_FRACTION)), documents - 1, max(highest.fitting(), 1))
-        trained = max(1, min(lowest.fitting(), documents - held_out))
-        (hashes, sizes), (inverted, _) = lowest.documents(), highest.documents()
-        train_below, held_out_above = hashes[trained - 1], ~inverted[max(held_out, 1) - 1]
-        return TokenizerSample(
-            files=tuple(files),
-            train_below=int(train_below),
-            held_out_above=int(held_out_above),
-            train_bytes=int(sizes[:trained].sum()),
-            documents=documents,
-            unused=documents - trained - held_out,
-        )
-
-    def only_held_out(self) -> TokenizerSample:
-        """Return the sample without its documents for training; the held-out documents stay the same."""
-        unused = sum(
-            _hash(row["id"]) < self.held_out_above for path in self.files for row in read_documents(path, ["id"])
-        )
-        return replace(self, train_below=-1, train_bytes=0, unused=unused)
-
-    def training_texts(self) -> Iterator[str]:
-        """Yield the texts on which the tokenizer is trained, in file order."""
-        return (row["text"] for row in self._rows() if _hash(row["id"]) <= self.train_below)
-
-    def held_out_rows(self) -> list[dict[str, Any]]:
-        """Yield the documents held out from the tokenizer's training, with text, language and source."""
-        return [row for row in self._rows("language", "source") if _hash(row["id"]) >= self.held_out_above]
-
-    def _rows(self, *more: str) -> Iterator[dict[str, Any]]:
-        for path in self.files:
-            yield from read_documents(path, ["id", "text", *more])
-
-
-class _Lowest:
-    """The documents with the lowest hashes that fit into a number of bytes, and one more.
-
-    No more than about twice as many documents are held, so memory does not grow with the corpus.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._hashes: npt.NDArray[np.uint64] = np.empty(0, np.uint64)  # ascending
-        self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._limit = np.uint64(np.iinfo(np.uint64).max)  # a document with a higher hash is not among them
-        self._waiting: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = []
-        self._num_waiting = 0
-
-    def add(self, hashes: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64]) -> None:
-        """Take documents into account, given by hash and size in bytes."""
-        low = hashes <= self._limit
-        self._waiting.append((hashes[low], sizes[low]))
-        self._num_waiting += int(np.count_nonzero(low))
-        if self._num_waiting > max(len(self._hashes), SORTED_AT_ONCE):
-            self.documents()
-
-    def documents(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return the hashes, ascending, and the sizes of the documents."""
-        hashes, sizes = map(np.concatenate, zip((self._hashes, self._sizes), *self._waiting, strict=True))
-        order = np.argsort(hashes, kind="stable")
-        order = order[: self._fitting(sizes[order]) + 1]
-        if len(order) < len(hashes):
-            self._limit = hashes[order[-1]]
-        self._hashes, self._sizes, self._waiting, self._num_waiting = hashes[order], sizes[order], [], 0
-        return self._hashes, self._sizes
-
-    def fitting(self) -> int:
-        """Number of documents that fit into the sample's bytes, taken in ascending order of their hashes."""
-        return self._fitting(self.documents()[1])
-
-    def _fitting(self, sizes: npt.NDArray[np.int64]) -> int:
-        return int(np.searchsorted(np.cumsum(sizes), self._most_bytes, "right"))
-
-
-def _hashes_and_sizes(files: Sequence[Path]) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
-    """Yield the hashes of the ids and the sizes in bytes of the texts of one row group after the other."""
-    for path in files:
-        for table in read_tables(path, ["id", "text"]):
-            hashes = np.array([_hash(one) for one in table["id"].to_pylist()], np.uint64)
-            yield hashes, pc.binary_length(table["text"]).to_numpy().astype(np.int64)
-
-
-def _hash(document_id: str) -> int:
-    return xxhash.xxh3_64_intdigest("tokenizer\0" + document_id)
-
-
 # The stage
 
 
-def run(job: Job, work: Work) -> Outcome:
-    """Train a tokenizer, write it, and check the written files."""
+def choose_in_file(job: Job, work: Work, rank: int) -> dict[str, Any]:
+    """Choose the documents of one file that may be in the sample."""
+    recipe = job.settings_as(TokenizerRecipe, "tokenizer")
+    choice = Choice.of(sample_files(job, recipe)[rank], recipe)
+    path = _choice_path(work, rank)
+    choice.save(path)
+    names = [str(path.with_suffix(ending).relative_to(work.path)) for ending in ENDINGS]
+    return {"files": names, "documents": choice.documents}
+
+
+def _choice_path(work: Work, rank: int) -> Path:
+    return work.scratch / "sample" / f"{rank:05d}"
+
+
+PHASES = (
+    Phase(
+        name="sample",
+        num_ranks=lambda job: len(sample_files(job, job.settings_as(TokenizerRecipe, "tokenizer"))),
+        run_rank=choose_in_file,
+    ),
+)
+
+
+def finish(job: Job, work: Work, results: Mapping[str, list[dict[str, Any]]]) -> Outcome:
+    """Train a tokenizer on the documents chosen among those of all ranks, write it, and check the written files."""
     recipe, model = job.settings_as(TokenizerRecipe, "tokenizer"), job.inputs_of("adopted_model")
     is_adopted, files = bool(model) or "adopted" in job.settings, [TOKENIZER_FILE, CONFIG_FILE]
-    sample = TokenizerSample.choose(sample_files(job, recipe), recipe)
+    found = [result["documents"] for result in results["sample"]]
+    sample = TokenizerSample.among(
+        sample_files(job, recipe), lambda rank: Choice.load(_choice_path(work, rank), found[rank]), recipe
+    )
     sample = sample.only_held_out() if is_adopted else sample
     work.progress.log(step=0, training_bytes=sample.train_bytes)
     texts = Counted(sample.training_texts())
@@ -362,7 +269,7 @@ def run(job: Job, work: Work) -> Outcome:
     fertility = measure(tokenizer, held_out)
     return Outcome(
         files=tuple(files),
-        counts=_counts(sample, texts.number, rows),
+        counts=_counts(sample, texts.number),
         metrics={
             "vocabulary": tokenizer.get_vocab_size(),
             "training_bytes": sample.train_bytes,
@@ -391,26 +298,25 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _counts(sample: TokenizerSample, trained: int, held_out: Sequence[Mapping[str, Any]]) -> Counts:
+def _counts(sample: TokenizerSample, trained: int) -> Counts:
     """The stage's counts of documents: all documents of the snapshots are read; those trained on or held out are kept.
 
     A single document is both trained on and held out.
     """
-    measured_alone = sum(_hash(row["id"]) > sample.train_below for row in held_out)
     return Counts(
         records_in=sample.documents,
-        kept=trained + measured_alone,
+        kept=trained + sample.measured_alone,
         dropped={"not_sampled": sample.unused} if sample.unused else {},
     )
 
 
-def sample_files(job: Job, recipe: TokenizerRecipe) -> list[Path]:
-    """The document files of the snapshots that the recipe names, in the recipe's order."""
+def sample_files(job: Job, recipe: TokenizerRecipe) -> Sequence[Path]:
+    """Return the document files of the snapshots that the recipe names, in the recipe's order."""
     inputs = {item.partition.partition("@")[2]: item for item in job.inputs_of("decontaminated_documents")}
     missing = [name for name in recipe.snapshots if name not in inputs]
     if missing:
         raise DataError(f"tokenizer.snapshots: {missing[0]!r} is not among the inputs {', '.join(inputs)}")
-    return [path for name in recipe.snapshots for path in document_files(inputs[name])]
+    return JoinedFiles([document_files(inputs[name]) for name in recipe.snapshots])
 
 
 def measure(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:

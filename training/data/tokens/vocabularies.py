@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from training.data.tokens.sample import TokenizerSample
 from training.data.tokens.tokenizer import (
     TOKENIZER_FILE,
-    TokenizerSample,
     load_tokenizer,
     measure,
     reference_of,

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from tests.training.data import chain
 from training.artifact import check_input
+from training.data import lowest as lowest_module
 from training.data.tokens import tokenizer as stage
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact, RefusedInput
@@ -89,13 +90,13 @@ def test_the_sample_is_as_large_as_asked_and_leaves_the_held_out_documents_alone
 @pytest.mark.parametrize("number", [1, 2, 30, 400])
 @pytest.mark.parametrize("most_bytes", [0, 300, 10**9])
 def test_the_lowest_hashes_are_those_of_all_documents_sorted(monkeypatch, number, most_bytes):
-    monkeypatch.setattr(stage, "SORTED_AT_ONCE", 7)
+    monkeypatch.setattr(lowest_module, "SORTED_AT_ONCE", 7)
     generator = np.random.default_rng(number)
     hashes, sizes = generator.integers(2**64, size=number, dtype=np.uint64), generator.integers(50, size=number)
-    lowest, held = stage._Lowest(most_bytes), []
+    lowest, held = lowest_module.Lowest(most_bytes), []
     for start in range(0, number, 10):
         lowest.add(hashes[start : start + 10], sizes[start : start + 10])
-        held.append(len(lowest._hashes) + lowest._num_waiting)
+        held.append(lowest.held)
     order = np.argsort(hashes)
     fitting = int(np.searchsorted(np.cumsum(sizes[order]), most_bytes, "right"))
     assert lowest.fitting() == fitting
