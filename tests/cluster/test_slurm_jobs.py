@@ -372,9 +372,10 @@ def test_a_requeued_job_waits_shortly_and_is_another_attempt(slurm, backend, tmp
     handle = backend.submit(task_of(tmp_path, SLEEP, str(tmp_path / "mark")))
     wait_for(tmp_path / "mark")
     slurm.call("scontrol", "requeue", handle.id)
-    slurm.wait_until(lambda: backend.poll(handle).state == "pending", "it waits")
+    slurm.wait_until(lambda: "requeued" in backend.poll(handle).reason, "it waits")  # Slurm names the reason later
     status = backend.poll(handle)
     assert "it was requeued and starts again shortly" in status.reason and not status.is_stuck
+    assert status.state == "pending"
     assert status.pending_seconds < 1.0
     backend.cancel(handle)
     assert wait(backend, handle).attempt == f"{handle.id}.1"

@@ -36,7 +36,7 @@ READERS = {
     "training.settings.evaluation": "evaluate contamination judge",
     "training.generate.settings": "synthesize",
     "training.settings.ladder": "scaling",
-    "training.posttrain.adapter_settings": "sft align judge",
+    "training.posttrain.adapter_settings": "sft align judge reward",
     "training.posttrain.align.settings": "align judge",
     "training.posttrain.prompts.settings": "prompts",
     "training.posttrain.preferences.settings": "preferences",

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from training.process.freeing import return_large_blocks
 from training.records import RecipeError
 
 Batch = TypeVar("Batch")
@@ -54,8 +53,7 @@ def prepare(model: Any) -> None:
     """Let a model that was opened with these options hold its shares alone, except during a pass.
 
     transformers would leave the last norm and the head joined after a pass without gradients, and an optimizer that is
-    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory; and
-    what FSDP frees is given back to the system.
+    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory.
 
     Raise RecipeError for tied embeddings that do not divide evenly: FSDP pads the shares of embedding and head apart.
     """
@@ -71,22 +69,22 @@ def prepare(model: Any) -> None:
     for weight in model.parameters():
         if isinstance(weight, DTensor) and weight.device.type == "cpu":
             weight._local_tensor = weight._local_tensor.clone()
-    if model.device.type == "cpu":
-        return_large_blocks()
 
 
 def shared_out(
-    batches: Iterable[Batch], made: Callable[[Batch], Result], *, model: Any
+    batches: Iterable[Batch], made: Callable[[Batch], Result], *, model: Any, before_training: bool = False
 ) -> Iterator[tuple[Batch, Result]]:
     """Yield every batch with its result, in every process of the job; each process computes every n-th batch.
 
-    `made` computes a batch by the model. The batches do not depend on the number of processes, and so no result does.
+    `made` computes a batch by the model: in torch's inference mode or, if a training follows, without gradients. FSDP
+    keeps tensors between passes, and refuses those of the other mode. The batches do not depend on the number of
+    processes, and so no result does.
     """
     if not dist.is_initialized():
         yield from ((batch, made(batch)) for batch in batches)
         return
     listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
-    with _in_step(model):
+    with _in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
         own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
     told: list[dict[int, Result]] = [{}] * size
     dist.all_gather_object(told, own)
@@ -95,10 +93,11 @@ def shared_out(
 
 
 @contextmanager
-def _in_step(model: Any) -> Iterator[None]:
+def _in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
     """Let each process make its own forward passes of a spread model; at the end, wait until all have made theirs.
 
-    A process that raises an error does not wait: the launcher ends the others.
+    The passes for which it waits are made in `mode`. A process that raises an error does not wait: the launcher ends
+    the others.
     """
     if not is_spread(model):
         yield
@@ -112,7 +111,7 @@ def _in_step(model: Any) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-    with torch.no_grad():  # a training may follow, in which tensors of torch's inference mode would be refused
+    with mode:
         while _passes_in_any(model, mine=False):
             model(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device), use_cache=False)
 

@@ -303,8 +303,8 @@ def test_a_lower_zero_stage_gathers_and_sums_once_a_step_and_trains_alike(done):
     more = steps * (passes * (2 * units - 1) - units)
     assert gathers == (gathers[2] + more, gathers[2], gathers[2])
     assert sums == (steps * passes * units, steps * passes * units, steps * units)
-    # Replicas are summed once a step at every stage, besides the loss, the norm, and the logits.
-    assert set(over_replicas) == {steps * units + 6}
+    # Replicas are summed once a step at every stage, and so are the loss and the norm.
+    assert set(over_replicas) == {steps * (units + 2)}
 
 
 def test_each_process_orthogonalizes_its_share_of_the_matrices(done):

@@ -22,7 +22,7 @@ def with_references(trainer: Any, dataset: Any, batch_size: int, *columns: str) 
         ]
 
     batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-    found = [values for _, values in shared_out(batches, computed, model=trainer.model)]
+    found = [values for _, values in shared_out(batches, computed, model=trainer.model, before_training=True)]
     unused = [0.0] * (len(dataset) - len(rows))
     for column, parts in zip(columns, zip(*found, strict=True), strict=False):
         dataset = dataset.add_column(column, [value for part in parts for value in part] + unused)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.filter.pages import ALL, CASES, GERMAN, GOOD, INSULTS, no_models
-from training.data.extract import extract
+from training.data.extract.fates import CODE
 from training.data.filter.filter import shown
 from training.data.filter.judge import judge, make_rules
 from training.data.filter.settings import FilterRecipe
@@ -158,7 +158,7 @@ def test_a_dropped_page_has_the_limit_of_its_language_that_it_broke(tmp_path):
     rows = [
         chain.document("s1", "f.warc.gz", place, text, language=None, code=[1, 3]) for place, text in enumerate(texts)
     ]
-    extracted = chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents", extra=(extract.CODE,))
+    extracted = chain.documents_of(tmp_path, "s1", [rows], asset="extracted_documents", extra=(CODE,))
     made = filtered(tmp_path, recipe, documents=extracted)
     assert not any("code" in row for folder in ("documents", "dropped") for row in chain.rows(made, folder))
     dropped = [(row["reason"], row["value"], row["limit"]) for row in chain.rows(made, "dropped")]
