@@ -30,7 +30,8 @@ from training.data.filter import score as scores
 from training.data.filter.settings import FilterRecipe
 from training.data.quality import quality
 from training.data.quality.settings import QualityRecipe
-from training.data.tokens import tokenize, tokenizer
+from training.data.tokens import sample as tokenizer_sample
+from training.data.tokens import tokenize
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import Counts, InputArtifact, Job, RefusedInput
@@ -207,14 +208,14 @@ LOSSES = [
     ("crawl", archives, "_bring", unlinks_one),
     ("extract", extract, "_finished", but_the_first),
     ("extract", DocumentWriter, "write", forgets_one),
-    ("quality", quality, "read_documents", but_the_first),
+    ("quality", quality, "read_tables", but_the_first_row),
     ("score", scores, "read_documents", but_the_first),
     ("filter", filters, "read_documents", but_the_first),
     ("filter", DocumentWriter, "write", forgets_one),
     ("sign", signatures, "sign_file", one_signature_less),
     ("dedup", dedup, "_judged", one_stays_less),
     ("decontaminate", decontaminate, "read_tables", but_the_first_row),
-    ("tokenizer", tokenizer, "read_tables", but_the_first_row),
+    ("tokenizer", tokenizer_sample, "read_tables", but_the_first_row),
     ("tokenize", tokenize, "read_tables", but_the_first_row),
     ("provenance", provenance, "_rows", but_the_first),
     ("plan", corpus, "runs_of", one_planned_less),
