@@ -79,7 +79,7 @@ def _options(
 
 
 def _command() -> str:
-    """Return the name of the command that was given. Options before it take no values."""
+    """Return the subcommand of `pedigree` among the arguments, such as `run`; options before it take no values."""
     return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 
 

@@ -266,7 +266,7 @@ def _after_steps(folder: Path) -> float | None:
 
 
 def roughly(seconds: float | None) -> str:
-    """A duration that is only estimated, without false precision: `45 s`, `3 min` or `1 h 05 min`."""
+    """An estimated duration in words; from one minute on it is rounded to minutes: `45 s`, `3 min`, `1 h 05 min`."""
     if seconds is None or seconds < 60:
         return in_words(seconds)
     return in_words(60 * max(1, round(seconds / 60))).removesuffix(" 00 s")

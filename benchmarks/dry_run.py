@@ -1,4 +1,4 @@
-"""How long `pedigree takedown --dry-run` takes in a corpus of generated pages.
+"""Measure the seconds that `pedigree takedown --dry-run` takes in a generated corpus of many pages.
 
     python -m benchmarks.dry_run [--pages 10000000] [--growth 1,4,16] [--folder FOLDER] [--keep]
 

@@ -209,7 +209,7 @@ class FirstOfMany(World):
 
 
 class UnwrittenStore(Store):
-    """Checkpoints that are copied in memory and written nowhere."""
+    """A store of checkpoints that copies each to host memory, as the real one does, and writes no file."""
 
     counted: Memory
 
@@ -319,7 +319,7 @@ def trainer_of(case: Case, world: World, counted: Memory, weights: Iterable[Any]
 
 
 def write_export(trainer: Trainer) -> None:
-    """Write the model's files, without their bytes."""
+    """Export the model as a training does, except that the bytes of its weights are not written to the files."""
     from tests.training.pretrain.tiny import make_tokenizer
 
     with tempfile.TemporaryDirectory() as name, patch.object(export, "save_tensors", lambda *_: None):

@@ -22,6 +22,7 @@ from assets.commands.options import (
 from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.run import OK, REFUSED
+from assets.said import say
 from assets.status import compare
 from training.artifact import Artifact
 from training.job import DataError
@@ -110,11 +111,6 @@ def attest(
     print(json.dumps({"folder": str(folder), "files": names, "signed": key is not None}) if json_ else "\n".join(names))
 
 
-def _say(doing: str) -> None:
-    """Say on standard error what a command does that prints nothing for a while."""
-    print(f"{doing} ...", file=sys.stderr, flush=True)
-
-
 SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
 
 
@@ -135,7 +131,7 @@ def evaluate(
 
     exams = suites_of(suites, root.resolve())
     folder = model_folder(model, Tracking(load_profile(profile).tracking_uri, root.resolve()))
-    _say(f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)}")
+    say([f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)} ..."])
     scores = evaluate(folder, exams, output)
     print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
 
@@ -155,7 +151,7 @@ def contamination(
     check_no_secret(data)
     recipe, settings = suites_of(against, root.resolve())
     files = files_of(data)
-    _say(f"looking in {counted(len(files))} for items of {', '.join(suite.name for suite in recipe.suites)}")
+    say([f"looking in {counted(len(files))} for items of {', '.join(suite.name for suite in recipe.suites)} ..."])
     report, findings, gate = contamination(files, recipe, settings, output)
     if json_:
         print(json.dumps({"report": report, "findings": findings, "gate": gate}, ensure_ascii=False))
@@ -179,7 +175,7 @@ def serve(
 
     root = root.resolve()
     folder, name = model_of(model, root, Tracking(load_profile(profile).tracking_uri, root))
-    _say(f"loading {name}")
+    say([f"loading {name} ..."])
     raise typer.Exit(serve(folder, name, port))
 
 

@@ -56,7 +56,7 @@ class Lowest:
         return self._kept
 
     def fitting(self) -> int:
-        """Number of documents that fit into the bytes, taken in ascending order of their hashes."""
+        """Return how many documents, taken in ascending order of their hashes, have at most `most_bytes` together."""
         return self._fitting(self.documents()[1])
 
     def _fitting(self, sizes: Column) -> int:

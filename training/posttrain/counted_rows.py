@@ -30,9 +30,8 @@ def counting_rows(trainer_class: type) -> Any:
     """Return a class of TRL's trainers, changed to train on datasets that are `filled`."""
 
     class CountsRows(trainer_class):
-        part_of_mean = (
-            1.0  # by which to multiply this process's mean, so that the mean of all processes is that of rows
-        )
+        # A factor of this process's mean over its rows, so that the mean over processes is the one over all rows.
+        part_of_mean = 1.0
 
         def __init__(self, *, args: Any, **given: Any) -> None:
             args.remove_unused_columns = False  # it would remove COUNTS

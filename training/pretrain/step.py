@@ -59,7 +59,7 @@ class _Pass:
 
 
 class _Rows(NamedTuple):
-    """The batch of a step: its samples, and this process's part of their rows, for each of its passes."""
+    """The rows of a training step: all its samples, and this process's batches, one for each of its micro-batches."""
 
     step: int
     samples: list[Sample]

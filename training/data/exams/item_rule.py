@@ -389,7 +389,7 @@ class Finder:
     def aligned(
         self, text: Hashes, words: Hashes, weights: Floats, gap: float, compiled: bool
     ) -> tuple[float, int, int]:
-        """Align an item's words with a text's, as `item_loops.aligned`; compiled if asked for, or if it pays by now."""
+        """Align the words of an item and a text by `item_loops.aligned`, compiled once there is work enough for it."""
         self._plain_cells_left -= len(text) * len(words)
         loop = item_loops.aligned if compiled or self._plain_cells_left < 0 else item_loops.aligned.py_func
         return loop(text, words, weights, gap)
