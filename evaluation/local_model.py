@@ -1,15 +1,17 @@
 """A model in a local folder behind lm-eval's interface: log-likelihoods and generated answers. Nothing is fetched.
 
-The results equal those of lm-eval's own HFLM (a test compares them). This class does two things that HFLM does not: it
-computes logits only for the continuations, and it generates answers by `training.generate.sampler`.
+The results equal those of lm-eval's own HFLM (a test compares them). This class does three things that HFLM does not:
+it reads a question once for all its choices, it computes logits only for continuations, and it generates answers by
+`training.generate.sampler`.
 
-Legend: B batch, T tokens, V vocabulary, K kept positions.
+Legend: B batch, T tokens, V vocabulary, K kept positions, C contexts, R rows (continuations) after them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,10 @@ from training.generate.spread import shared_out
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
+MIN_SHARED = 4  # tokens of a context that is read once for all its continuations; shorter ones are not worth a pass
+
+Scored = tuple[float, bool]  # log-probability of a continuation in nats, and whether it is the greedy one
+Asked = tuple[tuple[str, str], list[int], list[int]]  # lm-eval's request: (_, context tokens, continuation tokens)
 
 
 def template_digest(tokenizer: Any) -> str | None:
@@ -66,27 +72,99 @@ class LocalModel(TemplateLM):
         """Return the conversation as text in the model's chat template."""
         return self.sampler.in_template(chat_history, add_generation_prompt=add_generation_prompt)
 
-    def _loglikelihood_tokens(
-        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
-    ) -> list[tuple[float, bool]]:
-        """Return the log-probability in nats of each continuation, and whether it is the greedy one.
+    def _loglikelihood_tokens(self, requests: list[Asked], **_: Any) -> list[Scored]:
+        """Return the log-probability in nats of each continuation, and whether it is the greedy one."""
+        longest = self.max_length + 1  # the last token of a sequence is predicted, not read
+        self.sampler.truncated_prompts += sum(len(c) + len(x) > longest for _, c, x in requests)
+        shared, single = self._by_context(requests)
+        results: list[Scored] = [(0.0, False)] * len(requests)
 
-        Each request is (_, context tokens, continuation tokens).
-        """
-        sequences = [(context + continuation)[-(self.max_length + 1) :] for _, context, continuation in requests]
-        self.sampler.truncated_prompts += sum(len(c) + len(x) > self.max_length + 1 for _, c, x in requests)
-        results: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
+        def score(batch: list[int]) -> list[Scored]:
+            sequences = [(requests[i][1] + requests[i][2])[-longest:] for i in batch]
+            return self._score(sequences, [len(requests[i][2]) for i in batch])
 
-        def score(batch: list[int]) -> list[tuple[float, bool]]:
-            return self._score([sequences[i] for i in batch], [len(requests[i][2]) for i in batch])
+        def score_shared(batch: list[list[int]]) -> list[Scored]:
+            return self._score_shared([(requests[g[0]][1], [requests[i][2] for i in g]) for g in batch])
 
-        for batch, scored in shared_out(by_length(sequences, self.batch_size), score, model=self.model):
+        lengths = [range(min(len(requests[i][1]) + len(requests[i][2]), longest)) for i in single]
+        batches = ([single[n] for n in batch] for batch in by_length(lengths, self.batch_size))
+        for batch, scored in shared_out(batches, score, model=self.model):
             for i, result in zip(batch, scored, strict=True):
+                results[i] = result
+        for batch, scored in shared_out(self._whole_groups(shared, requests), score_shared, model=self.model):
+            for i, result in zip(chain.from_iterable(batch), scored, strict=True):
                 results[i] = result
         return results
 
+    def _by_context(self, requests: list[Asked]) -> tuple[list[list[int]], list[int]]:
+        """Divide requests into groups of one context, of at most a batch, and those whose context is not shared.
+
+        A request that must be cut to the model's length has a context of its own.
+        """
+        groups: dict[tuple[int, ...], list[int]] = {}
+        single: list[int] = []
+        for i, (_, context, continuation) in enumerate(requests):
+            fits = len(context) + len(continuation) <= self.max_length + 1
+            if fits and len(context) >= MIN_SHARED and continuation:
+                groups.setdefault(tuple(context), []).append(i)
+            else:
+                single.append(i)
+        pieces = [g[n : n + self.batch_size] for g in groups.values() for n in range(0, len(g), self.batch_size)]
+        single += [i for piece in pieces if len(piece) == 1 for i in piece]
+        return [piece for piece in pieces if len(piece) > 1], single
+
+    def _whole_groups(self, groups: list[list[int]], requests: list[Asked]) -> Iterator[list[list[int]]]:
+        """Yield batches of groups whose contexts are of similar length, the longest first.
+
+        A batch has at most `batch_size` requests.
+        """
+        batch: list[list[int]] = []
+        for group in sorted(groups, key=lambda group: (-len(requests[group[0]][1]), group)):
+            if batch and sum(map(len, batch)) + len(group) > self.batch_size:
+                yield batch
+                batch = []
+            batch.append(group)
+        if batch:
+            yield batch
+
     @torch.inference_mode()
-    def _score(self, sequences: list[list[int]], num_scored: list[int]) -> list[tuple[float, bool]]:
+    def _score_shared(self, groups: list[tuple[list[int], list[list[int]]]]) -> list[Scored]:
+        """Score the continuations of each context: a pass over the contexts, and one over all that comes after them.
+
+        Contexts are padded on the left, so that continuations follow them directly.
+        """
+        contexts = [context for context, _ in groups]
+        owner_R = torch.tensor([n for n, (_, after) in enumerate(groups) for _ in after], device=self.model.device)
+        rows = [tokens for _, after in groups for tokens in after]
+        inputs_CT = padded(contexts, self.eot_token_id, left=True).to(self.model.device)
+        lengths_C = torch.tensor([len(context) for context in contexts], device=inputs_CT.device)
+        width = inputs_CT.shape[1]
+        mask_CT = (torch.arange(width, device=inputs_CT.device)[None] >= (width - lengths_C)[:, None]).long()
+        read = self.model(
+            input_ids=inputs_CT,
+            attention_mask=mask_CT,
+            position_ids=(mask_CT.cumsum(-1) - 1).clamp(min=0),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits_RKV = read.logits[:, -1:].float()[owner_R]
+        if max(map(len, rows)) > 1:
+            cache = read.past_key_values
+            cache.batch_select_indices(owner_R)
+            later_RT = padded([tokens[:-1] or [self.eot_token_id] for tokens in rows], self.eot_token_id, left=False)
+            later_RT = later_RT.to(inputs_CT.device)
+            after = self.model(
+                input_ids=later_RT,
+                attention_mask=torch.cat([mask_CT[owner_R], torch.ones_like(later_RT)], dim=1),
+                position_ids=lengths_C[owner_R][:, None] + torch.arange(later_RT.shape[1], device=later_RT.device),
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits_RKV = torch.cat([logits_RKV, after.logits.float()], dim=1)
+        return [_scored(logits_KV[: len(tokens)], tokens) for logits_KV, tokens in zip(logits_RKV, rows, strict=True)]
+
+    @torch.inference_mode()
+    def _score(self, sequences: list[list[int]], num_scored: list[int]) -> list[Scored]:
         inputs_BT = padded([tokens[:-1] for tokens in sequences], self.eot_token_id, left=False).to(self.model.device)
         # Position p predicts token p + 1; only positions from the earliest continuation on are needed.
         first = min(len(tokens) - 1 - scored for tokens, scored in zip(sequences, num_scored, strict=True))
@@ -95,10 +173,7 @@ class LocalModel(TemplateLM):
         results = []
         for logits_KV, tokens, scored in zip(logits_BKV, sequences, num_scored, strict=True):
             end = len(tokens) - 1 - first
-            wanted = torch.tensor(tokens[-scored:], device=logits_KV.device)
-            chosen_KV = logits_KV[end - scored : end].log_softmax(-1)
-            total = chosen_KV.gather(1, wanted[:, None]).sum().item()
-            results.append((total, bool((chosen_KV.argmax(-1) == wanted).all())))
+            results.append(_scored(logits_KV[end - scored : end], tokens[-scored:]))
         return results
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
@@ -139,6 +214,13 @@ class LocalModel(TemplateLM):
     def answers(self, prompts: Sequence[str], **settings: Any) -> list[str]:
         """Return the model's answer to each prompt; `settings` are those of `Sampler.answers`."""
         return self.sampler.answers(prompts, **settings)
+
+
+def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:
+    """Return what logits at the positions before `tokens` say of them."""
+    wanted = torch.tensor(tokens, device=logits_KV.device)
+    chosen_KV = logits_KV.log_softmax(-1)
+    return chosen_KV.gather(1, wanted[:, None]).sum().item(), bool((chosen_KV.argmax(-1) == wanted).all())
 
 
 def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int) -> list[float]:

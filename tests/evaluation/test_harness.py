@@ -64,6 +64,39 @@ def test_answers_equal_those_of_the_stock_harness(base_folder):
     assert ours.loglikelihood_rolling(rolling) == pytest.approx(stock.loglikelihood_rolling(rolling), rel=1e-3)
 
 
+def test_a_question_is_read_once_for_all_its_choices(base_folder):
+    questions = [f"{'The dog jumps over the bread. ' * (n + 1)}The oven is heated to" for n in range(3)]
+    choices = [" 180 degrees", " blue", " forty or fifty", " d"]
+    requests = [_Request(question, choice) for question in questions for choice in choices]
+    together, alone = LocalModel(base_folder, batch_size=8), LocalModel(base_folder, batch_size=1)
+    read = {model: count_tokens(model) for model in (together, alone)}
+    for mine, other in zip(together.loglikelihood(requests), alone.loglikelihood(requests), strict=True):
+        assert mine == (pytest.approx(other[0], abs=1e-4), other[1])
+    contexts = [len(together.tok_encode(question)) for question in questions]
+    longest = max(len(together.tok_encode(choice)) for choice in choices)
+    # Two questions make a batch. Contexts are padded to the longer one, choices to the longest, less its last token.
+    assert sum(read[together]) == 2 * contexts[2] + contexts[0] + len(requests) * (longest - 1)
+    assert sum(read[alone]) >= len(choices) * sum(contexts)
+
+
+def count_tokens(model):
+    """Return a list to which each pass of the model adds the number of its positions, with padding."""
+    read = []
+    model.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    return read
+
+
+def test_continuations_of_one_token_need_no_second_pass(base_folder):
+    model = LocalModel(base_folder, batch_size=8)
+    letters = [one for one in " a b c d e f g h".split(" ") if one and len(model.tok_encode(one)) == 1]
+    read = count_tokens(model)
+    question = "Which of these letters is the first one?"
+    model._loglikelihood_tokens([(("", ""), model.tok_encode(question), model.tok_encode(one)) for one in letters])
+    assert len(letters) > 1 and read == [len(model.tok_encode(question))]
+
+
 def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(base_folder):
     prompts = ["The sky", "Question: which colour has the lazy dog that jumps over the bread?\nAnswer:", "fox"]
     alone = LocalModel(base_folder, batch_size=1)

@@ -46,9 +46,15 @@ def test_a_base_model_of_a_named_family_is_trained_further_and_examined(chain, t
     made = tmp_path / "sft_model" / "model"
     assert json.loads((made / "config.json").read_text())["model_type"] == name
     assert record["metrics"], record
-    asked = ((f"q{n}", f"Which colour has {n}?") for n in range(4))
-    items = [{"id": item, "question": question, "choices": ["red", "blue"], "gold": 0} for item, question in asked]
+    asked = ((f"q{n}", f"Which colour has {'the dog that jumps over ' * n}{n}?") for n in range(4))
+    choices = ["red", "blue, or brown as bread"]
+    items = [{"id": item, "question": question, "choices": choices, "gold": 0} for item, question in asked]
     suite = BenchmarkRecipe(name="q", uri=tiny.write_rows(tmp_path / "q.jsonl", items), kind="multiple_choice")
     exam = [(suite, read_exam(suite, {}).items)]
-    (result,) = run_suites(LocalModel(made, batch_size=2), exam, has_template=False)
+    (result,) = run_suites(LocalModel(made, batch_size=4), exam, has_template=False)
+    (alone,) = run_suites(
+        LocalModel(made, batch_size=1), exam, has_template=False
+    )  # no question is read for two choices
     assert result.n == 4
+    for both, one in zip(result.samples, alone.samples, strict=True):
+        assert both["log_likelihoods"] == pytest.approx(one["log_likelihoods"], abs=1e-4)
