@@ -1,0 +1,312 @@
+"""Compare SFT, DPO, GRPO and multiple choice on a CPU with TRL and lm-eval: processor seconds for the same rows.
+
+    PEDIGREE_DATA=… python -m benchmarks.posttraining [--parts sft dpo grpo choices] [--rounds 3] [--rows 96]
+
+All begin with one random model and its tokenizer, read the same rows once, in batches of the same size, with one
+thread. Sides take turns, each in a process of its own; the ratios are those of a round. Counted are the processor
+seconds from the making of the trainer to the end of its training (so with DPO's reference, and without imports,
+tokenizing and writing), and for multiple choice those of the answers.
+
+| part | rows | peer, stock | peer, best |
+|---|---|---|---|
+| sft | prompts and answers (Dolly) | TRL's SFTTrainer | no checkpointing, rows of similar length, eager |
+| dpo | pairs (dpo_en_demo) | TRL's DPOTrainer | the same, and the reference computed once |
+| grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
+| choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
+
+"Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from training.posttrain.sorting import read_jsonl
+
+PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
+SHAPES = {"kitchen": (192, 4, 3, 512), "12.5M": (320, 8, 5, 864)}  # width, layers, heads, width of the MLP
+VOCABULARY = {"kitchen": 2048, "12.5M": 8192}
+LENGTH, BATCH = 512, 16
+NEW_TOKENS, GENERATIONS = 32, 8
+
+
+def main() -> int:
+    """Measure all sides in turns, and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=96, help="rows of each training; items of each suite")
+    parser.add_argument("--shape", choices=SHAPES, default="kitchen")
+    parser.add_argument("--side", nargs=3, metavar=("PART", "SIDE", "FOLDER"), help="what the processes are given")
+    options = parser.parse_args()
+    if options.side:
+        part, side, folder = options.side
+        print(json.dumps(measured(part, side, Path(folder))))
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        prepare(Path(temporary), options.rows, options.shape)
+        for part in options.parts:
+            told: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+            for _ in range(options.rounds):
+                for side in SIDES:
+                    told[side].append(process(part, side, Path(temporary)))
+                    print(part, side, told[side][-1], file=sys.stderr, flush=True)
+            print("\n".join(lines(part, told)), flush=True)
+    return 0
+
+
+def lines(part: str, told: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield a line for each side: its median, and how many times as many processor seconds it takes as our own."""
+    for side, rounds in told.items():
+        seconds = [one["seconds"] for one in rounds]
+        ratios = [theirs / mine["seconds"] for theirs, mine in zip(seconds, told["own"], strict=True)]
+        span = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+        more = ", ".join(f"{name} {value}" for name, value in rounds[0].items() if name != "seconds")
+        yield f"{part:8} {side:6} {statistics.median(seconds):8.2f} s   ÷ own {span}   {more}"
+
+
+def process(part: str, side: str, folder: Path) -> dict[str, Any]:
+    """Return what a process measured for a side."""
+    argv = [sys.executable, "-m", "benchmarks.posttraining", "--side", part, side, str(folder)]
+    alone = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, env=os.environ | alone)
+    if done.returncode:
+        sys.exit(f"{part} {side}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# What all sides are given
+
+
+def rows_of(name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of the shared data."""
+    with gzip.open(Path(os.environ["PEDIGREE_DATA"], name), "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+def prepare(folder: Path, number: int, shape: str) -> None:
+    """Write the random model, our inputs made from the rows, and the rows as TRL reads them."""
+    from tests.training.posttrain import tiny
+
+    dolly = rows_of("sft/dolly_15k_subset.jsonl.gz")
+    answers = [{"prompt": row["prompt"], "completion": row["answer"]} for row in dolly]
+    pairs = [
+        {
+            "prompt": row["conversations"][-1]["value"],
+            "chosen": row["chosen"]["value"],
+            "rejected": row["rejected"]["value"],
+        }
+        for row in rows_of("preference/dpo_en_demo.jsonl.gz")
+    ]
+    write_model(folder / "base_model" / "model", [" ".join(row.values()) for row in answers + pairs], shape)
+    base = tiny.commit(folder, "base_model")
+    short = lambda *texts: sum(map(len, texts)) < LENGTH * 2  # noqa: E731 - characters: no side cuts a row
+    answers = list(islice((row for row in answers if short(*row.values())), number))
+    pairs = list(islice((row for row in pairs if short(*row.values())), number))
+    tiny.write_rows(folder / "answers.jsonl", answers)
+    tiny.write_rows(folder / "pairs.jsonl", pairs)
+    source = {"uri": str(folder / "answers.jsonl"), "format": "prompt_answer", "prompt_field": "prompt"}
+    tiny.run("instructions", folder / "instruction_data", {"sft": {"data": [{**source, "answer_field": "completion"}]}})
+    source = {"uri": str(folder / "pairs.jsonl"), "format": "chosen_rejected"}
+    tiny.run("preferences", folder / "preference_data", {"preferences": {"data": [source], "held_out_fraction": 0.01}})
+    # DPO and GRPO begin with a model that has a chat template; SFT gives it one.
+    settings = {"epochs": 0.5, "batch_size": BATCH, "learning_rate": 1e-3, "max_length": 2 * LENGTH}
+    inputs = (base, tiny.made(folder, "instruction_data"))
+    tiny.run("sft", folder / "sft_model", {"sft": {**settings, "data": [{"uri": "x"}]}}, inputs)
+
+
+def write_model(folder: Path, texts: list[str], shape: str) -> None:
+    """Write a random Llama and a tokenizer trained on the texts."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from training.posttrain.chat import CONTROL_TOKENS
+
+    folder.mkdir(parents=True)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY[shape],
+        special_tokens=list(CONTROL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "pad_token": "<|pad|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    width, layers, heads, mlp = SHAPES[shape]
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=width,
+            intermediate_size=mlp,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads,
+            max_position_embeddings=2 * LENGTH,
+            bos_token_id=None,
+            eos_token_id=0,
+            pad_token_id=1,
+            tie_word_embeddings=True,
+        )
+    )
+    model.save_pretrained(folder)
+
+
+# The sides
+
+
+def measured(part: str, side: str, folder: Path) -> dict[str, Any]:
+    """Return the processor seconds of one side, with what shows that it did the same work."""
+    import torch
+
+    torch.set_num_threads(1)
+    if part == "choices":
+        return choices(side, folder)
+    with timed() as told, tempfile.TemporaryDirectory() as out:
+        (own if side == "own" else trl)(part, folder, Path(out), best=side == "best")
+    return told
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[dict[str, Any]]:
+    """Measure from the making of a trainer of transformers to the end of its training."""
+    from transformers import Trainer
+
+    told: dict[str, Any] = {}
+    began: list[float] = []
+    make, train = Trainer.__init__, Trainer.train
+
+    def making(self: Any, *given: Any, **named: Any) -> None:
+        began.append(time.process_time())
+        make(self, *given, **named)
+
+    def training(self: Any, *given: Any, **named: Any) -> Any:
+        done = train(self, *given, **named)
+        told.update(seconds=time.process_time() - began[-1])
+        told.update(steps=self.state.global_step, loss=round(done.training_loss, 3))
+        return done
+
+    Trainer.__init__, Trainer.train = making, training
+    try:
+        yield told
+    finally:
+        Trainer.__init__, Trainer.train = make, train
+
+
+def own(part: str, folder: Path, out: Path, *, best: bool) -> None:
+    """Run our stage."""
+    from tests.training.posttrain import tiny
+
+    del best  # ours has one form
+    common = {"epochs": 1.0, "batch_size": BATCH, "max_length": 2 * LENGTH, "precision": "bf16"}
+    pairs = tiny.made(folder, "preference_data")
+    if part == "sft":
+        inputs = (tiny.made(folder, "base_model"), tiny.made(folder, "instruction_data"))
+        settings = {"sft": {**common, "learning_rate": 2e-5, "data": [{"uri": "x"}]}}
+    else:
+        inputs = (tiny.made(folder, "sft_model"), pairs)
+        settings = {"align": {**common, "learning_rate": 1e-6, "method": part}}
+    if part == "grpo":
+        settings["align"] |= {
+            "num_generations": GENERATIONS,
+            "max_new_tokens": NEW_TOKENS,
+            "rewards": {"length": 1.0},
+            "parts": {"length": {"target": NEW_TOKENS}},
+            "beta": 0.0,
+        }
+    tiny.run("sft" if part == "sft" else "align", out / part, settings, inputs, threads=1)
+
+
+def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
+    """Train with TRL, with its defaults or with the fastest settings that a CPU can use."""
+    import trl
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    name = {"sft": "SFT", "dpo": "DPO", "grpo": "GRPO"}[part]
+    start = folder / ("base_model" if part == "sft" else "sft_model") / "model"
+    rows = read_jsonl(folder / ("answers.jsonl" if part == "sft" else "pairs.jsonl"))
+    settings: dict[str, Any] = {
+        "output_dir": str(out),
+        "per_device_train_batch_size": BATCH,
+        "num_train_epochs": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+    }
+    if part == "grpo":
+        rows = [{"prompt": row["prompt"]} for row in rows]
+        settings |= {"num_generations": GENERATIONS, "max_completion_length": NEW_TOKENS}
+    if best:
+        settings |= {"gradient_checkpointing": False}
+        if part != "grpo":
+            settings["train_sampling_strategy"] = "group_by_length"
+        if part == "dpo":
+            settings["precompute_ref_log_probs"] = True
+    model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True)
+    if best:
+        model.set_attn_implementation("eager")
+    more = {"reward_funcs": lambda completions, **_: [-abs(NEW_TOKENS - len(one)) for one in completions]}
+    trainer = getattr(trl, f"{name}Trainer")(
+        model=model,
+        args=getattr(trl, f"{name}Config")(**settings),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(start, local_files_only=True),
+        **(more if part == "grpo" else {}),
+    )
+    trainer.train()
+
+
+def choices(side: str, folder: Path) -> dict[str, Any]:
+    """Return the seconds that log-likelihoods of all choices take, and how many of the likeliest are the right ones."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from evaluation.local_model import LocalModel
+
+    number = len(read_jsonl(folder / "answers.jsonl"))
+    items = [
+        item
+        for name in ("arc_easy", "hellaswag_val")
+        for item in islice(rows_of(f"benchmarks/{name}.jsonl.gz"), number)
+    ]
+    requests = [
+        Instance("loglikelihood", {}, (f"{item['query']}", f" {choice}"), n)
+        for item in items
+        for n, choice in enumerate(item["choices"])
+    ]
+    where = folder / "sft_model" / "model"
+    if side == "own":
+        model: Any = LocalModel(where, batch_size=64)
+    else:
+        model = HFLM(pretrained=str(where), device="cpu", batch_size=64 if side == "best" else 1)
+    began = time.process_time()
+    found = iter(model.loglikelihood(requests))
+    seconds = time.process_time() - began
+    right = 0
+    for item in items:
+        values = [next(found)[0] for _ in item["choices"]]
+        right += values.index(max(values)) == item["gold"]
+    return {"seconds": seconds, "items": len(items), "right": right}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
