@@ -123,7 +123,13 @@ def prepare(folder: Path, number: int, shape: str) -> None:
     source = {"uri": str(folder / "pairs.jsonl"), "format": "chosen_rejected"}
     tiny.run("preferences", folder / "preference_data", {"preferences": {"data": [source], "held_out_fraction": 0.01}})
     # DPO and GRPO begin with a model that has a chat template; SFT gives it one.
-    settings = {"epochs": 0.5, "batch_size": BATCH, "learning_rate": 1e-3, "max_length": 2 * LENGTH}
+    settings = {
+        "epochs": 1.0,
+        "warmup_fraction": 0.0,
+        "batch_size": BATCH,
+        "learning_rate": 1e-3,
+        "max_length": 2 * LENGTH,
+    }
     inputs = (base, tiny.made(folder, "instruction_data"))
     tiny.run("sft", folder / "sft_model", {"sft": {**settings, "data": [{"uri": "x"}]}}, inputs)
 
