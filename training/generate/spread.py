@@ -84,7 +84,7 @@ def shared_out(
         yield from ((batch, made(batch)) for batch in batches)
         return
     listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
-    with _in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
+    with in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
         own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
     told: list[dict[int, Result]] = [{}] * size
     dist.all_gather_object(told, own)
@@ -93,7 +93,7 @@ def shared_out(
 
 
 @contextmanager
-def _in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
+def in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
     """Let each process make its own forward passes of a spread model; at the end, wait until all have made theirs.
 
     The passes for which it waits are made in `mode`. A process that raises an error does not wait: the launcher ends
