@@ -20,6 +20,8 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.records import RecipeError
 
+pytestmark = pytest.mark.timeout(1200)  # the tasks of the first test take minutes on a loaded machine
+
 # The last batch of each has 5 of 8 rows.
 SETTINGS = {**SFT, "epochs": 3.9}
 PAIRS = {"batch_size": 8, "learning_rate": 3e-3, "max_length": 96, "precision": "fp32", "epochs": 21 / 40}

@@ -45,7 +45,9 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any]) -> Any:
     # GRPO's trainer also wants the log-probabilities of the drawn tokens, if they are known.
     is_told_more = "num_generations" in inspect.signature(trainer_class._generate_single_turn).parameters
 
-    class DrawsAlike(saving_parts(trainer_class)):
+    in_shares: Any = saving_parts(trainer_class)
+
+    class DrawsAlike(in_shares):
         def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
             answers = self._drawn(prompt_ids)
             return (answers, None) if is_told_more else answers
@@ -80,7 +82,7 @@ class Drawn:
         self._random_TB1 = torch.stack(drawn, dim=1)[..., None].double().to(device)
         self._tokens_BT = padded(prompts, fill, left=True).to(device)
         self._number = 0
-        self._processors = LogitsProcessorList()
+        self._processors: Any = LogitsProcessorList()
         if args.repetition_penalty not in (None, 1.0):
             self._processors.append(RepetitionPenaltyLogitsProcessor(penalty=args.repetition_penalty))
         if args.temperature != 1.0:
