@@ -311,7 +311,7 @@ def by_torchrun(job: Job, processes: int, *, kill_rank: int | None = None) -> in
             time.sleep(0.02)
         said = next(one for one in read_attempts(folder) if one["rank"] == kill_rank)
         os.kill(said["pid"], signal.SIGKILL)
-    return running.wait(300)
+    return running.wait(900)
 
 
 def test_processes_share_out_the_passes_and_get_the_same_bytes_also_after_one_was_killed(tmp_path, scored):
