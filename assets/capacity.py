@@ -72,6 +72,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
         yield asset, partial(_check_tuning, section, parameters, beside=beside)
     if recipe.evaluation.suites:
         yield "model_scores", _check_shard
+        if has_assets(recipe, "align"):
+            yield "alignment_rewards", _check_shard
 
 
 def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | AlignRecipe, int, int]]:

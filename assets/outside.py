@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
+from resources.compute.base import LAUNCHER
+from resources.compute.size import Size
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training.data.exams.task_files import check_own_task
@@ -97,10 +100,14 @@ def _registered(name: str, tracking: Tracking) -> Path:
         return registry.folder_of(version)
 
 
-def evaluate(folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], output: Path | None) -> dict[str, Any]:
-    """Return the scores of the model in a folder, {suite: {"score", "interval", "n", …}}, made in a process of its own.
+def evaluate(
+    folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], output: Path | None, *, size: Size
+) -> dict[str, Any]:
+    """Return the scores of the model in a folder, {suite: {"score", "interval", "n", …}}.
 
-    With `output`, scores and answers are written there. Raise DataError for what is wrong with model or exams.
+    They are made in a process of its own, or in as many on this machine as the profile's `size` says if it divides the
+    weights (`shard`). With `output`, scores and answers are written there. Raise DataError for what is wrong with model
+    or exams.
     """
     evaluation, settings = suites
     request = {
@@ -108,11 +115,19 @@ def evaluate(folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], o
         "evaluation": write_record(evaluation),
         "settings": dict(settings),
         "output": str(output) if output else None,
+        "shard": size.shard,
     }
-    argv = [sys.executable, "-m", MODULE, "/dev/stdin"]
-    done = subprocess.run(
-        argv, input=json.dumps(request), capture_output=True, text=True, check=False, preexec_fn=ends_with_this()
-    )
+    if size.shard > 1 and size.processes % size.shard:
+        raise DataError(
+            f"shard={size.shard}: pedigree evaluate works on this machine, and the profile's {size.processes} processes"
+            " of a node are no multiple of it"
+        )
+    together = [*LAUNCHER, "--standalone", f"--nproc-per-node={size.processes}"] if size.shard > 1 else []
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(json.dumps(request))
+        file.flush()
+        argv = [sys.executable, *together, "-m", MODULE, file.name]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, preexec_fn=ends_with_this())
     if not done.stdout.strip():
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise RuntimeError(f"python -m {MODULE} ended with exit code {done.returncode}: {said}")

@@ -33,6 +33,14 @@ def run(job: Job, work: Work) -> Outcome:
     """Judge the answers to the suites, sample and judge answers to prompts, and write the files listed above."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
+    from training.pretrain.parallel import joined_world
+
+    with joined_world(hang_seconds=job.run.hang_seconds) as world:
+        return _judged(job, work, is_first=world.is_first)
+
+
+def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
+    """Judge all answers. All processes of the job work together; the first asks a judge from outside, and writes."""
     from evaluation.alignment import judge
     from evaluation.local_model import rewards
 
@@ -42,12 +50,14 @@ def run(job: Job, work: Work) -> Outcome:
     groups = [*_answers(job, recipe)]
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = job.input_of("reward_model").file(MODEL_FOLDER)
-    learned = rewards(folder, conversations, batch_size=recipe.batch_size) if conversations else []
+    shard = job.run.shard
+    learned = rewards(folder, conversations, batch_size=recipe.batch_size, shard=shard) if conversations else []
+    compared = _before_and_after(job, folder)
+    if not is_first:
+        return Outcome(files=())
     own = recipe.outside_judge
     judgement = judge(groups, learned, None if own is None else own.scores(conversations))
-    return Outcome(
-        files=tuple(_write(work.path, judgement)), metrics={**judgement.metrics(), **_before_and_after(job, folder)}
-    )
+    return Outcome(files=tuple(_write(work.path, judgement)), metrics={**judgement.metrics(), **compared})
 
 
 def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
@@ -69,16 +79,19 @@ def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
                 said = [str(row["response"]) for row in read_lines(scores.file(sample_file(model, suite)))]
                 yield SampledAnswers(model=model, suite=suite, prompts=messages, answers=said)
         if prompts and how[model]["chat_template_sha256"] is not None:
-            yield _sampled(model, job.input_of(MODELS[model]).file(MODEL_FOLDER), prompts, recipe)
+            folder = job.input_of(MODELS[model]).file(MODEL_FOLDER)
+            yield _sampled(model, folder, prompts, recipe, shard=job.run.shard)
 
 
-def _sampled(name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe) -> SampledAnswers:
+def _sampled(
+    name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, *, shard: int
+) -> SampledAnswers:
     """Return one sampled answer to each alignment prompt by the model in a folder."""
     from evaluation.alignment import SampledAnswers
     from evaluation.local_model import LocalModel
     from training.generate.sampler import seeds_of
 
-    model = LocalModel(folder, batch_size=recipe.batch_size)
+    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard)
     asked = [list(prompt["messages"]) for prompt in prompts]
     answers = model.answers(
         [model.apply_chat_template(messages) for messages in asked],
@@ -104,7 +117,8 @@ def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
     align = job.settings_as(AlignRecipe, "align")
     sft, aligned = (job.input_of(asset).file(MODEL_FOLDER) for asset in ("sft_model", "aligned_model"))
     pairs = read_pairs(job.input_of("preference_data"), Chat.of(sft), max_length=align.max_length, where="align")
-    return before_and_after(sft, aligned, reward_model, unique_prompts(pairs.held_out_rows), align)
+    prompts = unique_prompts(pairs.held_out_rows)
+    return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard)
 
 
 def _write(folder: Path, judgement: Judgement) -> list[str]:

@@ -223,24 +223,30 @@ def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:
     return chosen_KV.gather(1, wanted[:, None]).sum().item(), bool((chosen_KV.argmax(-1) == wanted).all())
 
 
-def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int) -> list[float]:
-    """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer."""
+def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int, shard: int = 1) -> list[float]:
+    """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer.
+
+    The processes of a job share out the batches, and with `shard` the weights.
+    """
     check_folder(folder)
     tokenizer = load_tokenizer(folder)
-    model = open_model(folder, dtype="auto", reward=True).eval()
+    model = open_model(folder, dtype="auto", reward=True, shard=shard).eval()
     longest = int(model.config.max_position_embeddings)
     texts = [tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
     encoded = [tokenizer.encode(text, add_special_tokens=False)[-longest:] for text in texts]
     results = [0.0] * len(encoded)
-    for batch in by_length(encoded, batch_size):
+
+    def scored(batch: list[int]) -> list[float]:
         rows = [encoded[i] for i in batch]
         inputs_BT = padded(rows, int(model.config.pad_token_id), left=False).to(model.device)
         lengths_B = torch.tensor([len(row) for row in rows], device=inputs_BT.device)
         mask_BT = torch.arange(inputs_BT.shape[1], device=inputs_BT.device)[None] < lengths_B[:, None]
         with torch.inference_mode():
-            values = (
+            return (
                 model(input_ids=inputs_BT, attention_mask=mask_BT.long(), use_cache=False).logits[:, 0].float().tolist()
             )
+
+    for batch, values in shared_out(by_length(encoded, batch_size), scored, model=model):
         for i, value in zip(batch, values, strict=True):
             results[i] = value
     return results

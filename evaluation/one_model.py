@@ -1,9 +1,10 @@
 """Scores of one model folder on any suites, without a recipe: `python -m evaluation.one_model request.json`.
 
-The request is {"model", "evaluation", "settings", "output"}: a folder in the transformers layout, the recipe section
-`evaluation`, a job's settings for suites that a source generates, and the folder to write, or null. The last line of
-the output is one JSON object: {"ok", "scores"}, or {"ok", "error"} with exit code 2. The files are those of the stage
-`evaluate` (evaluation/scores.py).
+The request is {"model", "evaluation", "settings", "output", "shard"}: a folder in the transformers layout, the recipe
+section `evaluation`, a job's settings for suites that a source generates, the folder to write, or null, and the number
+of processes that share the weights. The last line of the output is one JSON object: {"ok", "scores"}, or {"ok",
+"error"} with exit code 2; of several processes the first one writes. The files are those of the stage `evaluate`
+(evaluation/scores.py).
 """
 
 from __future__ import annotations
@@ -22,21 +23,25 @@ MODEL = "model"
 
 
 def scores_of(
-    folder: Path, recipe: EvaluationRecipe, settings: dict[str, Any], output: Path | None
+    folder: Path, recipe: EvaluationRecipe, settings: dict[str, Any], output: Path | None, *, shard: int = 1
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of the model in a folder by suite, as scores.json has them; also write the files if asked."""
+    """Return the scores of the model in a folder by suite, as scores.json has them; also write the files if asked.
+
+    With `shard`, each weight is divided among so many processes, which all call this.
+    """
     from evaluation.exams import read_exam
     from evaluation.scores import check_names, sit, write_scores
     from training.generate.model_folder import check_folder
+    from training.generate.spread import is_first
 
     check_folder(folder)
     check_names(recipe.suites)
     exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
     identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
-    candidate = sit(MODEL, folder, identity, exams, recipe, settings)
+    candidate = sit(MODEL, folder, identity, exams, recipe, settings, shard=shard)
     scores = {result.suite: result.as_json() for result in candidate.results}
-    if output is not None:
+    if output is not None and is_first():
         output.mkdir(parents=True, exist_ok=True)
         write_scores(output, [candidate], {MODEL: scores})
     return scores
@@ -44,15 +49,19 @@ def scores_of(
 
 def main(arguments: list[str]) -> int:
     """Score the model that a request file describes; the file is the only argument."""
+    from training.pretrain.parallel import joined_world
+
     request = json.loads(Path(arguments[0]).read_text("utf-8"))
     recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")
     output = Path(request["output"]) if request["output"] else None
     try:
-        scores = scores_of(Path(request["model"]), recipe, request["settings"], output)
+        with joined_world() as world:
+            scores = scores_of(Path(request["model"]), recipe, request["settings"], output, shard=request["shard"])
     except (DataError, RecipeError) as error:
         print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))
         return 2
-    print(json.dumps({"ok": True, "scores": scores}, ensure_ascii=False))
+    if world.is_first:
+        print(json.dumps({"ok": True, "scores": scores}, ensure_ascii=False))
     return 0
 
 

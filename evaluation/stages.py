@@ -43,6 +43,7 @@ JUDGE = Stage(
     module="evaluation.judging",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),
+    distributed=True,
     by_a_model=True,
 )
 CONTAMINATION = Stage(

@@ -36,6 +36,7 @@ UNDECLARED = {
     "gigatoken": ("encodes faster; a test compares its tokens with those of tokenizers", {"tokenize"}),
     "awkward": ("holds what gigatoken encoded", {"tokenize"}),
     "datasets": ("hands rows to a trainer in the order given", EVERYWHERE),
+    "accelerate": ("is told whether autocast keeps copies of weights, which changes no number", EVERYWHERE),
     "rich": ("writes a table to a terminal", {"scaling", "card"}),
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "card"}),
     "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),

@@ -129,10 +129,10 @@ def evaluate(
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    exams = suites_of(suites, root.resolve())
-    folder = model_folder(model, Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    exams, loaded = suites_of(suites, root.resolve()), load_profile(profile)
+    folder = model_folder(model, Tracking(loaded.tracking_uri, root.resolve()))
     say([f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)} ..."])
-    scores = evaluate(folder, exams, output)
+    scores = evaluate(folder, exams, output, size=loaded.size_for("model_scores"))
     print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
 
 

@@ -75,6 +75,12 @@ def test_a_spread_model_needs_its_share_in_each_process(profile):
         check(read_size({**here, "shard": 4}, cores=1, where=""))
         with pytest.raises(RecipeError, match=r"post-training needs at least 4 x"):
             check(read_size(here, cores=1, where=""))
+    sampled = AlignRecipe(method="grpo")
+    check = dict(capacity.checks(dataclasses.replace(RECIPE, align=sampled)))["aligned_model"]
+    check(read_size({**here, "memory_gb": 1.6 * whole, "shard": 4}, cores=1, where=""))  # reference, reward model
+    with pytest.raises(RecipeError, match="models beside it"):
+        check(read_size({**here, "shard": 4}, cores=1, where=""))
+    assert not AlignRecipe(method="grpo", trl={"sync_ref_model": True}).can_be_spread
     assert dataclasses.replace(RECIPE.sft, peft={"r": 4}).can_be_spread
     assert not any(
         dataclasses.replace(RECIPE.sft, peft={"r": 4, **own}).can_be_spread

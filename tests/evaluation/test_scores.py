@@ -262,7 +262,7 @@ def test_a_model_alone_is_scored_as_in_the_chain(scored, models, tmp_path, capsy
     adapter = tmp_path / "adapter"
     shutil.copytree(folder, adapter)
     (adapter / "adapter_config.json").write_text("{}")
-    request = {"model": str(adapter), "evaluation": evaluation, "settings": settings, "output": None}
+    request = {"model": str(adapter), "evaluation": evaluation, "settings": settings, "output": None, "shard": 1}
     (tmp_path / "request.json").write_text(json.dumps(request))
     assert one_model.main([str(tmp_path / "request.json")]) == 2
     answer = json.loads(capsys.readouterr().out)
@@ -311,7 +311,7 @@ def by_torchrun(job: Job, processes: int, *, kill_rank: int | None = None) -> in
             time.sleep(0.02)
         said = next(one for one in read_attempts(folder) if one["rank"] == kill_rank)
         os.kill(said["pid"], signal.SIGKILL)
-    return running.wait(300)
+    return running.wait(900)
 
 
 def test_processes_share_out_the_passes_and_get_the_same_bytes_also_after_one_was_killed(tmp_path, scored):
@@ -328,3 +328,35 @@ def test_processes_share_out_the_passes_and_get_the_same_bytes_also_after_one_wa
         file["path"]: file["sha256"] for file in find(scored).record["files"]
     }
     assert find(folder).record["numerics"]["processes"] == 2
+
+
+def test_processes_that_share_the_models_judge_like_one(tmp_path, judged):
+    import torch
+
+    folder = tmp_path / "alignment_rewards"
+    run = RunSettings(threads=torch.get_num_threads(), processes=2, shard=2)
+    job = dataclasses.replace(read_job(judged / "job.json"), output=str(folder), run=run)
+    assert by_torchrun(job, 2) == 0, (tmp_path / "log.txt").read_text()
+    made, alone = find(folder).record, find(judged).record
+    assert {file["path"]: file["sha256"] for file in made["files"]} == {
+        file["path"]: file["sha256"] for file in alone["files"]
+    }
+    assert made["metrics"] == pytest.approx(alone["metrics"], rel=1e-6)
+    assert made["numerics"]["processes"] == 2
+
+
+def test_a_model_that_processes_share_is_scored_by_the_command_like_in_one(tmp_path, models):
+    from assets.outside import evaluate
+    from resources.compute.size import read_size
+
+    suites = read_record(EvaluationRecipe, evaluation(*SUITES), where="evaluation"), {"kitchen": KITCHEN}
+    sizes = [read_size(size, cores=1, where="") for size in ({}, {"processes": 2, "shard": 2})]
+    alone, together = (
+        evaluate(models[1].file("model"), suites, tmp_path / str(size.shard), size=size) for size in sizes
+    )
+    assert together == alone
+    names = sorted(path.relative_to(tmp_path / "1") for path in (tmp_path / "1").rglob("*") if path.is_file())
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    with pytest.raises(DataError, match="the profile's 3 processes of a node are no multiple"):
+        evaluate(models[1].file("model"), suites, None, size=dataclasses.replace(sizes[1], processes=3))

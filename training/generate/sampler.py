@@ -136,36 +136,42 @@ class Sampler:
     def _continue(
         self, prompts: list[list[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw
     ) -> list[list[int]]:
-        """Return the new tokens of each prompt, up to and including the first token in `ends`.
+        return continued(self.model, prompts, max_new_tokens, ends, draw, fill=self.end_id)
 
-        Prompts are padded on the left.
-        """
-        tokens_BT = padded(prompts, self.end_id, left=True).to(self.model.device)
-        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=tokens_BT.device)
-        width = tokens_BT.shape[1]
-        mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
-        positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
-        finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
-        cache, new = None, []
-        for _ in range(max_new_tokens):
-            output = self.model(
-                input_ids=tokens_BT,
-                attention_mask=mask_BT.long(),
-                position_ids=positions_BT,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            cache = output.past_key_values
-            next_B = torch.where(finished_B, ends[0], draw(output.logits[:, -1].float()))
-            new.append(next_B)
-            finished_B = finished_B | torch.isin(next_B, ends)
-            if finished_B.all():
-                break
-            tokens_BT = next_B[:, None]
-            mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
-            positions_BT = positions_BT[:, -1:] + 1
-        return [_until_end(row, set(ends.tolist())) for row in torch.stack(new, dim=1).tolist()]
+
+def continued(
+    model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw, *, fill: int
+) -> list[list[int]]:
+    """Return the model's new tokens after each prompt, up to and including the first token in `ends`.
+
+    Prompts are padded on the left with `fill`. `draw` chooses a token for each row from the logits of the next one.
+    """
+    tokens_BT = padded(prompts, fill, left=True).to(model.device)
+    lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=tokens_BT.device)
+    width = tokens_BT.shape[1]
+    mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
+    positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
+    finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
+    cache, new = None, []
+    for _ in range(max_new_tokens):
+        output = model(
+            input_ids=tokens_BT,
+            attention_mask=mask_BT.long(),
+            position_ids=positions_BT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache = output.past_key_values
+        next_B = torch.where(finished_B, ends[0], draw(output.logits[:, -1].float()))
+        new.append(next_B)
+        finished_B = finished_B | torch.isin(next_B, ends)
+        if finished_B.all():
+            break
+        tokens_BT = next_B[:, None]
+        mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
+        positions_BT = positions_BT[:, -1:] + 1
+    return [_until_end(row, set(ends.tolist())) for row in torch.stack(new, dim=1).tolist()]
 
 
 def seeds_of(seed: int, count: int) -> list[int]:

@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from training.process.freeing import return_large_blocks
 from training.records import RecipeError
+
+JOINED_BYTES = 1 << 16  # of the smallest joined weight that is worth giving back
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -53,7 +56,8 @@ def prepare(model: Any) -> None:
     """Let a model that was opened with these options hold its shares alone, except during a pass.
 
     transformers would leave the last norm and the head joined after a pass without gradients, and an optimizer that is
-    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory.
+    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory; and
+    the weights that FSDP joins and frees, one block of memory each, go back to the system.
 
     Raise RecipeError for tied embeddings that do not divide evenly: FSDP pads the shares of embedding and head apart.
     """
@@ -69,6 +73,8 @@ def prepare(model: Any) -> None:
     for weight in model.parameters():
         if isinstance(weight, DTensor) and weight.device.type == "cpu":
             weight._local_tensor = weight._local_tensor.clone()
+    if model.device.type == "cpu":
+        return_large_blocks(JOINED_BYTES)
 
 
 def shared_out(
@@ -84,7 +90,7 @@ def shared_out(
         yield from ((batch, made(batch)) for batch in batches)
         return
     listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
-    with _in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
+    with in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
         own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
     told: list[dict[int, Result]] = [{}] * size
     dist.all_gather_object(told, own)
@@ -93,7 +99,7 @@ def shared_out(
 
 
 @contextmanager
-def _in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
+def in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
     """Let each process make its own forward passes of a spread model; at the end, wait until all have made theirs.
 
     The passes for which it waits are made in `mode`. A process that raises an error does not wait: the launcher ends

@@ -176,18 +176,28 @@ class Reporter(TrainerCallback):
         """Report a warning in the job's log."""
         self._work.progress.message(text, level="WARNING")
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take over the metrics of the steps before a checkpoint."""
+        for logs in state.log_history:
+            self._keep(logs)
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Report the metrics of one training step; the trainer's logs without a loss are ignored."""
+        if numbers := self._keep(logs or {}):
+            self._work.progress.log(step=state.global_step, steps=state.max_steps, **numbers)
+
+    def _keep(self, logs: Mapping[str, Any]) -> dict[str, float]:
+        """Keep the metrics of a training step and return them; return none if the logs are of something else."""
         numbers = {
             name.replace("/", "_"): float(value)
-            for name, value in (logs or {}).items()
-            if isinstance(value, (int, float))
+            for name, value in logs.items()
+            if isinstance(value, (int, float)) and name != "step"
         }
         if "loss" not in numbers:
-            return
+            return {}
         self.losses.append(numbers["loss"])
         self.logged.append(numbers)
-        self._work.progress.log(step=state.global_step, steps=state.max_steps, **numbers)
+        return numbers
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save a checkpoint if one is due or the job was asked to stop; in the latter case end training here.

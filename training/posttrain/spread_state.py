@@ -41,11 +41,21 @@ def saving_parts(trainer_class: type) -> Any:
 
     class SavesParts(trainer_class):
         def __init__(self, *, model: Any, **given: Any) -> None:
-            if is_spread(model) and given.get("peft_config"):
+            self._has_shares = is_spread(model)
+            if self._has_shares and given.get("peft_config"):
                 _let_peft_ask_for_features()
             super().__init__(model=model, **given)
             if is_spread(self.model):
                 _join_copies(self.model)
+
+        def create_accelerator_and_postprocess(self) -> None:
+            from accelerate.utils import AutocastKwargs
+
+            super().create_accelerator_and_postprocess()
+            if self._has_shares:
+                # autocast would keep the copy that it makes of each joined weight until the end of the pass, and so
+                # all layers at once.
+                self.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)
 
         def _defer_fsdp_gradient_reduction(self) -> AbstractContextManager[None]:
             # To sum the gradients after the last pass only, each process would keep all of them whole until then.

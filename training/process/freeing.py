@@ -13,7 +13,7 @@ MMAP_THRESHOLD = -3  # mallopt's parameter; a value of one's own also ends its g
 LARGE_BYTES = 1 << 20
 
 
-def return_large_blocks() -> None:
-    """Let the C library map blocks of a megabyte and more one by one; without effect where it is not glibc."""
+def return_large_blocks(least_bytes: int = LARGE_BYTES) -> None:
+    """Let the C library map blocks of so many bytes and more one by one; without effect where it is not glibc."""
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, LARGE_BYTES)
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, least_bytes)

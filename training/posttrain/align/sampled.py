@@ -7,6 +7,7 @@ weighted sum of the recipe's rewards: the reward model's standardized score, whe
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from datasets import Dataset
 
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
@@ -47,7 +49,9 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
     prompts, counts = read_prompts(job, recipe, given.chat, pairs)
     weights = recipe.reward_weights
     learned = (
-        LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER)), pairs) if LEARNED in weights else None
+        LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER), shard=given.shard), pairs)
+        if LEARNED in weights
+        else None
     )
     rewards: Rewards = {}
     for name, weight in weights.items():
@@ -79,6 +83,9 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
 def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards) -> Any:
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
+    order = prompt_order(len(prompts), recipe)
+    if given.shard > 1:
+        spread_reference(trainer, precision=recipe.precision, shard=given.shard)
     extra = {
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": passes,
@@ -86,14 +93,14 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
         "max_completion_length": recipe.max_new_tokens,
         "beta": recipe.beta,
         "reward_weights": list(rewards.values()),
-        "num_train_epochs": recipe.epochs,
         "max_steps": recipe.max_steps or -1,
+        "shuffle_dataset": False,
     }
-    return trainer(
-        model=load_for_training(given.sft_model, precision=recipe.precision),
+    return drawing_alike(trainer, recipe.trl)(
+        model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(config, given.job, given.work, where="align", recipe=recipe, extra=extra),
         reward_funcs=list(rewards),
-        train_dataset=Dataset.from_list(prompts),
+        train_dataset=Dataset.from_list([prompts[i] for i in order]),
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
@@ -121,6 +128,19 @@ def _windows(reporter: Reporter, recipe: AlignRecipe) -> dict[str, float]:
 
 
 # Prompts
+
+
+def prompt_order(number: int, recipe: AlignRecipe) -> list[int]:
+    """Return the indices of the prompts in training order, for all steps. Each epoch has every prompt once."""
+    rng, in_step = random.Random(recipe.seed), recipe.batch_size // recipe.num_generations
+    wanted = in_step * recipe.max_steps if recipe.max_steps else max(in_step, round(recipe.epochs * number))
+    order: list[int] = []
+    while len(order) < wanted:
+        epoch = list(range(number))
+        if recipe.trl.get("shuffle_dataset", True):
+            rng.shuffle(epoch)
+        order += epoch
+    return order[:wanted]
 
 
 def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:

@@ -17,6 +17,9 @@ from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, 
 from training.records import RecipeError, Uri, formerly
 
 KNOWN_REWARDS = (*REWARDS, *MODELLED)
+# Fields of TRL with which transformers draws the answers by itself, and those that need the whole model beside them.
+GENERATES_OTHERWISE = {"use_transformers_continuous_batching", "generation_kwargs", "cache_implementation"}
+NEED_WHOLE = GENERATES_OTHERWISE | {"sync_ref_model", "use_adaptive_entropy", "cast_lm_head_to_fp32"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +69,8 @@ class AlignRecipe:
     @property
     def can_be_spread(self) -> bool:
         """Whether the profile's `shard` divides the weights; otherwise each process has the whole model."""
-        return can_be_spread(self.peft) and self.method in method_names() and self.declared.learns_from != "samples"
+        is_whole = self.declared.learns_from == "samples" and NEED_WHOLE & self.trl.keys()
+        return can_be_spread(self.peft) and self.method in method_names() and not is_whole
 
     @property
     def _parts(self) -> PartsOf:

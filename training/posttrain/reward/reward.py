@@ -144,11 +144,14 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch
 
 
 class Judge:
-    """A loaded reward model that scores conversations."""
+    """A loaded reward model that scores conversations.
 
-    def __init__(self, model_folder: Path) -> None:
+    With `shard`, each weight is divided among so many processes, which then must score equally many conversations.
+    """
+
+    def __init__(self, model_folder: Path, *, shard: int = 1) -> None:
         self.chat = Chat.of(model_folder)
-        self.model = load_model(model_folder, reward=True).eval()
+        self.model = load_model(model_folder, reward=True, shard=shard).eval()
 
     def scores(self, conversations: Sequence[Sequence[Message]]) -> list[float]:
         """Return the score of each conversation's last answer. Higher is better; only differences have a meaning."""
