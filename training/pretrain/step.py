@@ -119,6 +119,7 @@ class Trainer:
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: next-token prediction
         self.teacher: Teacher | None = None  # None: no distillation
+        self._places: dict[tuple[int, tuple[str, ...]], Tensor] = {}  # this process's positions, by length and axes
         self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
 
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
@@ -325,17 +326,24 @@ class Trainer:
 
         tokens, targets, documents = (on_device(array) for array in (batch.tokens, batch.targets, batch.documents))
         prefix = None if batch.prefix is None else on_device(batch.prefix)
-        world, length = self.world, tokens.shape[1]
         mask = document_mask(
             documents,
             dtype=self.dtype,
             window=self.model.config.window,
             prefix=prefix,
-            own=world.positions(length, "context") if world.length("context") > 1 else None,
+            own=self._own(tokens.shape[1], "context"),
             kind=self.attention,
         )
-        own = world.positions(length, *POSITIONS)
-        return tokens[:, own], targets[:, own], mask
+        own = self._own(tokens.shape[1], *POSITIONS)
+        return (tokens, targets, mask) if own is None else (tokens[:, own], targets[:, own], mask)
+
+    def _own(self, length: int, *axes: str) -> Tensor | None:
+        """Return this process's positions in a row that is divided along these axes; None if it has all of them."""
+        if self.world.length(*axes) == 1:
+            return None
+        if (length, axes) not in self._places:
+            self._places[length, axes] = torch.tensor(self.world.positions(length, *axes), device=self.world.device)
+        return self._places[length, axes]
 
     def _update(self, step: int, norm: float, factor: float) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
@@ -390,9 +398,9 @@ class Trainer:
         try:
             row_BL, _, mask = self._tensors(batch)
             states = self._last_states(row_BL, mask, like=self._states_like(batch))
-            own = range(row.shape[1])[self.world.positions(row.shape[1], *POSITIONS)]
+            own = {place: n for n, place in enumerate(self.world.positions(row.shape[1], *POSITIONS))}
             if states is not None and (mine := [n for n, place in enumerate(at) if place in own]):
-                chosen = states[0, [at[n] - own.start for n in mine]]
+                chosen = states[0, [own[at[n]] for n in mine]]
                 head = self.model.head_weight.to(self.dtype)
                 result[mine] = softcapped(F.linear(chosen, head), self.model.config.logit_softcap).float()
         finally:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from training.pretrain.lanes import joined
+from training.pretrain.lanes import joined_ends
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -98,15 +98,15 @@ def document_mask(
     dtype: torch.dtype,
     window: int = 0,
     prefix: Tensor | None = None,
-    own: slice | None = None,
+    own: Tensor | None = None,
     kind: Kind | None = None,
 ) -> DocumentMask:
     """Return the mask of rows, given the document `documents` `[B, L]` of each position.
 
     A position sees the positions of its document up to itself, or with a `window` only the last `window` of them, and
     everything in its document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the
-    positions whose queries this process has; None means all. `kind` None means `blocks` on a CPU that has all queries,
-    otherwise `masked`.
+    positions, ascending, whose queries this process has; None means all. `kind` None means `blocks` on a CPU that has
+    all queries, otherwise `masked`.
     """
     B, L = documents.shape
     index = torch.arange(L, device=documents.device)
@@ -114,19 +114,19 @@ def document_mask(
     starts[:, 1:] = (documents[:, 1:] != documents[:, :-1]) * index[1:]
     first = starts.cummax(dim=1).values
     kind = kind or ("blocks" if documents.device.type == "cpu" and own is None else "masked")
-    own = own or slice(0, L)
+    places = index if own is None else own
 
     def seen_by(window: int) -> Visibility:
         if kind == "flex":
             return Visibility(flex=flex_mask(first, prefix, window=window, own=own))
         visible = _seen_in_square(first, prefix, window=window)
         if kind == "masked":
-            return Visibility(visible=visible[:, None, own])
+            return Visibility(visible=visible[:, places][:, None])
         return _in_blocks(visible, dtype=dtype, window=window, is_causal=prefix is None)
 
     return DocumentMask(
         documents=documents,
-        positions=(index - first)[:, own],
+        positions=(index - first)[:, places],
         full=seen_by(0),
         windowed=seen_by(window) if window else None,
     )
@@ -156,8 +156,8 @@ def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: b
     return Visibility(blocks=blocks, bias=bias)
 
 
-def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) -> BlockMask:
-    """Return the block mask of flex_attention for the queries `own` of rows whose documents start at `first` `[B, L]`.
+def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: Tensor | None = None) -> BlockMask:
+    """Return flex_attention's block mask for the queries `own` of rows whose documents start at `first` `[B, L]`.
 
     A query sees a range that ends at its own position, and the range of a later query never starts earlier. So the
     first and last positions of a block determine the block's content, and the L × L matrix is never built. With
@@ -167,11 +167,13 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
 
     L, size = first.shape[1], FLEX_BLOCK
 
-    def ends(start: int, stop: int) -> tuple[Tensor, Tensor]:
-        begin = torch.arange(start, stop, size, device=first.device)
-        return begin, (begin + size).clamp(max=stop) - 1
+    def ends(count: int) -> tuple[Tensor, Tensor]:
+        begin = torch.arange(0, count, size, device=first.device)
+        return begin, (begin + size).clamp(max=count) - 1
 
-    (query, query_last), (key, key_last) = ends(own.start, own.stop), ends(0, L)
+    queries = L if own is None else len(own)
+    (row, row_last), (key, key_last) = ends(queries), ends(L)
+    query, query_last = (row, row_last) if own is None else (own[row], own[row_last])
 
     def earliest(position: Tensor) -> Tensor:
         return first[:, position].clamp(min=position - window + 1) if window else first[:, position]
@@ -184,13 +186,13 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
         key_from, key_to = first[:, None, key], first[:, None, key_last]
         some = some | (marks.any(-1)[:, None] & (key_to >= query_from) & (key_from <= query_to))
         every = every | (marks.all(-1)[:, None] & (key_from == query_to) & (key_to == query_from))
-    every = every & (query_last - query + 1 == size)[:, None] & (key_last - key + 1 == size)
+    every = every & (row_last - row + 1 == size)[:, None] & (key_last - key + 1 == size)
     return BlockMask.from_kv_blocks(
         *_counted(some & ~every),
         *_counted(every),
         BLOCK_SIZE=size,
-        mask_mod=_rule(first, prefix, window=window, offset=own.start),
-        seq_lengths=(own.stop - own.start, L),
+        mask_mod=_rule(first, prefix, window=window, own=own),
+        seq_lengths=(queries, L),
     )
 
 
@@ -203,14 +205,14 @@ def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()
 
 
-def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> Callable[..., Tensor]:
+def _rule(first: Tensor, prefix: Tensor | None, *, window: int, own: Tensor | None) -> Callable[..., Tensor]:
     """Return the function by which flex_attention decides whether a query sees a key.
 
-    `offset` is the position of this process's first query.
+    `own` are the positions of this process's queries; None means all of the row.
     """
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        query = query + offset
+        query = query if own is None else own[query]
         seen = (key <= query) & (key >= first[row, query])
         if window:
             seen = seen & (key > query - window)
@@ -251,7 +253,7 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
     Keys and values are gathered in one message: with grouped queries they are smaller than the queries.
     """
     key = query_key[:, :, -1:]
-    whole = joined(torch.cat((key, value), dim=-1), 3, context)
+    whole = joined_ends(torch.cat((key, value), dim=-1), 3, context)
     keys, values = whole.split((key.shape[-1], value.shape[-1]), dim=-1)
     return _attended(query_key[:, :, :-1], keys, values, seen)
 

@@ -13,6 +13,7 @@ from tests.training.pretrain import tiny
 from tests.training.pretrain.models.test_decoder import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
 from training.pretrain import pretrain as stage
+from training.pretrain.lanes import both_ends
 from training.pretrain.models import attention
 from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
 
@@ -83,11 +84,20 @@ def pairs_of(blocks, *, count, indices):
     return chosen[:, 0].repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :queries, :keys]
 
 
-@pytest.mark.parametrize("own", [slice(0, 385), slice(0, 128), slice(100, 230)])
+def ends_of(length, parts, place):
+    return torch.tensor([one for run in both_ends(length, parts, place) for one in run])
+
+
+# a whole row, a part, and runs at both ends, of which the first ends inside a block or with it
+OWN = (None, torch.arange(100, 230), ends_of(512, 3, 1), ends_of(512, 2, 0))
+
+
+@pytest.mark.parametrize("own", range(len(OWN)))
 @pytest.mark.parametrize("window", [0, 3, 200])
 @pytest.mark.parametrize("kind", ["causal", "scattered", "starts", "both directions"])
 def test_the_rule_is_the_mask_and_the_blocks_leave_nothing_out(kind, window, own):
-    documents, marks = drawn(3, length=385, share=0.008)
+    own = OWN[own]
+    documents, marks = drawn(3, length=385 if own is None else 512, share=0.008)
     told = {"dtype": torch.float32, "window": window, "prefix": marks[kind], "own": own}
     blocks, square = (
         document_mask(documents, **told, kind=how).visibility(windowed=True) for how in ("flex", "masked")
@@ -98,8 +108,9 @@ def test_the_rule_is_the_mask_and_the_blocks_leave_nothing_out(kind, window, own
     asked = pairs_of(blocks, count="kv_num_blocks", indices="kv_indices")
     whole = pairs_of(blocks, count="full_kv_num_blocks", indices="full_kv_indices")
     assert not (asked & whole).any() and not (seen & ~asked & ~whole).any() and not (whole & ~seen).any()
-    if kind == "causal":  # no block is computed for nothing
-        size = attention.FLEX_BLOCK
+    size = attention.FLEX_BLOCK
+    jumps = [] if own is None else [at for at, step in enumerate(own.diff().tolist(), 1) if step > 1]
+    if kind == "causal" and all(at % size == 0 for at in jumps):  # no block is computed for nothing
         tiles = torch.nn.functional.pad(seen.float(), (0, -seen.shape[2] % size, 0, -seen.shape[1] % size))
         assert torch.equal(blocks.to_dense()[:, 0].bool(), torch.nn.functional.max_pool2d(tiles, size).bool())
 
@@ -109,7 +120,7 @@ def test_queries_of_a_part_of_the_row_give_that_part(no_kernel):
     heads = [torch.randn(2, 2, size, LENGTH, 16, generator=generator) for size in (2, 1)]
     documents, _ = drawn()
     whole = attend(*heads, document_mask(documents, dtype=torch.float32).full)
-    for own in (slice(0, 150), slice(150, 300)):
+    for own in (torch.arange(150), torch.arange(150, 300), ends_of(300, 3, 1)):
         mask = document_mask(documents, dtype=torch.float32, own=own, kind="flex")
         query, key, value = heads[0][:, :, :1, own], heads[0][:, :, 1:], heads[1]
         mixed = attention.flex_grouped_attention(query, key, value, mask.full.flex)
