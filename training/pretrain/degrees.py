@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from training.records import RecipeError
 
@@ -33,6 +33,8 @@ class Degrees:
 
     zero_stage: what `shard` divides all the time (arXiv 1910.02054): 3 weights, gradients and optimizer state; 2 no
     weights in a step, which are gathered once for all its passes; 1 no gradients either, which are summed once.
+
+    gather_dtype: the number format in which weights that `shard` divides are sent to the other processes.
     """
 
     pipeline: int = 1
@@ -42,6 +44,7 @@ class Degrees:
     context: int = 1
     tensor: int = 1
     zero_stage: int = 3
+    gather_dtype: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def of(cls, settings: Any) -> Degrees:
@@ -55,6 +58,14 @@ class Degrees:
         There are none in a pipeline, where a layer's last backward pass is not that of the whole model.
         """
         return ("replicate",) if self.shard > 1 and self.pipeline == 1 else ()
+
+    def gathers_bf16(self, *, precision: str, experts: int) -> bool:
+        """Whether weights are sent in bf16.
+
+        They are not if the passes are not in bf16. fp8 scales the weights in fp32; the router of `experts` computes in
+        fp32, because small differences decide its choice, and all weights of a layer are sent in one format.
+        """
+        return self.gather_dtype == "bf16" and self.shard > 1 and precision == "bf16" and not experts
 
     @property
     def product(self) -> int:

@@ -25,7 +25,7 @@ from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import begin_pass, fill, spread
+from training.pretrain.mesh import begin_pass, fill, in_fp32, spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
@@ -86,12 +86,14 @@ class Trainer:
         is_audited: bool = False,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        self.model, self.pieces = model, spread(model, world)
-        fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         # Processes exchange states, so all compute in fp32 if one of them must.
         is_replaced = bool(world.first_said(replaced_here(recipe.precision, world.device)))
         self.dtype = torch.float32 if is_replaced else DTYPES[recipe.precision]
+        experts = model.config.experts.count
+        self.gathers_bf16 = not is_replaced and world.degrees.gathers_bf16(precision=recipe.precision, experts=experts)
+        self.model, self.pieces = model, spread(model, world, gathers_bf16=self.gathers_bf16)
+        fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.attention = attention_kind(
             world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
         )
@@ -394,8 +396,11 @@ class Trainer:
         padding = (np.arange(row.shape[1]) >= len(tokens)).astype(np.int64)[None]  # a document of its own
         batch = Batch(row, np.full_like(row, IGNORED), padding)
         result = torch.zeros(len(at), self.model.config.vocab_size, device=self.world.device)
-        before, self.dtype = self.dtype, dtype or self.dtype
+        before = self.model, self.dtype
+        self.dtype = dtype or self.dtype
         try:
+            if self.gathers_bf16 and self.dtype != torch.bfloat16:
+                self.model = in_fp32(self.model, self.world)
             row_BL, _, mask = self._tensors(batch)
             states = self._last_states(row_BL, mask, like=self._states_like(batch))
             own = {place: n for n, place in enumerate(self.world.positions(row.shape[1], *POSITIONS))}
@@ -404,7 +409,7 @@ class Trainer:
                 head = self.model.head_weight.to(self.dtype)
                 result[mine] = softcapped(F.linear(chosen, head), self.model.config.logit_softcap).float()
         finally:
-            self.dtype = before
+            self.model, self.dtype = before
         return self.world.sum(result, *PARTS_OF_A_ROW)
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
