@@ -44,6 +44,7 @@ class RunSettings:
     text_samples: bool = True  # pretraining: whether the model writes texts while it is trained
     sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
     evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
+    read_steps: int = 1  # pretraining: most steps between two waits for numbers from the device
     # How the ranks of a data stage are run (training/engines):
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = formerly("")  # HOST:PORT of a cluster's head; None: RAY_ADDRESS, or Ray of the job's own

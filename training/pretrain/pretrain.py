@@ -148,6 +148,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             sample=sample,
             sample_steps=job.run.sample_steps,
             evaluation_steps=job.run.evaluation_steps,
+            read_steps=job.run.read_steps,
         )
         hangs = work.path / HANGS_FOLDER
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:

@@ -58,6 +58,14 @@ class _Pass:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
+class _Begun(NamedTuple):
+    """A step's numbers on the device, before they are read: flags, loss and norm in one vector; norm; and loads."""
+
+    numbers: Tensor
+    norm: Tensor
+    loads: Tensor
+
+
 class _Rows(NamedTuple):
     """The rows of a training step: all its samples, and this process's batches, one for each of its micro-batches."""
 
@@ -132,34 +140,67 @@ class Trainer:
         in a row were skipped.
         """
         step = self.state.position.step
-        _, samples, batches = self._rows_of(step)
-        scale = 1.0 / max(1, self._trained_tokens(samples, batches))
-        if self.world.is_split:  # every process must take part in every message
-            batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
-        made = self._pass(batches, scale=scale, told=told)
+        batches, scale = self._batches_of(step)
+        made = self._read([self._begin(batches, scale=scale, told=told)])[0]
         was_rerun = not made.is_finite
         if was_rerun:
-            made = self._pass(batches, scale=scale, told=told)
-        factor = scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+            made = self._read([self._begin(batches, scale=scale, told=told)])[0]
         if made.is_finite:
-            self._update(step, made.norm, factor)
+            self._update(step, made.norm)
             self.model.rebalance(made.loads)
-        report = StepReport(
+        report = self._report(step, made, was_rerun=was_rerun)
+        self.state.advance(report)
+        return report
+
+    def run_steps(self, told: Told, *, until: int) -> list[StepReport] | None:
+        """Train on the steps before `until` as `run_step` does, and wait for the device once, at the end.
+
+        `told` is told with the last step. The result is None if a loss or gradient was not finite, or if a step
+        completed a spike: then weights and state are to be those of a checkpoint again (`State.go_back`), from which
+        `run_step` meets the same step and deals with it.
+        """
+        begun: list[tuple[int, _Begun]] = []
+        while (step := self.state.position.step) < until:
+            after = self.state.after(step)
+            batches, scale = self._batches_of(step)
+            one = self._begin(batches, scale=scale, told=told if after >= until else Told())
+            self._update(step, one.norm)
+            self.model.rebalance(one.loads)
+            begun.append((step, one))
+            self.state.position.step = after
+        reports = []
+        for (step, _), made in zip(begun, self._read([one for _, one in begun]), strict=True):
+            report = self._report(step, made)
+            if report.is_skipped or report.spike is not None:
+                return None
+            self.state.advance(report)
+            reports.append(report)
+        return reports
+
+    def _report(self, step: int, made: _Pass, *, was_rerun: bool = False) -> StepReport:
+        """Return the report of a step, which the spike detector has then seen."""
+        return StepReport(
             step=step,
             loss=made.loss,
             gradient_norm=made.norm,
-            learning_rate=factor * self.recipe.learning_rate,
+            learning_rate=self._factor(step) * self.recipe.learning_rate,
             is_skipped=not made.is_finite,
             was_rerun=was_rerun,
             told=made.told,
             loads=made.loads,
             spike=self.state.spike(step, loss=made.loss, norm=made.norm) if made.is_finite else None,
         )
-        self.state.advance(report)
-        return report
 
-    def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
-        """Compute the gradients of the whole global batch; return loss, gradient norm and the experts' loads.
+    def _batches_of(self, step: int) -> tuple[list[Batch], float]:
+        """Return this process's batches of a step, and one over the number of trained tokens in the global batch."""
+        _, samples, batches = self._rows_of(step)
+        scale = 1.0 / max(1, self._trained_tokens(samples, batches))
+        if self.world.is_split:  # every process must take part in every message
+            batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
+        return batches, scale
+
+    def _begin(self, batches: list[Batch], *, scale: float, told: Told) -> _Begun:
+        """Compute the gradients of the whole global batch; return the step's numbers, which are not waited for.
 
         The gradients stay in the parameters.
         """
@@ -173,13 +214,16 @@ class Trainer:
         norm = self.pieces.gradient_norm()
         if self.state.position.step + 1 < self.plan.record.steps:  # while a GPU computes what was just begun
             self._ahead = self._rows_of(self.state.position.step + 1)
-        *flags, loss, norm = torch.cat((flags, sums[:1], norm[None])).tolist()  # waits for the device, once a step
-        return _Pass(
-            loss=loss,
-            norm=norm,
-            loads=sums[1:].view(-1, max(1, self.model.config.experts.count)),
-            told=Told(*(flag > 0 for flag in flags)),
-        )
+        loads = sums[1:].view(-1, max(1, self.model.config.experts.count))
+        return _Begun(torch.cat((flags, sums[:1], norm[None])), norm, loads)
+
+    def _read(self, begun: list[_Begun]) -> list[_Pass]:
+        """Return the numbers of steps. This waits for the device, once."""
+        read = torch.stack([one.numbers for one in begun]).tolist()
+        return [
+            _Pass(loss=loss, norm=norm, loads=one.loads, told=Told(*(flag > 0 for flag in flags)))
+            for one, (*flags, loss, norm) in zip(begun, read, strict=True)
+        ]
 
     def _rows_of(self, step: int) -> _Rows:
         """Return the batch of a step, which may have been made ahead of it."""
@@ -347,9 +391,13 @@ class Trainer:
             self._places[length, axes] = torch.tensor(self.world.positions(length, *axes), device=self.world.device)
         return self._places[length, axes]
 
-    def _update(self, step: int, norm: float, factor: float) -> None:
+    def _factor(self, step: int) -> float:
+        """Return the factor of the learning rates at a step."""
+        return scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+
+    def _update(self, step: int, norm: float | Tensor) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
-        set_learning_rates(self.optimizers, factor)
+        set_learning_rates(self.optimizers, self._factor(step))
         share = average_share(step, steps=self.plan.record.steps, recipe=self.recipe.average)
         set_average_share(self.optimizers, share)
         for optimizer in self.optimizers.values():
