@@ -204,7 +204,9 @@ class Trainer:
 
         The gradients stay in the parameters.
         """
-        flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
+        flags = torch.zeros(len(told), device=self.world.device)
+        for number in (number for number, flag in enumerate(told) if flag):
+            flags[number].fill_(1.0)  # on the device, which a copy from the host would wait for
         if self.is_audited:
             flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
         else:
@@ -233,6 +235,7 @@ class Trainer:
         samples = index(self.plan, step)
         passes = self.passes[self.plan.phase_at(step).number]
         batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
+        batches = [pinned(batch, self.world.device) for batch in batches]
         self.data_seconds = time.monotonic() - started
         return _Rows(step, samples, batches)
 
@@ -470,6 +473,16 @@ class Trainer:
             return self.model(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers[chunk]).states
 
         return next(iter(list(self.pipeline.evaluate(forward, like))), None)
+
+
+def pinned(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch in memory from which a CUDA device copies while the host goes on; elsewhere the batch itself.
+
+    The arrays keep the pinned memory alive, and torch does not reuse it before a copy from it has ended.
+    """
+    if device.type != "cuda":
+        return batch
+    return Batch(*(None if array is None else torch.from_numpy(array).pin_memory().numpy() for array in batch))
 
 
 class Idle(Batch):
