@@ -82,9 +82,19 @@ class Degrees:
             factors = " * ".join(f"{axis}={getattr(self, axis)}" for axis in CHOSEN if getattr(self, axis) > 1)
             raise RecipeError(
                 f"{factors} = {self.product} does not divide processes * nodes = {processes}; give a multiple of"
-                f" {self.product} processes, or lower a degree"
+                f" {self.product} processes, or lower a degree{self._nearest(processes)}"
             )
         return {axis: replicate if axis == "replicate" else getattr(self, axis) for axis in AXES}
+
+    def _nearest(self, processes: int) -> str:
+        """Return, in words, the change of one degree with which most processes share a model; empty if none works."""
+        found = [
+            (self.product // getattr(self, axis) * degree, axis, degree)
+            for axis in CHOSEN
+            for degree in range(1, getattr(self, axis))
+            if processes % (self.product // getattr(self, axis) * degree) == 0
+        ]
+        return f"; {max(found)[1]}={max(found)[2]} would work" if found else ""
 
     def row_sets(self, processes: int) -> int:
         """Return the number of processes, or groups of processes, that take different rows."""

@@ -129,6 +129,7 @@ class Trainer:
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: next-token prediction
         self.teacher: Teacher | None = None  # None: no distillation
+        self.compiles_loss = False
         self._places: dict[tuple[int, tuple[str, ...]], Tensor] = {}  # this process's positions, by length and axes
         self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
 
@@ -321,6 +322,7 @@ class Trainer:
             scale=scale,
             softcap=self.model.config.logit_softcap,
             z_loss=self.recipe.z_loss,
+            compiled=self.compiles_loss,
         )
 
     def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:

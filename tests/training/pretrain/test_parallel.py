@@ -468,7 +468,7 @@ def taken(action, place, stages, chunks, channels):
             {"shard": 2, "context": 3},
             4,
             {},
-            r"shard=2 \* context=3 = 6 does not divide .* = 4",
+            r"shard=2 \* context=3 = 6 does not divide .* = 4; .*; context=2 would work",
         ),
         ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
         ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
