@@ -192,10 +192,13 @@ class WithoutContent(TorchFunctionMode):
                 return args[0].clone()
         return function(*args, **(kwargs or {}))
 
-    def listed(self, tensor: FakeTensor) -> list[float]:
-        """Return zeros in place of the numbers of a tensor."""
+    def listed(self, tensor: FakeTensor) -> Any:
+        """Return zeros in place of the numbers of a tensor, in lists of its shape."""
         self.reads += 1
-        return [0.0] * tensor.numel()
+        zeros: Any = 0.0
+        for size in reversed(tensor.shape):
+            zeros = [zeros] * size
+        return zeros
 
 
 class FirstOfMany(World):

@@ -38,6 +38,7 @@ class RunSettings:
     hang_seconds: float = (
         1800.0  # time without progress after which a training, or a call of a part from outside, is ended
     )
+    attention: Literal["auto", "varlen", "flash_3"] = "auto"  # pretraining on GPUs: torch's varlen_attn instead of flex
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
     memory_gb: float | None = formerly(0.0)  # None: no limit is requested

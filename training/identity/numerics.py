@@ -97,6 +97,7 @@ def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
         "degrees": {name: degree for name in DEGREES if (degree := getattr(run, name)) > 1}
         | ({"zero_stage": run.zero_stage} if run.zero_stage < 3 else {})  # records without it had 3
         | ({"gather_dtype": run.gather_dtype} if run.gather_dtype != "fp32" else {}),
+        **({"attention": run.attention} if run.attention != "auto" else {}),
         "micro_batch_tokens": run.micro_batch_tokens or 0,  # 0 in records: a micro-batch is all that a process takes
         "compile": run.compile,
         "audit": run.audit,

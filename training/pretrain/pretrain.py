@@ -41,6 +41,7 @@ from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
+from training.pretrain.models.attention import check_varlen
 from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
@@ -130,6 +131,15 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
+        if job.run.attention != "auto":
+            check_varlen(
+                name=job.run.attention,
+                device=world.device,
+                dtype=trainer.dtype,
+                is_plain=recipe.objective.is_causal and shape.own_layers is None,
+                is_cut=world.length("context") > 1,
+            )
+            trainer.attention = "varlen"
         broken = trainer.state.resume(store)
         for line in broken:
             work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")

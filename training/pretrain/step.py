@@ -26,7 +26,7 @@ from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
 from training.pretrain.mesh import begin_pass, fill, in_fp32, spread
-from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
+from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim.averages import average_share, set_average_share
@@ -377,13 +377,15 @@ class Trainer:
 
         tokens, targets, documents = (on_device(array) for array in (batch.tokens, batch.targets, batch.documents))
         prefix = None if batch.prefix is None else on_device(batch.prefix)
+        is_checked = self.attention == "varlen" and self.dtype != torch.bfloat16  # logits in fp32
         mask = document_mask(
             documents,
             dtype=self.dtype,
             window=self.model.config.window,
             prefix=prefix,
             own=self._own(tokens.shape[1], "context"),
-            kind=self.attention,
+            kind="masked" if is_checked else self.attention,
+            most=documents_within(batch.documents) if self.attention == "varlen" else 0,
         )
         own = self._own(tokens.shape[1], *POSITIONS)
         return (tokens, targets, mask) if own is None else (tokens[:, own], targets[:, own], mask)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 
 import pytest
 import torch
 from torch.nn.attention import flex_attention as flex
+from torch.nn.attention import varlen
 
 from tests.training.pretrain import tiny
 from tests.training.pretrain.models.test_decoder import SMALL, decoder
@@ -16,6 +18,7 @@ from training.pretrain import pretrain as stage
 from training.pretrain.lanes import both_ends
 from training.pretrain.models import attention
 from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
+from training.records import RecipeError
 
 LENGTH = 300  # two blocks of 128 and a part of one
 
@@ -55,6 +58,62 @@ def test_values_and_gradients_equal_those_of_the_cpus_own_form(no_kernel, kind, 
         results.append((mixed, *torch.autograd.grad((mixed * weight).sum(), given)))
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
+
+
+def stand_in(query, key, value, at, at_key, most, most_key, *, window_size, enable_gqa):
+    """`varlen_attn` by torch's own attention, one document after the other."""
+    assert at is at_key and most == most_key and at.dtype == torch.int32
+    parts = []
+    for start, stop in itertools.pairwise(at.tolist()):
+        index = torch.arange(stop - start)
+        seen = index[None] <= index[:, None]
+        if window_size[0] >= 0:
+            seen &= index[None] >= index[:, None] - window_size[0]
+        heads = (part[start:stop].transpose(0, 1)[None] for part in (query, key, value))
+        mixed = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen, enable_gqa=enable_gqa)
+        parts.append(mixed[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_documents_put_end_to_end_equal_the_cpus_own_form(monkeypatch, window):
+    monkeypatch.setattr(varlen, "varlen_attn", stand_in)
+    generator = torch.Generator().manual_seed(1)
+    heads = [torch.randn(2, 2, size, LENGTH, 16, generator=generator) for size in (4, 1)]
+    weight = torch.randn(2, 2, 3, LENGTH, 16, generator=generator)
+    documents, _ = drawn()
+    results, most = [], attention.documents_within(documents.numpy())
+    for how in ("varlen", "blocks"):
+        mask = document_mask(documents, dtype=torch.float32, window=window, kind=how, most=most)
+        given = [part.clone().requires_grad_() for part in heads]
+        mixed = attend(*given, mask.visibility(windowed=True))
+        results.append((mixed, *torch.autograd.grad((mixed * weight).sum(), given)))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert (
+        most in (16, 32)
+        and len(document_mask(documents, dtype=torch.float32, kind="varlen", most=most).full.starts.at) == most + 1
+    )
+
+
+def test_kernels_that_cannot_be_used_are_refused():
+    right = {
+        "name": "varlen",
+        "device": torch.device("cuda"),
+        "dtype": torch.bfloat16,
+        "is_plain": True,
+        "is_cut": False,
+    }
+    attention.check_varlen(**right)
+    for wrong, said in (
+        ({"device": torch.device("cpu")}, "bf16 on CUDA devices, here is torch.bfloat16 on cpu"),
+        ({"dtype": torch.float32}, "here is torch.float32"),
+        ({"is_plain": False}, "causal objectives"),
+        ({"is_cut": True}, "context divides rows; auto is right"),
+        ({"name": "flash_3"}, "FlashAttention 3 is not installed"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            attention.check_varlen(**right | wrong)
 
 
 def test_packed_documents_equal_the_documents_apart(no_kernel):
