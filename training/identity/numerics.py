@@ -100,6 +100,8 @@ def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
         **({"attention": run.attention} if run.attention != "auto" else {}),
         "micro_batch_tokens": run.micro_batch_tokens or 0,  # 0 in records: a micro-batch is all that a process takes
         "compile": run.compile,
+        **({"compiled_loss": True} if run.compile else {}),  # records without it compiled the layers alone
+        **({"positions": "both ends"} if run.context > 1 else {}),  # records without it had one run of positions
         "audit": run.audit,
         "precision": _precision(),
         "builds": _builds(),

@@ -6,6 +6,7 @@ gradients and optimizer state are fp32; the passes run in the recipe's precision
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +59,7 @@ class _Pass:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
-class _Begun(NamedTuple):
+class _Unread(NamedTuple):
     """A step's numbers on the device, before they are read: flags, loss and norm in one vector; norm; and loads."""
 
     numbers: Tensor
@@ -160,7 +161,7 @@ class Trainer:
         completed a spike: then weights and state are to be those of a checkpoint again (`State.go_back`), from which
         `run_step` meets the same step and deals with it.
         """
-        begun: list[tuple[int, _Begun]] = []
+        begun: list[tuple[int, _Unread]] = []
         while (step := self.state.position.step) < until:
             after = self.state.after(step)
             batches, scale = self._batches_of(step)
@@ -200,7 +201,7 @@ class Trainer:
             batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
         return batches, scale
 
-    def _begin(self, batches: list[Batch], *, scale: float, told: Told) -> _Begun:
+    def _begin(self, batches: list[Batch], *, scale: float, told: Told) -> _Unread:
         """Compute the gradients of the whole global batch; return the step's numbers, which are not waited for.
 
         The gradients stay in the parameters.
@@ -218,9 +219,9 @@ class Trainer:
         if self.state.position.step + 1 < self.plan.record.steps:  # while a GPU computes what was just begun
             self._ahead = self._rows_of(self.state.position.step + 1)
         loads = sums[1:].view(-1, max(1, self.model.config.experts.count))
-        return _Begun(torch.cat((flags, sums[:1], norm[None])), norm, loads)
+        return _Unread(torch.cat((flags, sums[:1], norm[None])), norm, loads)
 
-    def _read(self, begun: list[_Begun]) -> list[_Pass]:
+    def _read(self, begun: list[_Unread]) -> list[_Pass]:
         """Return the numbers of steps. This waits for the device, once."""
         read = torch.stack([one.numbers for one in begun]).tolist()
         return [
@@ -464,7 +465,10 @@ class Trainer:
                 head = self.model.head_weight.to(self.dtype)
                 result[mine] = softcapped(F.linear(chosen, head), self.model.config.logit_softcap).float()
         finally:
+            is_copied = self.model is not before[0]
             self.model, self.dtype = before
+            if is_copied:
+                gc.collect()  # FSDP's hooks and the copy's modules keep each other
         return self.world.sum(result, *PARTS_OF_A_ROW)
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:

@@ -179,9 +179,7 @@ def check_varlen(*, name: str, device: torch.device, dtype: torch.dtype, is_plai
         why = "context divides rows" if is_cut else "it is for causal objectives and families with ordinary heads"
         raise RecipeError(f"attention={name}: {why}; auto is right")
     if device.type != "cuda" or dtype != torch.bfloat16:
-        raise RecipeError(
-            f"attention={name}: it computes in bf16 on CUDA devices, here is {dtype} on {device.type}; auto"
-        )
+        raise RecipeError(f"attention={name}: in bf16 on CUDA devices, here is {dtype} on {device.type}; auto is right")
     if importlib.util.find_spec("torch.nn.attention.varlen") is None:
         raise RecipeError(f"attention={name}: torch {torch.__version__} has no varlen_attn; auto is right")
     if name == "flash_3":
@@ -191,7 +189,7 @@ def check_varlen(*, name: str, device: torch.device, dtype: torch.dtype, is_plai
             activate_flash_attention_impl("FA3")
         except (ImportError, ModuleNotFoundError, RuntimeError, ValueError) as error:
             raise RecipeError(
-                f"attention={name}: FlashAttention 3 is not installed ({error}); varlen or auto"
+                f"attention={name}: FlashAttention 3 is not installed ({error}); varlen or auto is right"
             ) from None
 
 
@@ -363,7 +361,7 @@ def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: 
     """Return the attention output `[B, K, G, L, V]` by torch's `varlen_attn`, within the documents of `starts`."""
     from torch.nn.attention.varlen import varlen_attn
 
-    B, K, G, L, E = query.shape
+    B, K, G, L, _ = query.shape
     heads = (part.permute(0, 3, 1, 2, 4).reshape(B * L, -1, part.shape[-1]) for part in (query, key, value))
     mixed = varlen_attn(
         *heads,

@@ -106,7 +106,7 @@ def test_kernels_that_cannot_be_used_are_refused():
     }
     attention.check_varlen(**right)
     for wrong, said in (
-        ({"device": torch.device("cpu")}, "bf16 on CUDA devices, here is torch.bfloat16 on cpu"),
+        ({"device": torch.device("cpu")}, "bf16 on CUDA devices, here is torch.bfloat16 on cpu; auto is right"),
         ({"dtype": torch.float32}, "here is torch.float32"),
         ({"is_plain": False}, "causal objectives"),
         ({"is_cut": True}, "context divides rows; auto is right"),
