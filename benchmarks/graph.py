@@ -343,12 +343,12 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
-def loss_graph(shape: ModelConfig) -> fx.Graph:
+def loss_graph(shape: ModelConfig, *, positions: int = loss.CHUNK) -> fx.Graph:
     """Return the graph from a chunk of logits to their gradients, as torch gives it to a compiler."""
     graphs, backend = _graphs_and_backend()
     with torch.device("meta"):
-        logits = torch.zeros(loss.CHUNK, shape.vocab_size, dtype=torch.bfloat16)
-        targets = torch.zeros(loss.CHUNK, dtype=torch.long)
+        logits = torch.zeros(positions, shape.vocab_size, dtype=torch.bfloat16)
+        targets = torch.zeros(positions, dtype=torch.long)
     torch.compiler.reset()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -365,7 +365,7 @@ def around(shape: ModelConfig, *, rows: int, length: int, compiled: bool = True)
     `compiled` says whether the loss is.
     """
     if compiled:
-        of_a_chunk, chunks = work_of(loss_graph(shape)), []
+        of_a_chunk, chunks = work_of(loss_graph(shape, positions=min(loss.CHUNK, rows * length))), []
 
         def counted(logits: Tensor, *_: Any, **__: Any) -> Tensor:
             chunks.append(of_a_chunk)

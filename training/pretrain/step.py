@@ -490,7 +490,9 @@ def pinned(batch: Batch, device: torch.device) -> Batch:
     """
     if device.type != "cuda":
         return batch
-    return Batch(*(None if array is None else torch.from_numpy(array).pin_memory().numpy() for array in batch))
+    tokens, targets, documents = (torch.from_numpy(array).pin_memory().numpy() for array in batch[:3])
+    prefix = None if batch.prefix is None else torch.from_numpy(batch.prefix).pin_memory().numpy()
+    return Batch(tokens, targets, documents, prefix)
 
 
 class Idle(Batch):

@@ -362,9 +362,14 @@ def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: 
     from torch.nn.attention.varlen import varlen_attn
 
     B, K, G, L, _ = query.shape
-    heads = (part.permute(0, 3, 1, 2, 4).reshape(B * L, -1, part.shape[-1]) for part in (query, key, value))
+
+    def end_to_end(part: Tensor) -> Tensor:
+        return part.permute(0, 3, 1, 2, 4).reshape(B * L, -1, part.shape[-1])
+
     mixed = varlen_attn(
-        *heads,
+        end_to_end(query),
+        end_to_end(key),
+        end_to_end(value),
         starts.at,
         starts.at,
         starts.row_length,
@@ -372,6 +377,7 @@ def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: 
         window_size=(starts.window - 1 if starts.window else -1, 0),
         enable_gqa=G > 1,
     )
+    assert isinstance(mixed, Tensor), "nothing else was asked for"
     return mixed.view(B, L, K, G, -1).permute(0, 2, 3, 1, 4)
 
 
