@@ -8,6 +8,7 @@ a GPU if the profile names its kind (`gpu`). In all other cases pretraining chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from assets.chain import CHAIN
@@ -19,7 +20,7 @@ from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
-from training.pretrain.devices import device_of
+from training.pretrain.devices import Device, device_of
 from training.pretrain.divisible import check_degrees
 from training.pretrain.forecast import Layout, PlannedTraining, in_words, layouts
 from training.pretrain.fp8 import check_fp8
@@ -35,6 +36,8 @@ from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError, no_such
 from training.scopes import has_assets
+
+DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
@@ -162,8 +165,18 @@ def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...
         trained = [PlannedTraining(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases]
         largest = max(trained, key=lambda one: one.phase.sequence_length)
         fitting = layouts(largest, layout, gpu)
-        advice = f"{in_words(fitting[0].layout)} fits" if fitting else f"no layout of {layout.world} processes fits"
+        advice = f"{in_words(fitting[0].layout)} fits" if fitting else _more_nodes(largest, layout, gpu)
         raise RecipeError(f"{error}; {advice}") from None
+
+
+def _more_nodes(training: PlannedTraining, layout: Layout, gpu: Device) -> str:
+    """Return a sentence on the fewest nodes, of a few doublings, on which a model fits that does not fit here."""
+    said = f"no layout of {layout.world} processes fits"
+    for doublings in range(1, DOUBLINGS + 1):
+        more = replace(layout, nodes=layout.nodes * 2**doublings)
+        if fitting := layouts(training, more, gpu):
+            return f"{said}; on {more.nodes} nodes {in_words(fitting[0].layout)} does"
+    return f"{said}, nor on {layout.nodes * 2**DOUBLINGS} nodes"
 
 
 def _check_proxy(recipe: Recipe, size: Size) -> None:
@@ -182,7 +195,22 @@ def _check_tuning(
     if shared_by(section, size) > 1:
         _check_shard(size)
     needed = needed_for(section, parameters, beside, size)
+    if size.gpu and size.gpus_per_node:
+        _check_tuning_gpu(section, needed, size)
     _check_node("post-training", needed, size, together=size.processes)
+
+
+def _check_tuning_gpu(section: SftRecipe | RewardRecipe | AlignRecipe, needed: Needed, size: Size) -> None:
+    """Check the known needs of a process of post-training against its GPU; name the least `shard` that would fit."""
+    gpu = device_of(size.gpu or "")
+    try:
+        check_memory("post-training", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+    except RecipeError as error:
+        whole = sum(needed.values()) * shared_by(section, size)
+        least = -(-whole // gpu.memory_bytes)
+        way = f"shard={least} or more is needed" if section.can_be_spread else "its method cannot divide the model"
+        sizes = f"{whole / 1e9:.1f} GB for a whole model, {gpu.memory_bytes / 1e9:.0f} GB of one GPU"
+        raise RecipeError(f"{error}; {sizes}: {way}") from None
 
 
 def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int, size: Size) -> Needed:

@@ -41,8 +41,9 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.rows import made_tokens, plan_over
 from training.order.batch_settings import BatchPhase
 from training.pretrain import loss
+from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store, pack, places, unpack
-from training.pretrain.forecast import Layout, PlannedTraining, copied_bytes, memory
+from training.pretrain.forecast import Layout, PlannedTraining, copied_bytes, memory, sent_bytes
 from training.pretrain.held_out import held_out
 from training.pretrain.mesh import wholes
 from training.pretrain.models import attention, export
@@ -191,10 +192,13 @@ class WithoutContent(TorchFunctionMode):
                 return args[0].clone()
         return function(*args, **(kwargs or {}))
 
-    def listed(self, tensor: FakeTensor) -> list[float]:
-        """Return zeros in place of the numbers of a tensor."""
+    def listed(self, tensor: FakeTensor) -> Any:
+        """Return zeros in place of the numbers of a tensor, in lists of its shape."""
         self.reads += 1
-        return [0.0] * tensor.numel()
+        zeros: Any = 0.0
+        for size in reversed(tensor.shape):
+            zeros = [zeros] * size
+        return zeros
 
 
 class FirstOfMany(World):
@@ -268,6 +272,9 @@ def measured(case: Case) -> Peaks:
         trainer.state.store.settle()
         saved = UnreadSaved(trainer)
         trainer.state.store = None
+        if trainer.gathers_bf16:
+            counted.begin("logits in fp32")
+            trainer.logits([5, 6, 7], at=[1], dtype=torch.float32)
         counted.begin("export")
         write_export(trainer)
         del trainer
@@ -304,16 +311,17 @@ def trainer_of(case: Case, world: World, counted: Memory, weights: Iterable[Any]
     )
     if weights is None:
         weights = counted.each_on_host(first_weights(case.shape, recipe))
-    trainer = Trainer(
-        meta_decoder(case.shape),
-        recipe,
-        plan,
-        shards,
-        world,
-        weights=weights,
-        micro_batch_tokens=case.layout.micro_batch_tokens,
-    )
-    trainer.attention, trainer.dtype = "flex", torch.bfloat16  # as on a GPU
+    with patch.object(training_step, "replaced_here", lambda *_: ""):  # bf16, as on a GPU
+        trainer = Trainer(
+            meta_decoder(case.shape),
+            recipe,
+            plan,
+            shards,
+            world,
+            weights=weights,
+            micro_batch_tokens=case.layout.micro_batch_tokens,
+        )
+    trainer.attention = "flex"  # as on a GPU
     trainer.model.set_recompute(case.layout.recompute)
     return trainer
 
@@ -377,7 +385,9 @@ def predicted(case: Case) -> Peaks:
     held = step["weights"] + step["optimizer"]
     sizes = [FP32 * prod(sides) for _, sides in parameter_shapes(case.shape)]
     gathered = evaluation["gathered weights"]
-    ends = FP32 * sum(prod(sides) for name, sides in parameter_shapes(case.shape) if not name.startswith("blocks."))
+    ends = sent_bytes(case.planned, case.layout) * sum(
+        prod(sides) for name, sides in parameter_shapes(case.shape) if not name.startswith("blocks.")
+    )
     # Where embedding and head are large, the message from which they are copied, beside two blocks.
     sample = held + step["weights"] + max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
     return {
@@ -388,6 +398,7 @@ def predicted(case: Case) -> Peaks:
         ("sample", DEVICE): sample,
         **({("sample by the whole", DEVICE): sample} if case.control == "gathered" else {}),
         ("save", HOST): copied_bytes(step, case.layout),
+        **({("logits in fp32", DEVICE): sums["logits in fp32"]} if "logits in fp32" in sums else {}),
         ("export", DEVICE): sums["export"],
         ("export", HOST): min(FILE_BYTES, FP32 * case.shape.parameter_count),
         ("resume", DEVICE): held,
@@ -416,6 +427,7 @@ def main() -> int:
     for degree in ("shard", "tensor", "context", "pipeline", "expert"):
         parser.add_argument(f"--{degree}", type=int, default=128 if degree == "shard" else 1)
     parser.add_argument("--zero-stage", type=int, default=3)
+    parser.add_argument("--gather-dtype", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--passes", type=int, default=PASSES, help="micro-batches of a process in a step")
     parser.add_argument("--messages", action="store_true", help="count the messages of a step instead, by ZeRO stage")
     parser.add_argument("--control", choices=CONTROLS, help="a fault that must show")

@@ -8,9 +8,10 @@ except that a sum over tokens ends a kernel; a value that only one later kernel 
 bytes are each kernel's inputs and outputs, counted once, without regard to caches and repeated reads. So the figures
 are what compiling could give; nothing is measured.
 
-The parts that `compile: blocks` does not compile (lookup, rotations, last norm, head and loss, clipping, AdamW) are
-counted operation by operation. Attention counts as one kernel forward and one backward, with one stored number per
-query and head; flex_attention has some more.
+The arithmetic of the loss between the head's products is traced in the same way. The parts that `compile: blocks` does
+not compile (lookup, rotations, last norm, sums of chunks, clipping, AdamW) are counted operation by operation.
+Attention counts as one kernel forward and one backward, with one stored number per query and head; flex_attention has
+some more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from training.pretrain import loss
 from training.pretrain.loss import next_token_loss
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Block, Decoder
@@ -106,22 +108,7 @@ def step_of(shape: ModelConfig, *, rows: int, length: int) -> Step:
 
 def layer_graphs(shape: ModelConfig, *, rows: int, length: int) -> list[fx.Graph]:
     """Return the forward and the backward graph of one layer, as torch gives them to a compiler."""
-    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._inductor.decomposition import select_decomp_table
-
-    graphs: list[fx.Graph] = []
-
-    def kept(module: fx.GraphModule, _: Any) -> Any:
-        graphs.append(module.graph)
-        return make_boxed_func(module.forward)
-
-    backend = aot_autograd(
-        fw_compiler=kept,
-        bw_compiler=kept,
-        decompositions=select_decomp_table(),
-        partition_fn=partial(min_cut_rematerialization_partition, compiler="inductor"),
-    )
+    graphs, backend = _graphs_and_backend()
     with torch.device("meta"):
         block = Block(shape, 0)
         x = torch.zeros(rows, length, shape.width, dtype=torch.bfloat16, requires_grad=True)
@@ -136,6 +123,28 @@ def layer_graphs(shape: ModelConfig, *, rows: int, length: int) -> list[fx.Graph
         made.sum().backward()
     torch.compiler.reset()
     return graphs
+
+
+def _graphs_and_backend() -> tuple[list[fx.Graph], Any]:
+    """Return a list, and a compiler for torch that does nothing but append its graphs to the list."""
+    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._inductor.decomposition import select_decomp_table
+
+    graphs: list[fx.Graph] = []
+
+    def kept(module: fx.GraphModule, _: Any) -> Any:
+        graphs.append(module.graph)
+        return make_boxed_func(module.forward)
+
+    backend = aot_autograd(
+        fw_compiler=kept,
+        bw_compiler=kept,
+        inference_compiler=kept,
+        decompositions=select_decomp_table(),
+        partition_fn=partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )
+    return graphs, backend
 
 
 def _attend(query_key: Tensor, value: Tensor, _: Any) -> Tensor:
@@ -334,8 +343,36 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
-def around(shape: ModelConfig, *, rows: int, length: int) -> Work:
-    """Count everything around the layers, forward and backward: lookup, rotations, last norm, head and loss."""
+def loss_graph(shape: ModelConfig, *, positions: int = loss.CHUNK) -> fx.Graph:
+    """Return the graph from a chunk of logits to their gradients, as torch gives it to a compiler."""
+    graphs, backend = _graphs_and_backend()
+    with torch.device("meta"):
+        logits = torch.zeros(positions, shape.vocab_size, dtype=torch.bfloat16)
+        targets = torch.zeros(positions, dtype=torch.long)
+    torch.compiler.reset()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(loss._fused_to_gradients, backend=backend, fullgraph=True)
+        compiled(logits, targets, scale=1.0, softcap=shape.logit_softcap, z_loss=0.0)
+    torch.compiler.reset()
+    (graph,) = graphs
+    return graph
+
+
+def around(shape: ModelConfig, *, rows: int, length: int, compiled: bool = True) -> Work:
+    """Count everything around the layers, forward and backward: lookup, rotations, last norm, head and loss.
+
+    `compiled` says whether the loss is.
+    """
+    if compiled:
+        of_a_chunk, chunks = work_of(loss_graph(shape, positions=min(loss.CHUNK, rows * length))), []
+
+        def counted(logits: Tensor, *_: Any, **__: Any) -> Tensor:
+            chunks.append(of_a_chunk)
+            return torch.empty(2, device=logits.device)
+
+        with patch.object(loss, "_to_gradients", counted):
+            return around(shape, rows=rows, length=length, compiled=False) + sum(chunks, Work())
     with torch.device("meta"):
         model = Decoder(replace(shape, layers=1))
         tokens = torch.zeros(rows, length, dtype=torch.long)

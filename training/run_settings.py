@@ -33,16 +33,19 @@ class RunSettings:
     pipeline: int = 1  # number of processes among which the layers are divided
     pipeline_chunks: int = 1  # groups of consecutive layers that each of these processes holds
     zero_stage: int = 3  # 2: FSDP gathers weights once a step; 1: it also sums gradients once
+    gather_dtype: Literal["fp32", "bf16"] = "fp32"  # the format in which FSDP sends weights, where passes are in bf16
     audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
     hang_seconds: float = (
         1800.0  # time without progress after which a training, or a call of a part from outside, is ended
     )
+    attention: Literal["auto", "varlen", "flash_3"] = "auto"  # pretraining on GPUs: torch's varlen_attn instead of flex
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
     memory_gb: float | None = formerly(0.0)  # None: no limit is requested
     text_samples: bool = True  # pretraining: whether the model writes texts while it is trained
     sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
     evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
+    read_steps: int = 1  # pretraining: most steps between two waits for numbers from the device
     # How the ranks of a data stage are run (training/engines):
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = formerly("")  # HOST:PORT of a cluster's head; None: RAY_ADDRESS, or Ray of the job's own

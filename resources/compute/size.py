@@ -18,6 +18,7 @@ AT_LEAST = {
     **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),
     **dict.fromkeys(("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks", "evaluation_steps"), 1),
     "zero_stage": 1,
+    "read_steps": 1,
     **dict.fromkeys(("gpus_per_node", "spare_nodes", "retries", "rank_retries", "missing_ranks_share"), 0),
     "min_nodes": 1,
 }

@@ -67,6 +67,24 @@ def test_the_proxy_has_its_reference_beside_it(monkeypatch):
     assert passed and "mixture_weights: doremi needs" in last and "reference" in last
 
 
+@pytest.mark.parametrize("asset", ["sft_model", "reward_model", "aligned_model"])
+def test_post_training_on_a_known_gpu_needs_room_for_its_model(profile, asset):
+    large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    check = dict(capacity.checks(large))[asset]
+    gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
+    with pytest.raises(RecipeError, match=r"post-training needs .* GB for a whole model, 80 GB of one GPU: shard=2 or"):
+        check(read_size(gpus, cores=1, where=""))
+    check(read_size({**gpus, "shard": 8}, cores=1, where=""))
+
+
+def test_a_warmup_and_a_decay_that_overlap_are_refused():
+    wrong = {"schedule": "wsd", "warmup_fraction": 0.3, "decay_fraction": 0.8}
+    with pytest.raises(RecipeError, match=r"0.3 \+ decay_fraction=0.8 = 1.1 .* such as decay_fraction=0.7"):
+        dataclasses.replace(RECIPE.pretrain, **wrong)
+    dataclasses.replace(RECIPE.pretrain, **wrong | {"decay_fraction": 0.7})
+    dataclasses.replace(RECIPE.pretrain, **wrong | {"schedule": "cosine"})  # it has no decay of its own
+
+
 def test_a_spread_model_needs_its_share_in_each_process(profile):
     tunings = [dict(capacity.checks(RECIPE))[name] for name in ("sft_model", "aligned_model")]
     whole = 4 * 4 * capacity._shape(RECIPE).parameter_count / 2**30  # weights, gradients and two numbers a weight

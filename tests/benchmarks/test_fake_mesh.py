@@ -21,3 +21,10 @@ def test_every_phase_holds_what_the_plan_predicts_and_a_model_joined_in_one_proc
     differing = {row[0]: row[2] for row in rows if fake_mesh.differs(*row[2:])}
     assert list(differing) == ["sample by the whole"], rows
     assert differing["sample by the whole"] > 4 * SHAPE.parameter_count
+
+
+def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts():
+    case = Case(shape=SHAPE, layout=replace(LAYOUT, gather_dtype="bf16"), length=512)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
+    assert ("logits in fp32", DEVICE) in rows
+    assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}

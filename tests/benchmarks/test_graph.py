@@ -61,6 +61,15 @@ def test_attention_moves_its_heads_once_each_way(step):
     assert step.layer.attention_bytes == (4 * heads + lines) + (4 * heads + lines + 4 * heads)
 
 
+def test_a_compiled_loss_is_a_kernel_a_chunk_that_reads_and_writes_the_logits():
+    apart, joined = (graph.around(SHAPE, rows=ROWS, length=LENGTH, compiled=compiled) for compiled in (False, True))
+    assert apart.product_flops == joined.product_flops and apart.products == joined.products
+    assert joined.fused <= apart.fused - 20 and joined.fused_bytes < apart.fused_bytes
+    (kernel,) = graph.kernels(graph.loss_graph(SHAPE))
+    logits = 2 * 1024 * SHAPE.vocab_size
+    assert 2 * logits <= graph._bytes_of(kernel) <= 2 * logits + 16 * 1024
+
+
 def test_a_step_is_its_layers_and_what_is_around_them(step):
     assert 10 <= step.layer.fused <= 24  # norms, rotation, the gate and the residual sums, and casts of weights
     assert step.whole.kernels == SHAPE.layers * step.layer.kernels + step.around.kernels + step.update.kernels

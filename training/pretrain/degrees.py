@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from training.records import RecipeError
 
@@ -33,6 +33,8 @@ class Degrees:
 
     zero_stage: what `shard` divides all the time (arXiv 1910.02054): 3 weights, gradients and optimizer state; 2 no
     weights in a step, which are gathered once for all its passes; 1 no gradients either, which are summed once.
+
+    gather_dtype: the number format in which weights that `shard` divides are sent to the other processes.
     """
 
     pipeline: int = 1
@@ -42,6 +44,7 @@ class Degrees:
     context: int = 1
     tensor: int = 1
     zero_stage: int = 3
+    gather_dtype: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def of(cls, settings: Any) -> Degrees:
@@ -55,6 +58,14 @@ class Degrees:
         There are none in a pipeline, where a layer's last backward pass is not that of the whole model.
         """
         return ("replicate",) if self.shard > 1 and self.pipeline == 1 else ()
+
+    def gathers_bf16(self, *, precision: str, experts: int) -> bool:
+        """Whether weights are sent in bf16.
+
+        They are not if the passes are not in bf16. fp8 scales the weights in fp32; the router of `experts` computes in
+        fp32, because small differences decide its choice, and all weights of a layer are sent in one format.
+        """
+        return self.gather_dtype == "bf16" and self.shard > 1 and precision == "bf16" and not experts
 
     @property
     def product(self) -> int:
@@ -71,9 +82,19 @@ class Degrees:
             factors = " * ".join(f"{axis}={getattr(self, axis)}" for axis in CHOSEN if getattr(self, axis) > 1)
             raise RecipeError(
                 f"{factors} = {self.product} does not divide processes * nodes = {processes}; give a multiple of"
-                f" {self.product} processes, or lower a degree"
+                f" {self.product} processes, or lower a degree{self._nearest(processes)}"
             )
         return {axis: replicate if axis == "replicate" else getattr(self, axis) for axis in AXES}
+
+    def _nearest(self, processes: int) -> str:
+        """Return, in words, the change of one degree with which most processes share a model; empty if none works."""
+        found = [
+            (self.product // getattr(self, axis) * degree, axis, degree)
+            for axis in CHOSEN
+            for degree in range(1, getattr(self, axis))
+            if processes % (self.product // getattr(self, axis) * degree) == 0
+        ]
+        return f"; {max(found)[1]}={max(found)[2]} would work" if found else ""
 
     def row_sets(self, processes: int) -> int:
         """Return the number of processes, or groups of processes, that take different rows."""

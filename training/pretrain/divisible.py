@@ -46,6 +46,10 @@ def check_degrees(
             f"zero_stage={degrees.zero_stage} with shard={degrees.shard}, pipeline={degrees.pipeline}: it divides what"
             " `shard` divides, in a model without pipeline; 3 is right"
         )
+    if degrees.gather_dtype != "fp32" and degrees.shard == 1:
+        raise RecipeError(
+            f"gather_dtype={degrees.gather_dtype} with shard=1: no weight is divided, so none is sent; fp32 is right"
+        )
     parts = degrees.pipeline * degrees.pipeline_chunks
     _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
     if degrees.tensor > 1:

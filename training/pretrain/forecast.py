@@ -1,6 +1,6 @@
 """Predict the memory of a pretraining and the time of its steps, and find layouts that fit. Imports no torch.
 
-The arithmetic describes this package's trainer as it is: FSDP gathers fp32 weights, each micro-batch reduces its
+The arithmetic describes this package's trainer as it is: FSDP gathers weights, each micro-batch reduces its fp32
 gradients, and the export joins one weight at a time. `python -m benchmarks.forecast` compares the memory with trainings
 on a CPU. Nothing here has been compared with a GPU.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from training.order.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees, micro_batches_in
@@ -66,6 +66,7 @@ class Layout:
     pipeline: int = 1
     pipeline_chunks: int = 1
     zero_stage: int = 3
+    gather_dtype: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def of(cls, size: Any) -> Layout:
@@ -132,6 +133,15 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
         file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
         library = TRANSFORMERS if compares and not on_gpu else 0
         moments["export"] = held | copy | {"whole weight": 2 * largest_bytes(config), "transformers": library} | file
+        if compares and sent_bytes(training, layout) != FP32:  # logits in fp32, by another share of the weights
+            moments["logits in fp32"] = (
+                held
+                | copy
+                | {
+                    "copied weights": held["weights"],
+                    "gathered weights": _gathered(config, degrees),
+                }
+            )
     elif compares:
         moments["export"] = held | copy | {"model read back": whole if on_gpu else whole + TRANSFORMERS}
     return moments
@@ -185,7 +195,8 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     if degrees.pipeline > 1:  # the first process keeps the passes of as many micro-batches as there are stages
         parts["activations"] *= min(degrees.pipeline, passes)
     positions = rows * length // (degrees.context * degrees.tensor)
-    gathered = _gathered(config, degrees, in_step=True) if degrees.shard > 1 else 0
+    sent = sent_bytes(training, layout)
+    gathered = _gathered(config, degrees, in_step=True, number_bytes=sent) if degrees.shard > 1 else 0
     return {
         "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
         **parts,
@@ -204,8 +215,9 @@ def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
     layer = {"states of a layer": evaluation_bytes(config, positions=positions, number_bytes=number_bytes)}
     head = {"head and loss": logits + number_bytes * positions * config.width}
     if degrees.shard > 1:
-        layer["gathered weights"] = _gathered(config, degrees)
-        head["gathered weights"] = _gathered(config, degrees, blocks=0)
+        sent = sent_bytes(training, layout)
+        layer["gathered weights"] = _gathered(config, degrees, number_bytes=sent)
+        head["gathered weights"] = _gathered(config, degrees, blocks=0, number_bytes=sent)
     return max(layer, head, key=lambda parts: sum(parts.values()))
 
 
@@ -249,8 +261,18 @@ def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_g
     )
 
 
-def _gathered(config: ModelConfig, degrees: Degrees, *, blocks: int = 3, in_step: bool = False) -> int:
-    """Return the bytes of the fp32 weights that FSDP gathers at one time, and of the gradient that it reduces.
+def sent_bytes(training: PlannedTraining, layout: Layout) -> int:
+    """Return the bytes of a number of a weight that FSDP sends."""
+    recipe, experts = training.recipe, training.shape.experts.count
+    return 2 if layout.degrees.gathers_bf16(precision=recipe.precision, experts=experts) else FP32
+
+
+def _gathered(
+    config: ModelConfig, degrees: Degrees, *, blocks: int = 3, in_step: bool = False, number_bytes: int = FP32
+) -> int:
+    """Return the bytes of the weights that FSDP gathers at one time, and of the gradient that it reduces.
+
+    A gathered number takes `number_bytes`; the message of a gradient is in fp32.
 
     The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
     is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
@@ -261,11 +283,12 @@ def _gathered(config: ModelConfig, degrees: Degrees, *, blocks: int = 3, in_step
         unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
         sizes[unit] = sizes.get(unit, 0) + prod(shape)
     block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
+    message = (FP32 - number_bytes) * block if in_step else 0
     if degrees.zero_stage == 3:
-        return FP32 * (sizes[""] + blocks * block)
+        return number_bytes * (sizes[""] + blocks * block) + message
     whole = sizes[""] + (sum(sizes.values()) - sizes[""]) // (degrees.tensor * degrees.expert)
     gradients = whole - block if degrees.zero_stage == 1 and in_step else 0
-    return FP32 * (whole + min(blocks, 2) * block + gradients)
+    return number_bytes * (whole + min(blocks, 2) * block) + FP32 * gradients + message
 
 
 # Time
@@ -309,7 +332,7 @@ def step_time(
         # For a forward and a backward pass, which also recomputes; and the sums of gradients.
         gathers = 2 * passes if layout.zero_stage == 3 else 1
         sums = 1 if layout.zero_stage == 1 else passes
-        hidden = FP32 * own * away * (gathers + sums) / link("shard")
+        hidden = own * away * (sent_bytes(training, layout) * gathers + FP32 * sums) / link("shard")
     copies = sizes["replicate"] * sizes["expert"] * sizes["context"]
     if copies > 1:  # an all-reduce sends everything twice
         sent = 2 * FP32 * (own // degrees.shard) * (copies - 1) / copies / link("replicate")
@@ -340,6 +363,7 @@ def in_words(layout: Layout) -> str:
     names = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
     degrees = [f"{name}={getattr(layout, name)}" for name in names if getattr(layout, name) > 1]
     degrees += [f"zero_stage={layout.zero_stage}"] if layout.zero_stage < 3 else []
+    degrees += [f"gather_dtype={layout.gather_dtype}"] if layout.gather_dtype != "fp32" else []
     return " ".join([*degrees, f"micro_batch_tokens={layout.micro_batch_tokens}", f"recompute={layout.recompute}"])
 
 
@@ -408,6 +432,7 @@ def _candidates(training: PlannedTraining, layout: Layout) -> Iterator[Layout]:
                 micro_batch_tokens=count * training.phase.sequence_length,
                 recompute=recompute,
                 zero_stage=stage,
+                gather_dtype=layout.gather_dtype if shard > 1 else "fp32",
             )
 
 

@@ -63,6 +63,14 @@ def joined(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     return _Joined.apply(x, axis, group)
 
 
+def joined_ends(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """Put the positions of all processes along `axis` into their order in the row, if each has those of `both_ends`.
+
+    In the backward pass the gradients are summed, and each process gets those of its positions.
+    """
+    return _JoinedEnds.apply(x, axis, group)
+
+
 def summed(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Return this process's part, along `axis`, of the sum over the group; the backward pass concatenates gradients."""
     return _Summed.apply(x, axis, group)
@@ -76,18 +84,40 @@ def exchanged(rows: Tensor, sent: list[int], received: list[int], group: Process
     return _Exchanged.apply(rows, sent, received, group)
 
 
+def both_ends(length: int, parts: int, place: int) -> tuple[range, range]:
+    """Return the positions of a row that the process at `place` of `parts` has: a run near each end of the row.
+
+    With causal attention early positions see few others and late ones many, so that this gives each process as much
+    work (arXiv 2407.21783, section 3.3.2).
+    """
+    head = length // parts // 2
+    tail = length // parts - head
+    start = length - (place + 1) * tail
+    return range(place * head, (place + 1) * head), range(start, start + tail)
+
+
 def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Concatenate the group's parts along `axis`, as `joined` does, but without a gradient."""
     size = dist.get_world_size(group)
-    parts = x.new_empty(size * x.shape[0], *x.shape[1:])
-    _all_gather(parts, x.contiguous(), group=group)
+    parts = _gathered(x, group)
     return torch.cat(parts.chunk(size), dim=axis) if axis else parts
 
 
 def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Return this process's part of the sum over the group, as `summed` does, but without a gradient."""
-    parts = torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous()
-    own = x.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
+    return _own_sum(torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous(), group)
+
+
+def _gathered(x: Tensor, group: ProcessGroup) -> Tensor:
+    """Return the parts of all processes, one after the other along the first axis."""
+    parts = x.new_empty(dist.get_world_size(group) * x.shape[0], *x.shape[1:])
+    _all_gather(parts, x.contiguous(), group=group)
+    return parts
+
+
+def _own_sum(parts: Tensor, group: ProcessGroup) -> Tensor:
+    """Sum over the group what has a part for each process along the first axis; return this process's part."""
+    own = parts.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
     _reduce_scatter(own, parts, group=group)
     return own
 
@@ -101,6 +131,23 @@ class _Joined(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return cut_sum(grad, ctx.axis, ctx.group), None, None
+
+
+class _JoinedEnds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, axis, group):
+        ctx.axis, ctx.group = axis, group
+        parts, size = _gathered(x, group).chunk(dist.get_world_size(group)), x.shape[axis]
+        heads, tails = zip(*(part.split((size // 2, size - size // 2), dim=axis) for part in parts), strict=True)
+        return torch.cat((*heads, *reversed(tails)), dim=axis)
+
+    @staticmethod
+    def backward(ctx, grad):
+        axis, size = ctx.axis, dist.get_world_size(ctx.group)
+        runs = (run for place in range(size) for run in both_ends(grad.shape[axis], size, place))
+        parts = [grad.narrow(axis, run.start, len(run)) for run in runs]
+        pairs = [torch.cat(pair, dim=axis) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        return _own_sum(torch.cat(pairs), ctx.group), None, None
 
 
 class _Summed(torch.autograd.Function):

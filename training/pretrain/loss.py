@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -17,18 +20,25 @@ def softcapped(logits: Tensor, cap: float) -> Tensor:
 
 
 def next_token_loss(
-    hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, scale: float, softcap: float = 0.0, z_loss: float = 0.0
+    hidden_ND: Tensor,
+    head_VD: Tensor,
+    targets_N: Tensor,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the objective to minimize and its likelihood part: two fp32 scalars, equal without `z_loss`.
 
     The objective is `scale` times the sum, over targets that are not IGNORED, of the negative log-likelihood in nats
     and of `z_loss` · log²Z, where Z is the softmax's denominator (arXiv 2204.02311). The likelihood part has no
-    gradient. `softcap` caps the logits first.
+    gradient. `softcap` caps the logits first. If `compiled`, torch compiles what is between the products.
 
     `targets_N[i]` is the token to predict at position i: for next tokens, the batch was made with targets already
     shifted.
     """
-    objective, likelihood = _ChunkedLoss.apply(hidden_ND, head_VD, targets_N, scale, softcap, z_loss)
+    objective, likelihood = _ChunkedLoss.apply(hidden_ND, head_VD, targets_N, scale, softcap, z_loss, compiled)
     return objective, likelihood
 
 
@@ -47,7 +57,8 @@ class _ChunkedLoss(torch.autograd.Function):
     """Computes the gradients during the forward pass, while a chunk's logits exist anyway (as liger-kernel does)."""
 
     @staticmethod
-    def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss):
+    def forward(ctx, hidden_ND, head_VD, targets_N, scale, softcap, z_loss, compiled):
+        to_gradients = compiled_to_gradients() if compiled else _to_gradients
         sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
@@ -56,7 +67,7 @@ class _ChunkedLoss(torch.autograd.Function):
             hidden, targets = hidden_ND[start : start + CHUNK], targets_N[start : start + CHUNK]
             logits = hidden @ head_VD.t()
             for tile, tile_targets in zip(logits.split(rows), targets.split(rows), strict=True):
-                sums += _to_gradients(tile, tile_targets, scale=scale, softcap=softcap, z_loss=z_loss)
+                sums += to_gradients(tile, tile_targets, scale=scale, softcap=softcap, z_loss=z_loss)
             torch.mm(logits, head_VD, out=grad_hidden[start : start + CHUNK])
             grad_head += logits.t() @ hidden
         ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
@@ -67,7 +78,33 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _):
         grad_hidden, grad_head = ctx.saved_tensors
-        return grad_hidden * grad, grad_head * grad, None, None, None, None
+        return grad_hidden * grad, grad_head * grad, None, None, None, None, None
+
+
+@cache
+def compiled_to_gradients() -> Callable[..., Tensor]:
+    """Return the arithmetic from logits to their gradients, which torch compiles when it first runs."""
+    return torch.compile(_fused_to_gradients)
+
+
+def _fused_to_gradients(logits: Tensor, targets: Tensor, *, scale: float, softcap: float, z_loss: float) -> Tensor:
+    """Do as `_to_gradients`, by operations on whole rows that a compiler can join into one pass."""
+    trained = (targets != IGNORED)[:, None]
+    is_target = torch.arange(logits.shape[-1], device=logits.device) == targets[:, None]
+    capped = softcapped(logits.float(), softcap)
+    log_p = torch.log_softmax(capped, dim=-1)
+    surprise = -(log_p * is_target).sum()  # nothing is IGNORED's column
+    gradients = log_p.exp()
+    penalty = torch.zeros_like(surprise)
+    if z_loss:
+        log_z = capped[:, :1] - log_p[:, :1]
+        penalty = (z_loss * log_z.square() * trained).sum()
+        gradients = gradients * (1 + 2 * z_loss * log_z)
+    gradients = (gradients - is_target.float()) * (trained * scale)
+    if softcap:
+        gradients = gradients * (1 - (capped / softcap).square())
+    logits.copy_(gradients)
+    return torch.stack((surprise, penalty))
 
 
 def _to_gradients(logits: Tensor, targets: Tensor, *, scale: float, softcap: float, z_loss: float) -> Tensor:

@@ -12,13 +12,13 @@ head's logits needs no group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from training.pretrain.lanes import join
@@ -258,10 +258,11 @@ def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
         at += tensor.numel()
 
 
-def spread(model: Decoder, world: World) -> Pieces:
+def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Pieces:
     """Reduce a whole model, the same on every process, to this process's part, on its device; return its pieces.
 
     A model on the meta device takes no memory before it is reduced. Its part then has arbitrary values: see `fill`.
+    With `gathers_bf16` FSDP sends weights in bf16 and sums gradients in fp32, and the model can compute in bf16 alone.
     """
     is_empty = model.norm.is_meta
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -272,9 +273,12 @@ def spread(model: Decoder, world: World) -> Pieces:
         model.to_empty(device=world.device) if is_empty else model.to(world.device)
     else:  # FSDP moves one module at a time, so no device ever holds the whole model
         axes = (*(axis for axis in world.degrees.summed_by_fsdp if world.length(axis) > 1), "shard")
+        policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+        if gathers_bf16:
+            policy = replace(policy, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         frees = None if world.degrees.zero_stage == 3 else False  # None: all but embedding, head and last norm
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            sharded = fully_shard(module, mesh=world.mesh[axes], reshard_after_forward=frees)
+            sharded = fully_shard(module, mesh=world.mesh[axes], reshard_after_forward=frees, mp_policy=policy)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
@@ -303,6 +307,17 @@ def fill(model: Decoder, pieces: Pieces, weights: Iterable[tuple[str, Tensor]]) 
             piece.own.copy_(whole[piece.place])
         elif name in buffers:
             buffers[name].copy_(whole)
+
+
+def in_fp32(model: Decoder, world: World) -> Decoder:
+    """Return a spread model with the same weights that FSDP sends in fp32. It takes a share of the weights more."""
+    copied = meta_decoder(model.config)
+    with torch.no_grad():
+        for piece, own in zip(spread(copied, world), pieces_of(model), strict=True):
+            piece.own.copy_(own.own)
+        for buffer, own in zip(copied.buffers(), model.buffers(), strict=True):
+            buffer.copy_(own)
+    return copied
 
 
 def pieces_of(model: nn.Module) -> Pieces:

@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from training.pretrain.degrees import AXES, Degrees, micro_batches_in
-from training.pretrain.lanes import Lanes
+from training.pretrain.lanes import Lanes, both_ends
 from training.pretrain.watchdog import remember_messages
 
 POSITIONS = ("context", "tensor")
@@ -85,11 +85,19 @@ class World:
             positions=self.group(*POSITIONS),
         )
 
-    def positions(self, length: int, *axes: str) -> slice:
-        """Return this process's positions in a row of `length` that is divided along these axes."""
-        size = length // self.length(*axes)
-        start = self.place(*axes) * size
-        return slice(start, start + size)
+    def positions(self, length: int, *axes: str) -> list[int]:
+        """Return this process's positions, ascending, in a row of `length` that is divided along these axes.
+
+        Along `context` each process has a run near each end of the row, so that all have as much work in attention.
+        Along `tensor` each has a part of these.
+        """
+        own = list(range(length))
+        if "context" in axes:
+            own = [place for run in both_ends(length, self.length("context"), self.place("context")) for place in run]
+        if "tensor" in axes:
+            size = len(own) // self.length("tensor")
+            own = own[self.place("tensor") * size :][:size]
+        return own
 
     def sum(self, vector: Tensor, *axes: str) -> Tensor:
         """Sum `vector` in place over all processes, or along these axes; every process gets the same bits."""

@@ -41,6 +41,7 @@ from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
+from training.pretrain.models.attention import check_varlen
 from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
@@ -130,6 +131,15 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
+        if job.run.attention != "auto":
+            check_varlen(
+                name=job.run.attention,
+                device=world.device,
+                dtype=trainer.dtype,
+                is_plain=recipe.objective.is_causal and shape.own_layers is None,
+                is_cut=world.length("context") > 1,
+            )
+            trainer.attention = "varlen"
         broken = trainer.state.resume(store)
         for line in broken:
             work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
@@ -148,6 +158,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             sample=sample,
             sample_steps=job.run.sample_steps,
             evaluation_steps=job.run.evaluation_steps,
+            read_steps=job.run.read_steps,
         )
         hangs = work.path / HANGS_FOLDER
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:
@@ -198,7 +209,11 @@ def export_model(job: Job, work: Work, trainer: Trainer, weights: Iterable[tuple
 
 
 def compile_model(trainer: Trainer, what: bool | str) -> None:
-    """Let torch compile the whole model, or each of its blocks when it first runs. The first passes take longer."""
+    """Let torch compile the whole model, or each of its blocks when it first runs. The first passes take longer.
+
+    The arithmetic of the loss is compiled too, except that of a teacher's.
+    """
+    trainer.compiles_loss = bool(what)
     if what == "blocks":
         for block in trainer.model.blocks:
             block.compile()

@@ -37,6 +37,7 @@ class RunHooks:
     sample: Callable[[], str] | None = None  # returns a text that the model writes; called by all processes
     sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
+    read_steps: int = 1  # most steps between two waits for the device
 
     def warn(self, text: str) -> None:
         """Report a warning: one line that a person should read."""
@@ -51,8 +52,9 @@ def train(trainer: Trainer, watch: RunHooks) -> None:
     assert trainer.state.store is not None, "resume(store) says where checkpoints are kept"
     try:
         with stop_requests() as asked, trainer.state.store as store:
-            if trainer.recipe.spikes.deviations and not checkpoint.checkpoints(store.folder):
-                trainer.state.save()  # a spike may occur before the first regular checkpoint
+            goes_back = trainer.recipe.spikes.deviations or watch.read_steps > 1
+            if goes_back and not checkpoint.checkpoints(store.folder):
+                trainer.state.save()  # it may have to go back before the first regular checkpoint
             _run_steps(trainer, watch, store, asked)
             store.settle()
             store.tell_failed(watch.warn)
@@ -68,13 +70,25 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
     Whether to save or stop after a step follows from the flags that all processes exchanged.
     """
     steps, saved = trainer.plan.record.steps, time.monotonic()
+    alone = 0  # steps before this one are read one by one
     _compare_speeds(trainer, watch)
     while trainer.state.position.step < steps:
         started = time.monotonic()
         is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
-        report = trainer.run_step(Told(stop=bool(asked), save=is_due, writing=store.is_writing))
-        trainer.state.position.seconds += time.monotonic() - started
-        _report(trainer, watch, report, seconds=time.monotonic() - started)
+        told = Told(stop=bool(asked), save=is_due, writing=store.is_writing)
+        until = _read_at(trainer.state.position.step, steps, watch)
+        if watch.read_steps == 1 or trainer.state.position.step < alone:
+            reports: list[StepReport] | None = [trainer.run_step(told)]
+        else:
+            reports = trainer.run_steps(told, until=until)
+        seconds = time.monotonic() - started
+        trainer.state.position.seconds += seconds
+        if reports is None:
+            alone = until
+            _go_back(trainer, watch, until=until)
+            continue
+        for report in reports:
+            _report(trainer, watch, report, seconds=seconds / len(reports))
         if report.spike is not None:
             _roll_back(trainer, watch, report.spike)
             continue
@@ -92,6 +106,28 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
                 watch.progress.saved(text)
                 trainer.world.wait()  # the first process that ends in an error ends the others
                 raise StopRequested(text)
+
+
+def _read_at(step: int, steps: int, watch: RunHooks) -> int:
+    """Return the step before which the device's numbers are read next: no later than an evaluation or a text is due."""
+
+    def is_due(at: int) -> bool:
+        evaluated = _is_one_of(at, steps, EVALUATIONS, every=watch.evaluation_steps)
+        return evaluated or (watch.sample is not None and _is_one_of(at, steps, TEXT_SAMPLES, every=watch.sample_steps))
+
+    most = step + watch.read_steps
+    return next((at for at in range(step + 1, most) if is_due(at)), most)
+
+
+def _go_back(trainer: Trainer, watch: RunHooks, *, until: int) -> None:
+    """Go back to a checkpoint because one of the steps before `until` was not finite or completed a spike."""
+    broken = trainer.state.go_back()
+    for line in broken:
+        watch.warn(f"a checkpoint is damaged: {line}")
+    watch.warn(
+        f"a step before {until} was not finite or completed a spike, and steps after it had begun: back to step"
+        f" {trainer.state.position.step}; the steps before {until} are taken again, one by one"
+    )
 
 
 def _compare_speeds(trainer: Trainer, watch: RunHooks) -> None:

@@ -184,6 +184,12 @@ class PretrainRecipe:
                 f"pretrain.compute_budget={self.compute_budget:g} limits tokens: auto, by FLOPs above 0; tokens is"
                 f" {self.tokens}, with which compute_budget: null is right"
             )
+        if self.schedule == "wsd" and self.warmup_fraction + self.decay_fraction > 1:
+            raise RecipeError(
+                f"pretrain: warmup_fraction={self.warmup_fraction:g} + decay_fraction={self.decay_fraction:g} ="
+                f" {self.warmup_fraction + self.decay_fraction:g} of the steps, so the rate would jump where the warmup"
+                f" ends; at most 1, such as decay_fraction={max(0.0, 1 - self.warmup_fraction):g}"
+            )
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise RecipeError(f"pretrain.gradient_clip={self.gradient_clip:g}; above 0, or null for no limit")
         if self.distill.teacher and (self.z_loss or not self.objective.is_causal):

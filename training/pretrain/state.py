@@ -108,6 +108,13 @@ class State:
             )
         )
 
+    def after(self, step: int) -> int:
+        """Return the next step after `step` that the ledger does not contain."""
+        step += 1
+        while self.ledger.reasons(step):
+            step += 1
+        return step
+
     def _pass_over(self) -> None:
         """Move to the next step that the ledger does not contain.
 
@@ -177,6 +184,11 @@ class State:
             )
         self._kept.settle()
         self._enter(spike)  # from here on, a run that is killed and resumed has the same result
+        return self.go_back()
+
+    def go_back(self) -> tuple[str, ...]:
+        """Return to the newest checkpoint that the ledger allows. Return what `resume` returns."""
+        self._kept.settle()
         self.world.wait()
         seconds = self.position.seconds
         broken = self.resume(self._kept)

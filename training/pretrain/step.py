@@ -6,6 +6,7 @@ gradients and optimizer state are fp32; the passes run in the recipe's precision
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,8 +26,8 @@ from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import begin_pass, fill, spread
-from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask
+from training.pretrain.mesh import begin_pass, fill, in_fp32, spread
+from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.objectives import Batch, Objective
 from training.pretrain.optim.averages import average_share, set_average_share
@@ -58,6 +59,14 @@ class _Pass:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
+class _Unread(NamedTuple):
+    """A step's numbers on the device, before they are read: flags, loss and norm in one vector; norm; and loads."""
+
+    numbers: Tensor
+    norm: Tensor
+    loads: Tensor
+
+
 class _Rows(NamedTuple):
     """The rows of a training step: all its samples, and this process's batches, one for each of its micro-batches."""
 
@@ -86,12 +95,14 @@ class Trainer:
         is_audited: bool = False,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        self.model, self.pieces = model, spread(model, world)
-        fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.recipe, self.plan, self.shards, self.world = recipe, plan, shards, world
         # Processes exchange states, so all compute in fp32 if one of them must.
         is_replaced = bool(world.first_said(replaced_here(recipe.precision, world.device)))
         self.dtype = torch.float32 if is_replaced else DTYPES[recipe.precision]
+        experts = model.config.experts.count
+        self.gathers_bf16 = not is_replaced and world.degrees.gathers_bf16(precision=recipe.precision, experts=experts)
+        self.model, self.pieces = model, spread(model, world, gathers_bf16=self.gathers_bf16)
+        fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.attention = attention_kind(
             world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
         )
@@ -119,6 +130,8 @@ class Trainer:
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: next-token prediction
         self.teacher: Teacher | None = None  # None: no distillation
+        self.compiles_loss = False
+        self._places: dict[tuple[int, tuple[str, ...]], Tensor] = {}  # this process's positions, by length and axes
         self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
 
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
@@ -129,38 +142,73 @@ class Trainer:
         in a row were skipped.
         """
         step = self.state.position.step
-        _, samples, batches = self._rows_of(step)
-        scale = 1.0 / max(1, self._trained_tokens(samples, batches))
-        if self.world.is_split:  # every process must take part in every message
-            batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
-        made = self._pass(batches, scale=scale, told=told)
+        batches, scale = self._batches_of(step)
+        made = self._read([self._begin(batches, scale=scale, told=told)])[0]
         was_rerun = not made.is_finite
         if was_rerun:
-            made = self._pass(batches, scale=scale, told=told)
-        factor = scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+            made = self._read([self._begin(batches, scale=scale, told=told)])[0]
         if made.is_finite:
-            self._update(step, made.norm, factor)
+            self._update(step, made.norm)
             self.model.rebalance(made.loads)
-        report = StepReport(
+        report = self._report(step, made, was_rerun=was_rerun)
+        self.state.advance(report)
+        return report
+
+    def run_steps(self, told: Told, *, until: int) -> list[StepReport] | None:
+        """Train on the steps before `until` as `run_step` does, and wait for the device once, at the end.
+
+        `told` is told with the last step. The result is None if a loss or gradient was not finite, or if a step
+        completed a spike: then weights and state are to be those of a checkpoint again (`State.go_back`), from which
+        `run_step` meets the same step and deals with it.
+        """
+        begun: list[tuple[int, _Unread]] = []
+        while (step := self.state.position.step) < until:
+            after = self.state.after(step)
+            batches, scale = self._batches_of(step)
+            one = self._begin(batches, scale=scale, told=told if after >= until else Told())
+            self._update(step, one.norm)
+            self.model.rebalance(one.loads)
+            begun.append((step, one))
+            self.state.position.step = after
+        reports = []
+        for (step, _), made in zip(begun, self._read([one for _, one in begun]), strict=True):
+            report = self._report(step, made)
+            if report.is_skipped or report.spike is not None:
+                return None
+            self.state.advance(report)
+            reports.append(report)
+        return reports
+
+    def _report(self, step: int, made: _Pass, *, was_rerun: bool = False) -> StepReport:
+        """Return the report of a step, which the spike detector has then seen."""
+        return StepReport(
             step=step,
             loss=made.loss,
             gradient_norm=made.norm,
-            learning_rate=factor * self.recipe.learning_rate,
+            learning_rate=self._factor(step) * self.recipe.learning_rate,
             is_skipped=not made.is_finite,
             was_rerun=was_rerun,
             told=made.told,
             loads=made.loads,
             spike=self.state.spike(step, loss=made.loss, norm=made.norm) if made.is_finite else None,
         )
-        self.state.advance(report)
-        return report
 
-    def _pass(self, batches: list[Batch], *, scale: float, told: Told) -> _Pass:
-        """Compute the gradients of the whole global batch; return loss, gradient norm and the experts' loads.
+    def _batches_of(self, step: int) -> tuple[list[Batch], float]:
+        """Return this process's batches of a step, and one over the number of trained tokens in the global batch."""
+        _, samples, batches = self._rows_of(step)
+        scale = 1.0 / max(1, self._trained_tokens(samples, batches))
+        if self.world.is_split:  # every process must take part in every message
+            batches = [*batches, *(idle(batches[0]) for _ in range(len(batches), self._most_passes(batches[0])))]
+        return batches, scale
+
+    def _begin(self, batches: list[Batch], *, scale: float, told: Told) -> _Unread:
+        """Compute the gradients of the whole global batch; return the step's numbers, which are not waited for.
 
         The gradients stay in the parameters.
         """
-        flags = torch.tensor([float(flag) for flag in told], device=self.world.device)
+        flags = torch.zeros(len(told), device=self.world.device)
+        for number in (number for number, flag in enumerate(told) if flag):
+            flags[number].fill_(1.0)  # on the device, which a copy from the host would wait for
         if self.is_audited:
             flags, sums = self.world.sum(flags), self._audited(batches, scale=scale)
         else:
@@ -170,13 +218,16 @@ class Trainer:
         norm = self.pieces.gradient_norm()
         if self.state.position.step + 1 < self.plan.record.steps:  # while a GPU computes what was just begun
             self._ahead = self._rows_of(self.state.position.step + 1)
-        *flags, loss, norm = torch.cat((flags, sums[:1], norm[None])).tolist()  # waits for the device, once a step
-        return _Pass(
-            loss=loss,
-            norm=norm,
-            loads=sums[1:].view(-1, max(1, self.model.config.experts.count)),
-            told=Told(*(flag > 0 for flag in flags)),
-        )
+        loads = sums[1:].view(-1, max(1, self.model.config.experts.count))
+        return _Unread(torch.cat((flags, sums[:1], norm[None])), norm, loads)
+
+    def _read(self, begun: list[_Unread]) -> list[_Pass]:
+        """Return the numbers of steps. This waits for the device, once."""
+        read = torch.stack([one.numbers for one in begun]).tolist()
+        return [
+            _Pass(loss=loss, norm=norm, loads=one.loads, told=Told(*(flag > 0 for flag in flags)))
+            for one, (*flags, loss, norm) in zip(begun, read, strict=True)
+        ]
 
     def _rows_of(self, step: int) -> _Rows:
         """Return the batch of a step, which may have been made ahead of it."""
@@ -186,6 +237,7 @@ class Trainer:
         samples = index(self.plan, step)
         passes = self.passes[self.plan.phase_at(step).number]
         batches = [self.batch([samples[row] for row in rows], step=step, numbers=rows) for rows in passes]
+        batches = [pinned(batch, self.world.device) for batch in batches]
         self.data_seconds = time.monotonic() - started
         return _Rows(step, samples, batches)
 
@@ -271,6 +323,7 @@ class Trainer:
             scale=scale,
             softcap=self.model.config.logit_softcap,
             z_loss=self.recipe.z_loss,
+            compiled=self.compiles_loss,
         )
 
     def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:
@@ -325,21 +378,34 @@ class Trainer:
 
         tokens, targets, documents = (on_device(array) for array in (batch.tokens, batch.targets, batch.documents))
         prefix = None if batch.prefix is None else on_device(batch.prefix)
-        world, length = self.world, tokens.shape[1]
+        is_checked = self.attention == "varlen" and self.dtype != torch.bfloat16  # logits in fp32
         mask = document_mask(
             documents,
             dtype=self.dtype,
             window=self.model.config.window,
             prefix=prefix,
-            own=world.positions(length, "context") if world.length("context") > 1 else None,
-            kind=self.attention,
+            own=self._own(tokens.shape[1], "context"),
+            kind="masked" if is_checked else self.attention,
+            most=documents_within(batch.documents) if self.attention == "varlen" else 0,
         )
-        own = world.positions(length, *POSITIONS)
-        return tokens[:, own], targets[:, own], mask
+        own = self._own(tokens.shape[1], *POSITIONS)
+        return (tokens, targets, mask) if own is None else (tokens[:, own], targets[:, own], mask)
 
-    def _update(self, step: int, norm: float, factor: float) -> None:
+    def _own(self, length: int, *axes: str) -> Tensor | None:
+        """Return this process's positions in a row that is divided along these axes; None if it has all of them."""
+        if self.world.length(*axes) == 1:
+            return None
+        if (length, axes) not in self._places:
+            self._places[length, axes] = torch.tensor(self.world.positions(length, *axes), device=self.world.device)
+        return self._places[length, axes]
+
+    def _factor(self, step: int) -> float:
+        """Return the factor of the learning rates at a step."""
+        return scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+
+    def _update(self, step: int, norm: float | Tensor) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)
-        set_learning_rates(self.optimizers, factor)
+        set_learning_rates(self.optimizers, self._factor(step))
         share = average_share(step, steps=self.plan.record.steps, recipe=self.recipe.average)
         set_average_share(self.optimizers, share)
         for optimizer in self.optimizers.values():
@@ -386,17 +452,23 @@ class Trainer:
         padding = (np.arange(row.shape[1]) >= len(tokens)).astype(np.int64)[None]  # a document of its own
         batch = Batch(row, np.full_like(row, IGNORED), padding)
         result = torch.zeros(len(at), self.model.config.vocab_size, device=self.world.device)
-        before, self.dtype = self.dtype, dtype or self.dtype
+        before = self.model, self.dtype
+        self.dtype = dtype or self.dtype
         try:
+            if self.gathers_bf16 and self.dtype != torch.bfloat16:
+                self.model = in_fp32(self.model, self.world)
             row_BL, _, mask = self._tensors(batch)
             states = self._last_states(row_BL, mask, like=self._states_like(batch))
-            own = range(row.shape[1])[self.world.positions(row.shape[1], *POSITIONS)]
+            own = {place: n for n, place in enumerate(self.world.positions(row.shape[1], *POSITIONS))}
             if states is not None and (mine := [n for n, place in enumerate(at) if place in own]):
-                chosen = states[0, [at[n] - own.start for n in mine]]
+                chosen = states[0, [own[at[n]] for n in mine]]
                 head = self.model.head_weight.to(self.dtype)
                 result[mine] = softcapped(F.linear(chosen, head), self.model.config.logit_softcap).float()
         finally:
-            self.dtype = before
+            is_copied = self.model is not before[0]
+            self.model, self.dtype = before
+            if is_copied:
+                gc.collect()  # FSDP's hooks and the copy's modules keep each other
         return self.world.sum(result, *PARTS_OF_A_ROW)
 
     def _last_states(self, tokens: Tensor, mask: DocumentMask, *, like: Tensor) -> Tensor | None:
@@ -409,6 +481,18 @@ class Trainer:
             return self.model(tokens, mask, dtype=self.dtype, given_BLD=given, layers=layers[chunk]).states
 
         return next(iter(list(self.pipeline.evaluate(forward, like))), None)
+
+
+def pinned(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch in memory from which a CUDA device copies while the host goes on; elsewhere the batch itself.
+
+    The arrays keep the pinned memory alive, and torch does not reuse it before a copy from it has ended.
+    """
+    if device.type != "cuda":
+        return batch
+    tokens, targets, documents = (torch.from_numpy(array).pin_memory().numpy() for array in batch[:3])
+    prefix = None if batch.prefix is None else torch.from_numpy(batch.prefix).pin_memory().numpy()
+    return Batch(tokens, targets, documents, prefix)
 
 
 class Idle(Batch):

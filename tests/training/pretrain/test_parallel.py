@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -30,10 +31,12 @@ from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
 from training.pretrain import audit, checkpoint
 from training.pretrain import pretrain as stage
+from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store
 from training.pretrain.degrees import Degrees
 from training.pretrain.divisible import check_degrees
 from training.pretrain.mesh import wholes
+from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise, meta_decoder
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.optimizers import muon
@@ -102,6 +105,23 @@ def messages_of(data, zero_stage, rank, size):
     with Messages() as counted:
         difference = parallel.compare(one, data, rank, size)
     return difference, counted.found
+
+
+def in_bf16(data, shard, gather_dtype, rank, size):
+    """Of steps in bf16: losses, the first gradients, what FSDP sent; after three, fp32 logits and the weights."""
+    degrees = Degrees(shard=shard, gather_dtype=gather_dtype)
+    with pytest.MonkeyPatch.context() as patch, Messages() as counted:
+        patch.setattr(training_step, "replaced_here", lambda *_: "")  # whether or not this processor is faster in bf16
+        one = dataclasses.replace(ADAMW, model="dense")
+        trainer = trainer_in(data, world_of(degrees, rank, size), one, recipe={"precision": "bf16"})
+        losses = [trainer.run_step().loss]
+        gradients = {piece.name: trainer.pieces.whole(piece, piece.own.grad).clone() for piece in trainer.pieces}
+        losses += [trainer.run_step().loss for _ in range(2)]
+        logits = trainer.logits(range(2, 13), at=range(11), dtype=torch.float32)
+        weights = {name: whole.detach().clone() for name, whole in wholes(trainer.model, trainer.pieces)}
+        trainer.run_step()  # goes on as if nothing had been asked in between
+    arrays = [{name: one.numpy() for name, one in named.items()} for named in (gradients, weights)]
+    return losses, arrays[0], counted.found, logits.numpy(), arrays[1]
 
 
 def audited(data, rank, size, *, is_audited=True, tokens=parallel.LENGTH):
@@ -256,12 +276,15 @@ def done(data, tmp_path_factory):
     more = parallel.make_data(folder / "more", rows=2 * parallel.ROWS)  # two passes of each of four processes
     for zero_stage in (1, 2, 3):
         tasks["messages", zero_stage] = (4, partial(messages_of, more, zero_stage))
+    for gather_dtype in ("fp32", "bf16"):
+        tasks["in bf16", gather_dtype] = (2, partial(in_bf16, data, 2, gather_dtype))
     tasks["orthogonalized", 2] = (2, partial(orthogonalized, data))
     tasks["held", 4] = (4, partial(held, data))
     tasks["held whole", 4] = (4, partial(held, data, builds_whole=True))
     results = parallel.in_processes(list(tasks.values()), folder)
     made = dict(zip(tasks, results, strict=True))
     made["held", 1] = held(data, 0, 1)
+    made["in bf16", 1] = in_bf16(data, 1, "fp32", 0, 1)
     made["orthogonalized", 1] = orthogonalized(data, 0, 1)
     made |= {("to one", name): resumed(data, folder / name, Degrees(), 0, 1) for name in MESHES}
     return made | {"alone": one}
@@ -285,7 +308,7 @@ def passes_of(rank):
 
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized", "messages")
+    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized", "messages", "in bf16")
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
@@ -305,6 +328,28 @@ def test_a_lower_zero_stage_gathers_and_sums_once_a_step_and_trains_alike(done):
     assert sums == (steps * passes * units, steps * passes * units, steps * units)
     # Replicas are summed once a step at every stage, and so are the loss and the norm.
     assert set(over_replicas) == {steps * (units + 2)}
+
+
+def test_weights_sent_in_bf16_are_half_the_bytes_and_train_like_one_process(done):
+    wide, narrow, alone = (done["in bf16", key] for key in ("fp32", "bf16", 1))
+    # At first all gains are 1, so that the products read the same bits; then rounding weights before gains shows.
+    assert narrow[0][0] == wide[0][0]
+    assert narrow[0] == pytest.approx(alone[0], rel=2e-3)
+    for name, gradient in narrow[1].items():
+        assert np.linalg.norm(gradient - alone[1][name]) <= 2e-2 * np.linalg.norm(alone[1][name]), name
+    # In four steps of two passes blocks are gathered twice a pass, and what is around them once.
+    (number, size), (same, less) = (found["allgather_base"] for _, _, found, _, _ in (wide, narrow))
+    around = sum(weight.size for name, weight in wide[4].items() if not name.startswith("blocks."))
+    assert number == same and size - less == 4 * 2 * 2 * (2 * MODELS["dense"].parameter_count - around)
+
+
+def test_the_logits_of_the_exported_model_are_in_fp32_though_weights_are_sent_in_bf16(done):
+    _, _, _, logits, weights = done["in bf16", "bf16"]
+    model = Decoder(MODELS["dense"])
+    model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    tokens = torch.arange(2, 13)[None]
+    mask = one_document(tokens, dtype=torch.float32, window=model.config.window)
+    assert torch.allclose(model.logits(tokens, mask)[0], torch.from_numpy(logits), atol=1e-5)
 
 
 def test_each_process_orthogonalizes_its_share_of_the_matrices(done):
@@ -423,12 +468,13 @@ def taken(action, place, stages, chunks, channels):
             {"shard": 2, "context": 3},
             4,
             {},
-            r"shard=2 \* context=3 = 6 does not divide .* = 4",
+            r"shard=2 \* context=3 = 6 does not divide .* = 4; .*; context=2 would work",
         ),
         ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
         ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
         ("experts", {"expert": 3}, 3, {}, r"expert=3: model.experts.count=4 is not a multiple of it; 1, 2 or 4"),
         ("dense", {"pipeline": 3}, 3, {}, r"pipeline \* pipeline_chunks=3: model.layers=4 is not a multiple"),
+        ("dense", {"gather_dtype": "bf16"}, 1, {}, r"gather_dtype=bf16 with shard=1: .* fp32 is right"),
         ("dense", {"pipeline_chunks": 2}, 1, {}, r"pipeline_chunks=2 with pipeline=1: 1 is right"),
         ("dense", {"shard": 2}, 2, {"optimizer": "adafactor"}, r"shard=2: pretrain.optimizer=adafactor"),
         ("dense", {"shard": 2}, 2, AUDITED, r"audit=true with shard=2: .* data parallel only"),

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import shutil
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def trainer_of(chain, folder=None, *, kind=Trainer, **changes):
     return trainer
 
 
-def watch_in(chain, folder):
+def watch_in(chain, folder, **settings):
     folder.mkdir(exist_ok=True)
     sidecars = Sidecars(chain.plan, {chain.shards.fingerprint: chain.shards})
     return RunHooks(
@@ -84,6 +85,7 @@ def watch_in(chain, folder):
         checkpoint_seconds=0.0,
         bundle=folder / "stopped",
         describe=sidecars.describe,
+        **settings,
     )
 
 
@@ -304,6 +306,52 @@ def test_too_many_steps_that_are_not_finite_leave_a_bundle_that_a_person_can_rea
         again = trainer_of(chain, tmp_path, max_skipped_steps=1)
         broken_at(again, range(4, 48), times=2)
         train(again, watch_in(chain, tmp_path))
+
+
+# Reading the device's numbers once in several steps
+
+
+def read_in(trainer, chain, folder, *, read_steps):
+    """Train to the end; return how often the device was waited for."""
+    waits, read = [], trainer._read
+    trainer._read = lambda begun: waits.append(len(begun)) or read(begun)
+    train(trainer, watch_in(chain, folder, read_steps=read_steps))
+    return waits
+
+
+@pytest.mark.parametrize("read_steps", [7, 100])
+def test_steps_that_are_read_together_are_the_same_steps(chain, poisoned, tmp_path, read_steps):
+    clip = statistics.median(report.gradient_norm for report in poisoned[1].state.recent)  # some are clipped, some not
+    one, other = (trainer_of(chain, tmp_path / name, gradient_clip=clip) for name in ("one", "other"))
+    assert read_in(one, chain, tmp_path / "one", read_steps=1) == [1] * 48
+    waits = read_in(other, chain, tmp_path / "other", read_steps=read_steps)
+    assert sum(waits) == 48 and max(waits) == min(read_steps, 12)  # the run is evaluated four times
+    assert {report.gradient_norm > clip for report in other.state.recent} == {True, False}
+    assert_same_bits(one, other)
+    assert [report.loss for report in one.state.recent] == [report.loss for report in other.state.recent]
+
+
+@pytest.mark.parametrize("read_steps", [3, 12])
+def test_a_spike_among_steps_that_are_read_together_has_the_end_of_one_that_is_read_alone(
+    chain, poisoned, tmp_path, read_steps
+):
+    trainer = trainer_of(chain, tmp_path, kind=Poisoned)
+    waits = read_in(trainer, chain, tmp_path, read_steps=read_steps)
+    assert max(waits) == read_steps
+    assert trainer.state.ledger == poisoned[1].state.ledger
+    assert_same_bits(trainer, poisoned[1])
+    assert trainer.state.position.last_losses == poisoned[1].state.position.last_losses
+
+
+def test_steps_that_are_not_finite_are_left_out_also_when_they_are_read_together(chain, tmp_path):
+    alone, together = (trainer_of(chain, tmp_path / name) for name in ("alone", "together"))
+    for trainer in (alone, together):
+        broken_at(trainer, [0, 17, 18], times=1000)
+    read_in(alone, chain, tmp_path / "alone", read_steps=1)
+    waits = read_in(together, chain, tmp_path / "together", read_steps=5)
+    assert together.state.ledger == alone.state.ledger and together.state.ledger.steps == [0, 17, 18]
+    assert_same_bits(alone, together)
+    assert max(waits) == 5 and waits.count(1) > 10
 
 
 # The ledger

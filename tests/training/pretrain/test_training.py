@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -37,11 +38,13 @@ from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World
+from training.pretrain.report import Told
+from training.pretrain.rewritten import Batch
 from training.pretrain.run import RunHooks, _utilization, train
 from training.pretrain.settings import AverageRecipe
 from training.pretrain.spike_settings import SpikeRecipe
 from training.pretrain.state import Diverged
-from training.pretrain.step import Trainer
+from training.pretrain.step import Trainer, pinned
 from training.progress import read_metrics
 from training.records import RecipeError
 from training.running.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
@@ -193,6 +196,21 @@ def test_a_batch_is_learned_by_heart(tmp_path):
         mixture=tiny.MixtureRecipe(max_epochs=1000, held_out_fraction=0.0),
     )
     assert run_steps(trainer_of(chain, zero_init_outputs=False), 120)[-1] < 0.8
+
+
+def test_rows_are_pinned_for_a_gpu_and_left_alone_on_a_cpu(monkeypatch):
+    batch = Batch(*(np.arange(6).reshape(2, 3) + number for number in range(3)))
+    assert pinned(batch, torch.device("cpu")) is batch
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 100)  # there is no such memory here
+    assert [array.tolist() for array in pinned(batch, torch.device("cuda"))[:3]] == [
+        (array + 100).tolist() for array in batch[:3]
+    ]
+    assert pinned(batch, torch.device("cuda")).prefix is None
+
+
+def test_flags_of_a_step_come_back(chain):
+    told = Told(stop=True, writing=True)
+    assert trainer_of(chain).run_step(told).told == told
 
 
 def test_a_gradient_that_is_not_finite_skips_the_step_and_then_stops(chain):

@@ -19,14 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from training.pretrain.lanes import joined
+from training.pretrain.lanes import joined_ends
+from training.records import RecipeError
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch.nn.attention.flex_attention import BlockMask
 
 # `blocks`: the CPU's query blocks; `flex`: torch's `flex_attention`; `masked` and `causal`: torch's
 # `scaled_dot_product_attention`, with a mask for every pair of positions, or without a mask if rows are one document.
-Kind = Literal["blocks", "flex", "masked", "causal"]
+# `varlen`: torch's `varlen_attn`, which takes the documents' starts.
+Kind = Literal["blocks", "flex", "masked", "causal", "varlen"]
 
 # Below 64 rows a product no longer fills the CPU's bf16 tiles; above, work above the diagonal is wasted.
 MIN_BLOCK = 64
@@ -44,6 +47,18 @@ class QueryBlock(NamedTuple):
     last: int
 
 
+class Starts(NamedTuple):
+    """The documents of packed rows, put end to end, for `varlen_attn`.
+
+    at: int32, the start of each document and then the number of all positions, as often as the length asks. A length
+    that changes with every batch would compile every batch anew.
+    """
+
+    at: Tensor
+    row_length: int
+    window: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
     """The keys that each position of packed rows may attend to.
@@ -51,6 +66,7 @@ class Visibility:
     bias: for each block, the numbers added to its scores (0 or a large negative number); used on a CPU only.
     flex: the blocks that flex_attention computes, and its rule within them.
     visible: `[B, 1, L, L]` booleans.
+    starts: of the documents; every position sees those of its document up to itself.
 
     If other processes have some of the row's queries, `flex` and `visible` have rows for this process's queries only.
     If all fields are empty, every position sees itself and all positions before it.
@@ -60,6 +76,7 @@ class Visibility:
     bias: tuple[Tensor, ...] = ()
     flex: BlockMask | None = None
     visible: Tensor | None = None
+    starts: Starts | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,15 +115,16 @@ def document_mask(
     dtype: torch.dtype,
     window: int = 0,
     prefix: Tensor | None = None,
-    own: slice | None = None,
+    own: Tensor | None = None,
     kind: Kind | None = None,
+    most: int = 0,
 ) -> DocumentMask:
     """Return the mask of rows, given the document `documents` `[B, L]` of each position.
 
     A position sees the positions of its document up to itself, or with a `window` only the last `window` of them, and
     everything in its document that `prefix` `[B, L]` marks (all marked: attention in both directions). `own` are the
-    positions whose queries this process has; None means all. `kind` None means `blocks` on a CPU that has all queries,
-    otherwise `masked`.
+    positions, ascending, whose queries this process has; None means all. `kind` None means `blocks` on a CPU that has
+    all queries, otherwise `masked`. For `varlen` the rows have at most `most` documents.
     """
     B, L = documents.shape
     index = torch.arange(L, device=documents.device)
@@ -114,22 +132,65 @@ def document_mask(
     starts[:, 1:] = (documents[:, 1:] != documents[:, :-1]) * index[1:]
     first = starts.cummax(dim=1).values
     kind = kind or ("blocks" if documents.device.type == "cpu" and own is None else "masked")
-    own = own or slice(0, L)
+    places = index if own is None else own
 
     def seen_by(window: int) -> Visibility:
+        if kind == "varlen":
+            return Visibility(starts=Starts(_starts(first, most), L, window))
         if kind == "flex":
             return Visibility(flex=flex_mask(first, prefix, window=window, own=own))
         visible = _seen_in_square(first, prefix, window=window)
         if kind == "masked":
-            return Visibility(visible=visible[:, None, own])
+            return Visibility(visible=visible[:, places][:, None])
         return _in_blocks(visible, dtype=dtype, window=window, is_causal=prefix is None)
 
     return DocumentMask(
         documents=documents,
-        positions=(index - first)[:, own],
+        positions=(index - first)[:, places],
         full=seen_by(0),
         windowed=seen_by(window) if window else None,
     )
+
+
+def _starts(first: Tensor, most: int) -> Tensor:
+    """Return the `at` of `Starts` for at most `most` documents, without waiting for the device.
+
+    `first` `[B, L]` is the first position of each position's document.
+    """
+    index = torch.arange(first.shape[1], device=first.device)
+    place = torch.arange(first.numel(), device=first.device).view_as(first)
+    sorted_starts = torch.where(first == index, place, first.numel()).flatten().sort().values
+    return F.pad(sorted_starts[:most], (0, most + 1 - min(most, first.numel())), value=first.numel()).int()
+
+
+def documents_within(documents: np.ndarray) -> int:
+    """Return a power of two that is at least the number of documents in packed rows `[B, L]`."""
+    count = len(documents) + int((documents[:, 1:] != documents[:, :-1]).sum())
+    return 1 << (count - 1).bit_length()
+
+
+def check_varlen(*, name: str, device: torch.device, dtype: torch.dtype, is_plain: bool, is_cut: bool) -> None:
+    """Raise RecipeError if `varlen_attn` cannot compute a training's attention here; `flash_3` activates its kernel.
+
+    `is_plain` says whether attention is causal and heads are ordinary, `is_cut` whether rows are divided. On a GPU this
+    has never run.
+    """
+    if not is_plain or is_cut:
+        why = "context divides rows" if is_cut else "it is for causal objectives and families with ordinary heads"
+        raise RecipeError(f"attention={name}: {why}; auto is right")
+    if device.type != "cuda" or dtype != torch.bfloat16:
+        raise RecipeError(f"attention={name}: in bf16 on CUDA devices, here is {dtype} on {device.type}; auto is right")
+    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
+        raise RecipeError(f"attention={name}: torch {torch.__version__} has no varlen_attn; auto is right")
+    if name == "flash_3":
+        from torch.nn.attention import activate_flash_attention_impl
+
+        try:
+            activate_flash_attention_impl("FA3")
+        except (ImportError, ModuleNotFoundError, RuntimeError, ValueError) as error:
+            raise RecipeError(
+                f"attention={name}: FlashAttention 3 is not installed ({error}); varlen or auto is right"
+            ) from None
 
 
 def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Tensor:
@@ -156,8 +217,8 @@ def _in_blocks(visible: Tensor, *, dtype: torch.dtype, window: int, is_causal: b
     return Visibility(blocks=blocks, bias=bias)
 
 
-def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) -> BlockMask:
-    """Return the block mask of flex_attention for the queries `own` of rows whose documents start at `first` `[B, L]`.
+def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: Tensor | None = None) -> BlockMask:
+    """Return flex_attention's block mask for the queries `own` of rows whose documents start at `first` `[B, L]`.
 
     A query sees a range that ends at its own position, and the range of a later query never starts earlier. So the
     first and last positions of a block determine the block's content, and the L × L matrix is never built. With
@@ -167,11 +228,13 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
 
     L, size = first.shape[1], FLEX_BLOCK
 
-    def ends(start: int, stop: int) -> tuple[Tensor, Tensor]:
-        begin = torch.arange(start, stop, size, device=first.device)
-        return begin, (begin + size).clamp(max=stop) - 1
+    def ends(count: int) -> tuple[Tensor, Tensor]:
+        begin = torch.arange(0, count, size, device=first.device)
+        return begin, (begin + size).clamp(max=count) - 1
 
-    (query, query_last), (key, key_last) = ends(own.start, own.stop), ends(0, L)
+    queries = L if own is None else len(own)
+    (row, row_last), (key, key_last) = ends(queries), ends(L)
+    query, query_last = (row, row_last) if own is None else (own[row], own[row_last])
 
     def earliest(position: Tensor) -> Tensor:
         return first[:, position].clamp(min=position - window + 1) if window else first[:, position]
@@ -184,13 +247,13 @@ def flex_mask(first: Tensor, prefix: Tensor | None, *, window: int, own: slice) 
         key_from, key_to = first[:, None, key], first[:, None, key_last]
         some = some | (marks.any(-1)[:, None] & (key_to >= query_from) & (key_from <= query_to))
         every = every | (marks.all(-1)[:, None] & (key_from == query_to) & (key_to == query_from))
-    every = every & (query_last - query + 1 == size)[:, None] & (key_last - key + 1 == size)
+    every = every & (row_last - row + 1 == size)[:, None] & (key_last - key + 1 == size)
     return BlockMask.from_kv_blocks(
         *_counted(some & ~every),
         *_counted(every),
         BLOCK_SIZE=size,
-        mask_mod=_rule(first, prefix, window=window, offset=own.start),
-        seq_lengths=(own.stop - own.start, L),
+        mask_mod=_rule(first, prefix, window=window, own=own),
+        seq_lengths=(queries, L),
     )
 
 
@@ -203,14 +266,14 @@ def _counted(chosen: Tensor) -> tuple[Tensor, Tensor]:
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None].contiguous()
 
 
-def _rule(first: Tensor, prefix: Tensor | None, *, window: int, offset: int) -> Callable[..., Tensor]:
+def _rule(first: Tensor, prefix: Tensor | None, *, window: int, own: Tensor | None) -> Callable[..., Tensor]:
     """Return the function by which flex_attention decides whether a query sees a key.
 
-    `offset` is the position of this process's first query.
+    `own` are the positions of this process's queries; None means all of the row.
     """
 
     def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        query = query + offset
+        query = query if own is None else own[query]
         seen = (key <= query) & (key >= first[row, query])
         if window:
             seen = seen & (key > query - window)
@@ -251,7 +314,7 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
     Keys and values are gathered in one message: with grouped queries they are smaller than the queries.
     """
     key = query_key[:, :, -1:]
-    whole = joined(torch.cat((key, value), dim=-1), 3, context)
+    whole = joined_ends(torch.cat((key, value), dim=-1), 3, context)
     keys, values = whole.split((key.shape[-1], value.shape[-1]), dim=-1)
     return _attended(query_key[:, :, :-1], keys, values, seen)
 
@@ -259,6 +322,8 @@ def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: P
 def _attended(query: Tensor, key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
     if seen.flex is not None:
         return flex_grouped_attention(query, key, value, seen.flex)
+    if seen.starts is not None:
+        return varlen_grouped_attention(query, key, value, seen.starts)
     return grouped_attention(query, key, value, seen.visible)
 
 
@@ -290,6 +355,30 @@ def flex_grouped_attention(query: Tensor, key: Tensor, value: Tensor, blocks: Bl
         query.reshape(B, K * G, L, E), key[:, :, 0], value[:, :, 0], block_mask=blocks, enable_gqa=G > 1
     )
     return mixed.reshape(B, K, G, L, -1)
+
+
+def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: Starts) -> Tensor:
+    """Return the attention output `[B, K, G, L, V]` by torch's `varlen_attn`, within the documents of `starts`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    B, K, G, L, _ = query.shape
+
+    def end_to_end(part: Tensor) -> Tensor:
+        return part.permute(0, 3, 1, 2, 4).reshape(B * L, -1, part.shape[-1])
+
+    mixed = varlen_attn(
+        end_to_end(query),
+        end_to_end(key),
+        end_to_end(value),
+        starts.at,
+        starts.at,
+        starts.row_length,
+        starts.row_length,
+        window_size=(starts.window - 1 if starts.window else -1, 0),
+        enable_gqa=G > 1,
+    )
+    assert isinstance(mixed, Tensor), "nothing else was asked for"
+    return mixed.view(B, L, K, G, -1).permute(0, 2, 3, 1, 4)
 
 
 @cache

@@ -21,7 +21,7 @@ from training.pretrain.lanes import Lanes
 from training.pretrain.loss import softcapped
 from training.pretrain.models.attention import DocumentMask, Visibility, attend, attend_across
 from training.pretrain.models.experts import Experts, Routing
-from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, recomputed, unit_rms
+from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, looked_up, recomputed, unit_rms
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.models.shape import ModelConfig
 
@@ -242,7 +242,7 @@ class Decoder(nn.Module):
         normed only after the last layer.
         """
         tables = self._rotary_tables(mask.positions, dtype)
-        x_BLD = F.embedding(tokens_BL, self.embedding).to(dtype) if given_BLD is None else given_BLD
+        x_BLD = looked_up(tokens_BL, self.embedding).to(dtype) if given_BLD is None else given_BLD
         routings = []
         for layer in range(self.config.layers) if layers is None else layers:
             table = tables[self.scaling_of[layer]]

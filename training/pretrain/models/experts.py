@@ -88,9 +88,11 @@ class Experts(nn.Module):
         The (token, expert) pairs are sorted by expert, so that each expert runs once on all its tokens.
         """
         tokens, active = chosen_Nk.shape
-        order = chosen_Nk.flatten().argsort(stable=True)
+        pairs = chosen_Nk.flatten()
+        order = pairs.argsort(stable=True)
         place = order.argsort()
-        sizes = torch.bincount(chosen_Nk.flatten(), minlength=self.config.experts.count)
+        # Not torch.bincount: on a GPU it waits for the largest number.
+        sizes = pairs.new_zeros(self.config.experts.count).scatter_add_(0, pairs, torch.ones_like(pairs))
         done = self._all_experts(_Spread.apply(unit_ND, order, place, active), sizes)
         sent = _Permuted.apply(done, place, order).view(tokens, active, -1)
         return (sent * weights_Nk[..., None].to(sent.dtype)).sum(dim=1)
@@ -103,12 +105,14 @@ class Experts(nn.Module):
         sent = sizes_X.view(dist.get_world_size(self.lanes.expert), -1)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent.contiguous(), group=self.lanes.expert)
-        there, here = sent.sum(dim=1).tolist(), received.sum(dim=1).tolist()
-        parts = exchanged(sorted_ND, there, here, self.lanes.expert).split(received.flatten().tolist())
-        own = received.shape[1]
+        size, own = received.shape
+        counts = torch.stack((sent, received)).flatten().tolist()  # waits for the device, once
+        from_sender = [counts[size * own + at :][:own] for at in range(0, size * own, own)]
+        there, here = [sum(counts[at:][:own]) for at in range(0, size * own, own)], [sum(one) for one in from_sender]
+        parts = exchanged(sorted_ND, there, here, self.lanes.expert).split([n for one in from_sender for n in one])
         done = self._run(torch.cat([part for expert in range(own) for part in parts[expert::own]]), received.sum(dim=0))
-        by_expert = done.split(received.t().flatten().tolist())
-        by_sender = zip(*(by_expert[at : at + len(sent)] for at in range(0, len(by_expert), len(sent))), strict=True)
+        by_expert = done.split([one[expert] for expert in range(own) for one in from_sender])
+        by_sender = zip(*(by_expert[at : at + size] for at in range(0, len(by_expert), size)), strict=True)
         return exchanged(torch.cat([part for parts in by_sender for part in parts]), here, there, self.lanes.expert)
 
     def _run(self, sorted_ND: Tensor, sizes_X: Tensor) -> Tensor:

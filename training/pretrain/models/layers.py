@@ -81,6 +81,27 @@ def _applied(weight: Tensor, gain: Tensor | None, dtype: torch.dtype) -> Tensor:
     return (weight if gain is None else weight * gain).to(dtype)
 
 
+def looked_up(tokens: Tensor, weight: Tensor) -> Tensor:
+    """Return the rows of `weight` for the tokens; a frequent token's gradient is summed in fp32, then rounded."""
+    return F.embedding(tokens, weight) if weight.dtype == torch.float32 else _LookedUp.apply(tokens, weight)
+
+
+class _LookedUp(torch.autograd.Function):
+    """The function of `looked_up`, for weights in another format than fp32."""
+
+    @staticmethod
+    def forward(ctx, tokens, weight):
+        ctx.save_for_backward(tokens)
+        ctx.rows, ctx.dtype = len(weight), weight.dtype
+        return F.embedding(tokens, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (tokens,) = ctx.saved_tensors
+        summed = torch.ops.aten.embedding_dense_backward(grad.float(), tokens, ctx.rows, -1, False)
+        return None, summed.to(ctx.dtype)
+
+
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """Return silu(gate) * up, the SwiGLU activation (arXiv 2002.05202)."""
     return F.silu(gate) * up

@@ -15,7 +15,15 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     )
 
 
-def clip_gradients(parameters: Iterable[Tensor], *, norm: float, limit: float | None) -> None:
-    """Scale all gradients so that their joint norm, which is now `norm`, is at most `limit`. None means no limit."""
-    if limit is not None and norm > limit:
+def clip_gradients(parameters: Iterable[Tensor], *, norm: float | Tensor, limit: float | None) -> None:
+    """Scale all gradients so that their joint norm, which is now `norm`, is at most `limit`. None means no limit.
+
+    A norm that is a tensor is not waited for, and the gradients have the same bits.
+    """
+    if limit is None:
+        return
+    if isinstance(norm, Tensor):
+        share = (limit / norm.double()).clamp(max=1.0).to(norm.dtype)
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], share)
+    elif norm > limit:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], limit / norm)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 
 import pytest
 import torch
 from torch.nn.attention import flex_attention as flex
+from torch.nn.attention import varlen
 
 from tests.training.pretrain import tiny
 from tests.training.pretrain.models.test_decoder import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
 from training.pretrain import pretrain as stage
+from training.pretrain.lanes import both_ends
 from training.pretrain.models import attention
 from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
+from training.records import RecipeError
 
 LENGTH = 300  # two blocks of 128 and a part of one
 
@@ -56,6 +60,62 @@ def test_values_and_gradients_equal_those_of_the_cpus_own_form(no_kernel, kind, 
         assert torch.allclose(one, other, atol=1e-5)
 
 
+def stand_in(query, key, value, at, at_key, most, most_key, *, window_size, enable_gqa):
+    """`varlen_attn` by torch's own attention, one document after the other."""
+    assert at is at_key and most == most_key and at.dtype == torch.int32
+    parts = []
+    for start, stop in itertools.pairwise(at.tolist()):
+        index = torch.arange(stop - start)
+        seen = index[None] <= index[:, None]
+        if window_size[0] >= 0:
+            seen &= index[None] >= index[:, None] - window_size[0]
+        heads = (part[start:stop].transpose(0, 1)[None] for part in (query, key, value))
+        mixed = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen, enable_gqa=enable_gqa)
+        parts.append(mixed[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_documents_put_end_to_end_equal_the_cpus_own_form(monkeypatch, window):
+    monkeypatch.setattr(varlen, "varlen_attn", stand_in)
+    generator = torch.Generator().manual_seed(1)
+    heads = [torch.randn(2, 2, size, LENGTH, 16, generator=generator) for size in (4, 1)]
+    weight = torch.randn(2, 2, 3, LENGTH, 16, generator=generator)
+    documents, _ = drawn()
+    results, most = [], attention.documents_within(documents.numpy())
+    for how in ("varlen", "blocks"):
+        mask = document_mask(documents, dtype=torch.float32, window=window, kind=how, most=most)
+        given = [part.clone().requires_grad_() for part in heads]
+        mixed = attend(*given, mask.visibility(windowed=True))
+        results.append((mixed, *torch.autograd.grad((mixed * weight).sum(), given)))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert (
+        most in (16, 32)
+        and len(document_mask(documents, dtype=torch.float32, kind="varlen", most=most).full.starts.at) == most + 1
+    )
+
+
+def test_kernels_that_cannot_be_used_are_refused():
+    right = {
+        "name": "varlen",
+        "device": torch.device("cuda"),
+        "dtype": torch.bfloat16,
+        "is_plain": True,
+        "is_cut": False,
+    }
+    attention.check_varlen(**right)
+    for wrong, said in (
+        ({"device": torch.device("cpu")}, "bf16 on CUDA devices, here is torch.bfloat16 on cpu; auto is right"),
+        ({"dtype": torch.float32}, "here is torch.float32"),
+        ({"is_plain": False}, "causal objectives"),
+        ({"is_cut": True}, "context divides rows; auto is right"),
+        ({"name": "flash_3"}, "FlashAttention 3 is not installed"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            attention.check_varlen(**right | wrong)
+
+
 def test_packed_documents_equal_the_documents_apart(no_kernel):
     tokens = torch.randint(50, (2, LENGTH), generator=torch.Generator().manual_seed(1))
     documents = torch.zeros(2, LENGTH, dtype=torch.long)
@@ -83,11 +143,20 @@ def pairs_of(blocks, *, count, indices):
     return chosen[:, 0].repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :queries, :keys]
 
 
-@pytest.mark.parametrize("own", [slice(0, 385), slice(0, 128), slice(100, 230)])
+def ends_of(length, parts, place):
+    return torch.tensor([one for run in both_ends(length, parts, place) for one in run])
+
+
+# a whole row, a part, and runs at both ends, of which the first ends inside a block or with it
+OWN = (None, torch.arange(100, 230), ends_of(512, 3, 1), ends_of(512, 2, 0))
+
+
+@pytest.mark.parametrize("own", range(len(OWN)))
 @pytest.mark.parametrize("window", [0, 3, 200])
 @pytest.mark.parametrize("kind", ["causal", "scattered", "starts", "both directions"])
 def test_the_rule_is_the_mask_and_the_blocks_leave_nothing_out(kind, window, own):
-    documents, marks = drawn(3, length=385, share=0.008)
+    own = OWN[own]
+    documents, marks = drawn(3, length=385 if own is None else 512, share=0.008)
     told = {"dtype": torch.float32, "window": window, "prefix": marks[kind], "own": own}
     blocks, square = (
         document_mask(documents, **told, kind=how).visibility(windowed=True) for how in ("flex", "masked")
@@ -98,8 +167,9 @@ def test_the_rule_is_the_mask_and_the_blocks_leave_nothing_out(kind, window, own
     asked = pairs_of(blocks, count="kv_num_blocks", indices="kv_indices")
     whole = pairs_of(blocks, count="full_kv_num_blocks", indices="full_kv_indices")
     assert not (asked & whole).any() and not (seen & ~asked & ~whole).any() and not (whole & ~seen).any()
-    if kind == "causal":  # no block is computed for nothing
-        size = attention.FLEX_BLOCK
+    size = attention.FLEX_BLOCK
+    jumps = [] if own is None else [at for at, step in enumerate(own.diff().tolist(), 1) if step > 1]
+    if kind == "causal" and all(at % size == 0 for at in jumps):  # no block is computed for nothing
         tiles = torch.nn.functional.pad(seen.float(), (0, -seen.shape[2] % size, 0, -seen.shape[1] % size))
         assert torch.equal(blocks.to_dense()[:, 0].bool(), torch.nn.functional.max_pool2d(tiles, size).bool())
 
@@ -109,7 +179,7 @@ def test_queries_of_a_part_of_the_row_give_that_part(no_kernel):
     heads = [torch.randn(2, 2, size, LENGTH, 16, generator=generator) for size in (2, 1)]
     documents, _ = drawn()
     whole = attend(*heads, document_mask(documents, dtype=torch.float32).full)
-    for own in (slice(0, 150), slice(150, 300)):
+    for own in (torch.arange(150), torch.arange(150, 300), ends_of(300, 3, 1)):
         mask = document_mask(documents, dtype=torch.float32, own=own, kind="flex")
         query, key, value = heads[0][:, :, :1, own], heads[0][:, :, 1:], heads[1]
         mixed = attention.flex_grouped_attention(query, key, value, mask.full.flex)

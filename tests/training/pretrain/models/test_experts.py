@@ -6,6 +6,11 @@ import dataclasses
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 from training.pretrain.models import experts
@@ -97,6 +102,19 @@ def test_one_product_for_all_experts_gives_the_bits_of_one_for_each(monkeypatch,
         results.append([mixed, routing.loads, *torch.autograd.grad(mixed.float().square().sum(), layer.parameters())])
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("fields", [{}, {"active": 1, "activation": "relu2"}, {"balancing": "bias", "shared": 1}])
+def test_with_grouped_products_the_host_reads_no_number_of_the_device(monkeypatch, fields):
+    monkeypatch.setattr(experts, "has_grouped_products", lambda *_: True)
+    with FakeTensorMode():  # it refuses all that depends on content
+        layer = experts_of(width=16, **fields)
+        x = torch.empty(3, 10, 16, dtype=torch.bfloat16, requires_grad=True)
+        mixed, routing = layer(x)
+        (mixed.float().square().sum() + routing.balance).backward()
+        layer.rebalance(routing.loads)
+        with pytest.raises((DynamicOutputShapeException, DataDependentOutputException)):
+            torch.bincount(routing.loads.long(), minlength=6)
 
 
 def test_products_are_grouped_where_a_gpu_has_them():
