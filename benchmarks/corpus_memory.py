@@ -1,12 +1,15 @@
 """Measure the memory of every process that makes a corpus of short documents with text.
 
     PEDIGREE_DATA=… python -m benchmarks.corpus_memory [--documents 10000000] [--folder DIR]
+    PEDIGREE_DATA=… python -m benchmarks.corpus_memory --documents 640000 --per-file 10000 --group-bytes 2000000
 
-A sixteenth, a quarter and all of `--documents` are generated, 156,250 in a file: 20 words each from a vocabulary of
-5,000; one in ten is a copy of a document of a distant file, and every second copy differs in a word. Every stage after
-extraction is made over them. The ranks of each phase run one after the other in a process of their own, and the end of
-the stage in another one. Printed are the peak of these processes (VmHWM, with Python and libraries) and their processor
-seconds. `score` and `filter` are made over the first --judged files only, because each of their ranks reads one file.
+A sixteenth, a quarter and all of `--documents` are generated, `--per-file` in a file: 20 words each from a vocabulary
+of 5,000; one in ten is a copy of a document of a distant file, and every second copy differs in a word. Every stage
+after extraction is made over them. The ranks of each phase run one after the other in a process of their own, and the
+end of the stage in another one. Printed are the peak of these processes (VmHWM, with Python and libraries) and their
+processor seconds. `score` and `filter` are made over the first --judged files only, because each of their ranks reads
+one file. `--group-bytes` makes the groups of files and the ranges of keys of `dedup` smaller than 64 MB, so that a
+small corpus has several of them.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ from training.pretrain.settings import PretrainRecipe
 from training.run_settings import RunSettings
 from training.stages import STAGES
 
-PER_FILE = 156_250
 WORDS, VOCABULARY = 20, 5_000
 COPIED = 10  # one document in so many repeats another one
 SAMPLE_BYTES = 5_000_000
 STEP_TOKENS = 524_288
 FILTER = FilterRecipe(rules=("url", "gopher_quality", "c4", "fineweb", "personal_data"))
 TOLD = "peak.json"
+GROUP_BYTES = "CORPUS_MEMORY_GROUP_BYTES"
 
 # Runs a job as `python -m training` does, and leaves the peak of the process and what it cost.
 JOB = f"""
@@ -55,8 +58,11 @@ def told():
     with open({TOLD!r}, "w") as stream:
         json.dump({{"peak_bytes": 1024 * int(status["VmHWM"].split()[0]), "seconds": spent[0] + spent[1]}}, stream)
 atexit.register(told)
+from training.data.dedup import corpus
 from training.running.runner import main
 from training.stages import STAGES
+if group_bytes := int(os.environ.get({GROUP_BYTES!r}, "0")):
+    corpus.GROUP_BYTES = corpus.RANGE_BYTES = group_bytes
 sys.exit(main(sys.argv[1:], STAGES))
 """
 
@@ -66,13 +72,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000_000, help="of the largest size")
     parser.add_argument("--parts", type=int, nargs="+", default=[16, 4, 1], help="what part of them each size is")
+    parser.add_argument("--per-file", type=int, default=156_250)
+    parser.add_argument("--group-bytes", type=int, default=0, help="0: as large as in every run")
     parser.add_argument("--judged", type=int, default=4, help="files that are scored and filtered")
     parser.add_argument("--folder", type=Path, default=None, help="for the files; default the temporary folder")
     options = parser.parse_args()
+    os.environ[GROUP_BYTES] = str(options.group_bytes)
     for part in options.parts:
         with tempfile.TemporaryDirectory(prefix="corpus-memory-", dir=options.folder) as place:
             documents = options.documents // part
-            for stage, phase, ranks, told in measured(Path(place), documents, options.judged):
+            for stage, phase, ranks, told in measured(Path(place), documents, options):
                 made = f"{ranks} ranks" if ranks else "end"
                 said = f"{told['peak_bytes'] / 1e6:.0f} MB, {told['seconds']:.1f} s"
                 print(f"{documents} documents, {stage} {phase or ''}: {made}, {said}", flush=True)
@@ -81,11 +90,11 @@ def main() -> None:
 Told = tuple[str, str, int, dict[str, float]]
 
 
-def measured(root: Path, documents: int, judged: int) -> Iterator[Told]:
+def measured(root: Path, documents: int, options: argparse.Namespace) -> Iterator[Told]:
     """Make a corpus; yield each phase of each stage with its number of ranks (0: the stage's end), peak and seconds."""
-    filtered = generated(root, documents)
+    filtered = generated(root, documents, options.per_file)
     extracted = renamed(filtered, "extracted_documents")
-    few = renamed(filtered, "extracted_documents", files=judged)
+    few = renamed(filtered, "extracted_documents", files=options.judged)
     artifact.write_json(root / "none" / "quality.json", {"has_models": False})
     models = chain.committed(root / "none", "quality_models", "tiny", ["quality.json"])
     reference = root / "reference.jsonl"
@@ -141,7 +150,10 @@ def fan_outs(job: Job) -> list[tuple[str, int]]:
     if not stage.in_ranks:
         return []
     told = subprocess.run(
-        [sys.executable, "-c", RANKS, job.output], stdout=subprocess.PIPE, check=True, text=True
+        [sys.executable, "-c", RANKS, job.output, os.environ.get(GROUP_BYTES, "0")],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
     ).stdout
     return [(name, number) for name, number in json.loads(told.splitlines()[-1])]
 
@@ -150,7 +162,10 @@ RANKS = """
 import importlib, json, sys
 from training.job import read_job
 from training.running.phase import phases_of
+from training.data.dedup import corpus
 from training.stages import STAGES
+if group_bytes := int(sys.argv[2]):
+    corpus.GROUP_BYTES = corpus.RANGE_BYTES = group_bytes
 job = read_job(sys.argv[1] + "/job.json")
 module = importlib.import_module(STAGES[job.stage].module)
 print(json.dumps([(phase.name, phase.num_ranks(job)) for phase in phases_of(module)]))
@@ -168,7 +183,7 @@ def in_a_process(path: Path, *arguments: str) -> dict[str, float]:
         return json.loads(Path(place, TOLD).read_text())
 
 
-def generated(root: Path, documents: int) -> InputArtifact:
+def generated(root: Path, documents: int, per_file: int) -> InputArtifact:
     """Write files of documents in a process of its own, so that this one stays small; return their artifact."""
     folder = root / "generated"
     command = [
@@ -176,7 +191,7 @@ def generated(root: Path, documents: int) -> InputArtifact:
         "-c",
         "import sys; from benchmarks import corpus_memory as made; made.write(*sys.argv[1:])",
     ]
-    subprocess.run([*command, str(folder), str(documents), str(PER_FILE)], check=True)
+    subprocess.run([*command, str(folder), str(documents), str(per_file)], check=True)
     names = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
     return chain.committed(folder, "filtered_documents", "tiny@one", names, kept=documents)
 

@@ -59,6 +59,7 @@ def main() -> int:
             print(f"no {side} here: {what}", file=sys.stderr)
             return 1
     folder = Path(tempfile.mkdtemp(prefix="en-"))  # short, because the paths of sockets are
+    folder.chmod(0o755)  # munge refuses a socket whose folders others cannot reach
     run = {"local": _locally, "ray": _with_own_ray if options.own else _on_ray, "slurm": _on_slurm}
     try:
         return compared({side: run[side](options, folder) for side in SIDES if side in options.sides})
