@@ -141,7 +141,7 @@ def peaks(job: Job) -> Iterator[Told]:
         if ranks:
             chosen = ["--ranks", ",".join(map(str, range(ranks)))]
             yield job.stage, phase, ranks, in_a_process(path, *chosen, *(["--phase", phase] if phase else []))
-    yield job.stage, "", 0, in_a_process(path)
+    yield job.stage, "", 0, in_a_process(path, "--finish", "0")  # it makes no rank
 
 
 def fan_outs(job: Job) -> list[tuple[str, int]]:
