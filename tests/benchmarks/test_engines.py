@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks import engines
@@ -29,6 +31,14 @@ def side(**digests):
 def test_every_digest_is_compared(there, told, capsys):
     assert engines.compared({"local": side(a="1", b="2"), "slurm": there}) == ("differs" in told)
     assert told in capsys.readouterr().out.splitlines()
+
+
+def test_recorded_digests_are_a_side_with_the_assets_that_were_made(tmp_path):
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({"parts": {"tiny": {"a": {"one": "1"}, "later": {"one": "2"}}}}))
+    for digest, code in (("1", 0), ("3", 1)):
+        sides = {"slurm": side(a=digest)}
+        assert engines.compared(engines.recorded(file, "tiny", sides) | sides) == code
 
 
 def test_a_side_that_failed_is_no_success():
