@@ -44,7 +44,7 @@ from training.stages import STAGES
 WORDS, VOCABULARY = 20, 5_000
 COPIED = 10  # one document in so many repeats another one
 SAMPLE_BYTES = 5_000_000
-STEP_TOKENS = 524_288
+STEP_TOKENS = 65_536
 FILTER = FilterRecipe(rules=("url", "gopher_quality", "c4", "fineweb", "personal_data"))
 TOLD = "peak.json"
 GROUP_BYTES = "CORPUS_MEMORY_GROUP_BYTES"
@@ -103,9 +103,6 @@ def measured(root: Path, documents: int, options: argparse.Namespace) -> Iterato
     def make(stage: str, asset: str, partition: str, settings: dict[str, Any], *inputs: InputArtifact) -> Job:
         return chain.job_of(root, stage, asset, partition, settings, inputs, run=RunSettings(workers=1))
 
-    scored = make("score", "document_scores", "tiny@one", {"filter": FILTER.measured()}, few, models)
-    yield from peaks(scored)
-    yield from peaks(make("filter", "filtered_documents", "tiny@one", {"filter": FILTER}, few, chain.made_by(scored)))
     quality = QualityRecipe(reference=(str(reference),), snapshots=("one",), negatives=2_000, min_auc=0.0)
     yield from peaks(make("quality", "quality_models", "tiny", {"quality": quality}, extracted))
     dedup = {"dedup": DedupRecipe()}
@@ -129,6 +126,9 @@ def measured(root: Path, documents: int, options: argparse.Namespace) -> Iterato
     made = (filtered, chain.made_by(single), chain.made_by(clean), chain.made_by(shards))
     yield from peaks(make("provenance", "provenance_index", "tiny@one", {}, extracted, *made))
     yield from peaks(make("summarize", "corpus_summary", "tiny", {}, chain.made_by(shards)))
+    scored = make("score", "document_scores", "tiny@one", {"filter": FILTER.measured()}, few, models)
+    yield from peaks(scored)
+    yield from peaks(make("filter", "filtered_documents", "tiny@one", {"filter": FILTER}, few, chain.made_by(scored)))
 
 
 def peaks(job: Job) -> Iterator[Told]:
