@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,9 +36,10 @@ import pyarrow as pa
 import xxhash
 
 from tests.training.data import chain
-from training.data.dedup import dedup, duplicates
+from training.data.dedup import dedup, duplicates, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
+from training.data.dedup.shuffle import SliceFile
 from training.data.documents import read_lines, write_lines
 from training.data.sources import read_rows, resolve
 from training.data.words.ngrams import jaccard, ngram_set
@@ -438,20 +439,31 @@ def increment(options: argparse.Namespace) -> None:
 
 
 def snapshots(options: argparse.Namespace) -> None:
-    """Print, for each of eight snapshots of equal size, the processor seconds of both stages and of the phases."""
-    number = options.documents // 80
-    texts, _ = made_texts(8 * number)
+    """Print, for each of some snapshots of equal size, the processor seconds of both stages and of the phases.
+
+    Also prints how many files of earlier snapshots' indexes are opened.
+    """
+    number = options.documents // (10 * options.snapshots)
+    texts, _ = made_texts(options.snapshots * number)
     load_compiled_loops(texts)
     phases: dict[str, float] = defaultdict(float)
+    opened, open_file = Counter[str](), index.opened
+
+    def counted(folder: Path, group: str, kind: str) -> SliceFile:
+        opened[kind] += 1
+        return open_file(folder, group, kind)
+
+    index.opened = counted
     dedup.PHASES = tuple(replace(phase, run_rank=timed(phase, phases)) for phase in dedup.PHASES)
     with scratch() as root:
         sources, signed = list[InputArtifact](), list[InputArtifact]()
         first = 0.0
-        for place in range(8):
+        for place in range(options.snapshots):
             own = texts[place * number : (place + 1) * number]
             files = [own[start : start + 2000] for start in range(0, number, 2000)]
             sources.append(chain.documents(root, f"s{place}", files))
             phases.clear()
+            opened.clear()
             began = processor_seconds()
             made = stages(root, sources, signed)
             seconds = processor_seconds() - began
@@ -459,7 +471,9 @@ def snapshots(options: argparse.Namespace) -> None:
             first = first or seconds
             shown = ", ".join(f"{name} {took:.3f}" for name, took in phases.items())
             digest = made[1].record()["digest"][:12]
-            print(f"{place + 1}: {seconds:.2f} s, ÷ first {seconds / first:.2f}; {shown}; digest {digest}", flush=True)
+            files = f"opened {opened['keys']} files of keys, {opened['texts']} of texts"
+            said = f"{seconds:.2f} s, ÷ first {seconds / first:.2f}; {shown}; {files}; digest {digest}"
+            print(f"{place + 1}: {said}", flush=True)
 
 
 def timed(phase: Phase, spent: dict[str, float]) -> Callable[..., dict[str, Any]]:
@@ -548,6 +562,9 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="site-packages with rensa, datasketch, pydivsufsort")
     parser.add_argument("--megabytes", type=float, default=20, help="text for speed and definitions")
     parser.add_argument("--documents", type=int, default=320_000, help="the largest size of growth")
+    parser.add_argument(
+        "--snapshots", type=int, default=8, help="of the part of this name, which divide a tenth of --documents"
+    )
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     options = parser.parse_args()

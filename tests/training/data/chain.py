@@ -97,6 +97,23 @@ def run(
     hang_seconds: float = 1800.0,
 ) -> InputArtifact:
     """Run a stage as its job says and return what it committed. `settings` may hold records."""
+    how = RunSettings(workers=workers, hang_seconds=hang_seconds)
+    job = job_of(root, stage, asset, partition, settings, inputs, run=how)
+    assert run_job(job, STAGES) == 0
+    return made_by(job)
+
+
+def job_of(
+    root: Path,
+    stage: str,
+    asset: str,
+    partition: str,
+    settings: Mapping[str, Any],
+    inputs: Sequence[InputArtifact] = (),
+    *,
+    run: RunSettings,
+) -> Job:
+    """The job that makes an asset under a root. `settings` may hold records."""
     plain = {name: write_record(value) for name, value in settings.items()}
     fingerprint = artifact.fingerprint(
         stage=stage,
@@ -106,8 +123,7 @@ def run(
         inputs=[(item.asset, item.fingerprint) for item in inputs],
         seed=0,
     )
-    folder = artifact.folder_of(root, asset, fingerprint)
-    job = Job(
+    return Job(
         stage=stage,
         asset=asset,
         partition=partition,
@@ -116,14 +132,21 @@ def run(
         stage_version="1",
         settings=plain,
         inputs=tuple(inputs),
-        output=str(folder),
-        run=RunSettings(workers=workers, hang_seconds=hang_seconds),
+        output=str(artifact.folder_of(root, asset, fingerprint)),
+        run=run,
     )
-    assert run_job(job, STAGES) == 0
-    made = artifact.find(folder)
+
+
+def made_by(job: Job) -> InputArtifact:
+    """What a job committed."""
+    made = artifact.find(Path(job.output))
     assert made is not None
     return InputArtifact(
-        asset=asset, partition=partition, fingerprint=fingerprint, digest=made.digest, path=str(folder)
+        asset=job.asset,
+        partition=job.partition,
+        fingerprint=job.fingerprint,
+        digest=made.digest,
+        path=job.output,
     )
 
 
