@@ -12,7 +12,8 @@ many (warm). The question "takedown" is what a takedown of a domain asks the ind
 recipes and records comes on top, and does not grow with the pages. Printed are also the bytes of the index for each
 page, processor seconds, and the peak of memory.
 
-With --root the same questions are asked of a model under that root, from its WARC files on. --growth repeats all for
+With --root the same questions are asked of a model under that root, from its WARC files on. With --control row the
+way back must differ, and the exit code be 1. --growth repeats all for
 multiples of --pages / the largest multiple. Linux.
 """
 
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="measure a model under this root instead")
     parser.add_argument("--model", default="kitchen")
     parser.add_argument("--folder", type=Path, help="where the files go; a folder of its own by default")
+    parser.add_argument("--control", choices=("row",), help="alter the row of each step; this must be noticed")
     parser.add_argument("--part", choices=("generate", "build", "ask", "root"), help="used by the benchmark itself")
     parser.add_argument("--place", type=Path, help="used by the benchmark itself")
     options = parser.parse_args()
@@ -74,6 +76,7 @@ def run(part: str, options: argparse.Namespace, pages: int, place: Path) -> dict
     """What a process that does one part prints last."""
     argv = [sys.executable, "-m", "benchmarks.trace", "--part", part, "--pages", str(pages), "--place", str(place)]
     argv += ["--both-ways", str(options.both_ways), "--model", options.model]
+    argv += ["--control", options.control] if getattr(options, "control", None) else []
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()})
     if done.returncode:
         sys.exit(1)
@@ -243,6 +246,8 @@ def timed(
     """Follow documents both ways, then time the three kinds of questions."""
     tracer = make()
     tracer.trainings, tracer.indexes  # noqa: B018
+    if getattr(options, "control", None) == "row":
+        _alter_rows()
     chance = random.Random(0)
     rows = _some_pages(tracer, chance, max(options.both_ways, ASKED))
     seen, warc = both_ways(tracer, rows[: options.both_ways], root)
@@ -334,7 +339,7 @@ def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) ->
             row["id"], "by id and by URL", [page], [{k: v for k, v in one.items() if k != "is_exact"} for one in by_url]
         )
         if root is not None:
-            _same(row["id"], "URL of the WARC record", row["url"], _record_url(root, page))
+            _same(row["id"], "URL of the WARC record", row["url"], record_url(root, page))
             warc += 1
         for training in page["seen"]:
             for step in sorted({one["step"] for one in training["steps"]}):
@@ -346,11 +351,24 @@ def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) ->
     return seen, warc
 
 
+def _alter_rows() -> None:
+    """Let every document be one row further than it is."""
+    from training.provenance.steps import Steps
+
+    seen = Steps.seen
+
+    def altered(steps: Steps, documents: Sequence[int]) -> Any:
+        return {name: [one._replace(row=one.row + 1) for one in some] for name, some in seen(steps, documents).items()}
+
+    Steps.seen = altered
+
+
 def _place(piece: dict[str, Any]) -> list[int]:
     return [piece[name] for name in ("row", "at", "start", "tokens")]
 
 
-def _record_url(root: Path, page: dict[str, Any]) -> str:
+def record_url(root: Path, page: Mapping[str, Any]) -> str:
+    """Return the URL of the WARC record at a page's offset."""
     from fastwarc.warc import ArchiveIterator
 
     crawls = [
