@@ -528,8 +528,7 @@ def plant(archive: Path, url: str, text: str) -> int:
         record = next(iter(ArchiveIterator(stream, parse_http=True)))
         status, headers = record.http_headers.status_line, list(record.http_headers)
         warc, body = list(record.headers), record.reader.read()
-    encoded = next((value for name, value in headers if name.lower() == "content-encoding"), "")
-    body = gzip.decompress(body) if encoded == "gzip" and body[:2] == b"\x1f\x8b" else body
+    body = decoded({name.lower(): value for name, value in headers}, body)
     ends = [one.end() for one in re.finditer(rb"</p>", body)]
     at = ends[len(ends) // 2]
     body = body[:at] + f"\n<p>{text}</p>\n".encode() + body[at:]
@@ -542,6 +541,18 @@ def plant(archive: Path, url: str, text: str) -> int:
     head = "\r\n".join(["WARC/1.0", *(f"{name}: {value}" for name, value in fields)]).encode() + b"\r\n\r\n"
     archive.write_bytes(content[: own.start] + gzip.compress(head + block + b"\r\n\r\n") + content[own.stop :])
     return own.start
+
+
+def decoded(headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the body of a response without its transfer and content encoding."""
+    if headers.get("transfer-encoding") == "chunked":
+        rest, parts = body, list[bytes]()
+        while rest and (size := int(rest.partition(b"\r\n")[0].partition(b";")[0], 16)):
+            rest = rest.partition(b"\r\n")[2]
+            parts.append(rest[:size])
+            rest = rest[size + 2 :]
+        body = b"".join(parts)
+    return gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
 
 
 def steps_with(root: Path, plan: Path, document: str) -> list[int]:
