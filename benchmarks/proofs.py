@@ -50,6 +50,7 @@ from assets.erasing import scan
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
+from benchmarks.reuse import ranks_made
 from benchmarks.takedown import command, copied, words_of
 from benchmarks.trace import record_url
 from resources.tracking.reports import Tracking
@@ -60,6 +61,7 @@ from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.contents import pieces_of
 from training.provenance.grams import count_in
+from training.provenance.lineage import item_of
 
 EXAM, ITEMS = "data://benchmarks/arc_easy.jsonl.gz", 100
 LEARNED_PAGES = tuple(
@@ -67,6 +69,16 @@ LEARNED_PAGES = tuple(
 )
 LEAKING, LEAKING_HOST = "web-01-00000.warc.gz", "git-docs.test"
 DOMAIN, ITS_ARCHIVE = "varnish-docs.test", "web-01-00000.warc.gz"
+ITS_FILE = "00001.parquet"  # the documents of its archive, the second of seven
+KEEPING = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
+IN_RANKS = (
+    "extracted_documents",
+    "document_scores",
+    "filtered_documents",
+    "document_signatures",
+    "decontaminated_documents",
+    "token_shards",
+)
 LEAST_WORDS = 8  # that the model has to say as a page does
 PROMPT_WORDS, SAID_TOKENS, BEGINNINGS = 12, 40, 24
 BASE = """\
@@ -642,7 +654,7 @@ def records_of_domain(archive: Path) -> list[Member]:
 def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[str, str]]]:
     """Return URL and text of every document that a stage kept, by id."""
     found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
-    for asset in ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents"):
+    for asset in KEEPING:
         for part in ("@pages", "@snapshot-1", NEW):
             rows = pa.concat_tables(
                 pq.read_table(file, columns=["id", "url", "text"])
@@ -653,18 +665,24 @@ def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[
 
 
 def made_again(place: Place, root: Path, proof: Proof) -> str:
-    """Return how many ranks were made again, all stages together; note a rank that need not have been."""
-    made = of = 0
-    for asset in ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents"):
-        for part in ("@snapshot-1", NEW):
-            old, new = (
-                {one.name: one.read_bytes() for one in _files(place, asset, "documents/*.parquet", part, own)}
-                for own in (place.root, root)
-            )
+    """Return how many ranks were computed, and in how many the documents changed; note one that need not have been."""
+    told = []
+    for part in ("@snapshot-1", NEW):
+        cells = place.cells(TWO, root)
+        ranks = {asset: ranks_made(item_of(cells[asset, TWO + part].artifact)) for asset in IN_RANKS}
+        too_many = {asset: made for asset, made in ranks.items() if int(made.split()[0]) > 1}
+        proof.same(f"{part}: ranks that were computed beside one", too_many, {})
+        for asset in KEEPING:
+            old, new = (_contents(place, asset, part, own) for own in (place.root, root))
             changed = [name for name in old if old[name] != new.get(name)]
-            made, of = made + len(changed), of + len(old)
-            proof.same(f"{asset} {part}: ranks whose documents changed", changed, ["00001.parquet"])
-    return f"documents of {made} of {of} ranks changed"
+            proof.same(f"{asset} {part}: files whose documents changed", changed, [ITS_FILE])
+        computed, every = (sum(int(made.split()[at]) for made in ranks.values()) for at in (0, 2))
+        told.append(f"{computed} of {every}")
+    return f"ranks computed: {' and '.join(told)}"
+
+
+def _contents(place: Place, asset: str, part: str, root: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in _files(place, asset, "documents/*.parquet", part, root)}
 
 
 def sentence_of(place: Place, wanted: Hashes) -> str:
