@@ -526,19 +526,18 @@ def chosen_item(place: Place) -> tuple[int, dict[str, Any]]:
 
 
 def chosen_page(place: Place) -> dict[str, Any]:
-    """Return the page of the archive, new in the second snapshot, that the model reads first."""
-    rows = [
-        row
-        for file in _files(place, "token_shards", "shards/*.parquet")
-        for row in pq.read_table(file, columns=["id", "url", "warc_file", "warc_offset"]).to_pylist()
-        if row["warc_file"] == LEAKING and LEAKING_HOST in row["url"]
-    ]
-    random.Random(0).shuffle(rows)
-    for row in rows:
-        (page,) = place.run("trace", TWO, "--document", row["id"]).answer["pages"]
-        if any(one["steps"] for one in page["seen"]):
-            return row
-    raise AssertionError(f"no page of {LEAKING} is in a step")
+    """Return the page of an archive of the second snapshot that the model reads first."""
+    opened = read_plan(place.cells(TWO)["training_plan", TWO].artifact.path)
+    sidecars: dict[int, list[dict[str, Any]]] = {}
+    for step in range(opened.record.steps):
+        for shard, document in documents_at(opened, step):
+            if shard not in sidecars:
+                path = sidecar_of(place.root, opened.record.shards[shard])
+                sidecars[shard] = pq.read_table(path, columns=["id", "url", "warc_file", "warc_offset"]).to_pylist()
+            row = sidecars[shard][document]
+            if row["id"].startswith(f"{NEW[1:]}/{LEAKING}/") and f"//{LEAKING_HOST}/" in row["url"]:
+                return row
+    raise AssertionError(f"no page of {LEAKING_HOST} in {NEW[1:]} is in a step")
 
 
 def plant(archive: Path, url: str, text: str) -> int:
@@ -597,9 +596,13 @@ def other_document(root: Path, plan: Path, steps: Sequence[int]) -> str:
     return _ids(root, opened.record.shards[shard])[number]
 
 
+def sidecar_of(root: Path, shard: Any) -> Path:
+    """Return the sidecar of a plan's shard."""
+    return (artifact.folder_of(root, "token_shards", shard.artifact) / shard.path).with_suffix(SIDECAR_SUFFIX)
+
+
 def _ids(root: Path, shard: Any) -> list[str]:
-    path = artifact.folder_of(root, "token_shards", shard.artifact) / shard.path
-    return pq.read_table(path.with_suffix(SIDECAR_SUFFIX), columns=["id"])["id"].to_pylist()
+    return pq.read_table(sidecar_of(root, shard), columns=["id"])["id"].to_pylist()
 
 
 # A withdrawal
