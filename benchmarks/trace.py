@@ -12,8 +12,8 @@ many (warm). The question "takedown" is what a takedown of a domain asks the ind
 recipes and records comes on top, and does not grow with the pages. Printed are also the bytes of the index for each
 page, processor seconds, and the peak of memory.
 
-With --root the same questions are asked of a model under that root, from its WARC files on. With --control row the
-way back must differ, and the exit code be 1. --growth repeats all for
+With --root the same questions are asked of a model under that root, from its WARC files on; up to half of the pages are
+those of random steps. With --control row the way back must differ, and the exit code be 1. --growth repeats all for
 multiples of --pages / the largest multiple. Linux.
 """
 
@@ -250,6 +250,10 @@ def timed(
         _alter_rows()
     chance = random.Random(0)
     rows = _some_pages(tracer, chance, max(options.both_ways, ASKED))
+    if root is not None:
+        read = _read_pages(tracer, chance, options.both_ways // 2)
+        known = {row["id"] for row in read}
+        rows = [*read, *(row for row in rows if row["id"] not in known)]
     seen, warc = both_ways(tracer, rows[: options.both_ways], root)
     training = tracer.trainings[0]
     steps = [chance.randrange(training.plan.record.steps) for _ in range(ASKED)]
@@ -317,13 +321,26 @@ def _some_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[st
     """Random pages of all snapshots, whatever became of them, with id and URL."""
     import numpy as np
 
+    sizes = np.cumsum([0, *(len(index) for index in tracer.indexes)])
+    chosen = np.array(sorted(chance.sample(range(sizes[-1]), min(number, int(sizes[-1])))), np.int64)
     found: list[dict[str, Any]] = []
-    for index in tracer.indexes:
-        own = min(len(index), -(-number // len(tracer.indexes)))
-        pages = np.array(sorted(chance.sample(range(len(index)), own)))
-        found += [one.row for one in index.rows(pages) if one.row["url"]]
+    for index, first, stop in zip(tracer.indexes, sizes, sizes[1:], strict=False):
+        own = chosen[(chosen >= first) & (chosen < stop)] - first
+        found += [one.row for one in index.rows(own) if one.row["url"]]
     chance.shuffle(found)
     return found
+
+
+def _read_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[str, Any]]:
+    """Return at most so many pages that random steps read: few of a large crawl are in a step of a small model."""
+    training, found = tracer.trainings[0], dict[str, dict[str, Any]]()
+    steps = list(range(training.plan.record.steps))
+    chance.shuffle(steps)
+    for step in steps:
+        if len(found) >= number:
+            break
+        found |= {one["id"]: one for one in tracer.step(step, training=training.name)["documents"]}
+    return list(found.values())[:number]
 
 
 def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) -> tuple[int, int]:

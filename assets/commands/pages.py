@@ -54,7 +54,10 @@ def trace(
     from resources.tracking.reports import Tracking
 
     questions = {"step": step, "url": url, "domain": domain, "document": document, "text": text, "lineage": lineage}
-    asked = {name: value for name, value in questions.items() if value is not None and value not in ("", False)}
+    # Not by the value's truth: step 0 is a question.
+    asked = {
+        name: value for name, value in questions.items() if value is not None and value is not False and value != ""
+    }
     if len(asked) != 1:
         raise DataError(
             f"trace: give one of --step, --url, --domain, --document, --text and --lineage, not {len(asked)}"
