@@ -20,10 +20,10 @@ With `--recipe`, every snapshot of the recipe is built up to its token shards. T
 of its second file that reaches the shards is named by a takedown list, and everything is built again.
 
 With `--root` too, the corpus of the recipe has been made under this root. On copies of it, `pedigree takedown`
-withdraws the domain whose pages are closest to 1 % of all, then 1 % of all pages that follow one another in one archive
-(as domains of a crawl that is sorted by address), then as many pages scattered over all archives, and the corpus is
-rebuilt. `--cases` chooses among `domain`, `neighbours` and `scattered`. The processor time of what was made anew is
-compared with that of the whole corpus, as the records have it.
+withdraws the domain whose pages are closest to 1 % of all, then as many pages as 1 % of all that follow one another in
+one archive and reach the shards, then as many scattered over all archives, and the corpus is rebuilt. `--cases` chooses
+among `domain`, `neighbours` and `scattered`. The processor time of what was made anew is compared with that of the
+whole corpus, as the records have it.
 """
 
 from __future__ import annotations
@@ -248,10 +248,10 @@ def withdraw_under(root: Path, name: str, folder: Path | None, wanted: Sequence[
     """Withdraw 1 % of the pages of a root in several ways, and compare each rebuild with the corpus."""
     first = corpus_under(root, name)
     told("as it was made", first, first)
-    pages = [row for item in _extracted(first) for file in document_files(item) for row in read_documents(file, PAGE)]
+    pages, kept = (_pages(first, asset) for asset in ("extracted_documents", "decontaminated_documents"))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
-        for case, (title, named) in cases_of(pages, place).items():
+        for case, (title, named) in cases_of(pages, kept, place).items():
             if case not in wanted:
                 continue
             own = copied(root, place / case)
@@ -263,13 +263,18 @@ def withdraw_under(root: Path, name: str, folder: Path | None, wanted: Sequence[
             shutil.rmtree(own)
 
 
-def cases_of(pages: Sequence[Mapping[str, Any]], place: Path) -> dict[str, tuple[str, tuple[str, str]]]:
-    """Return, for each case, a title and the option that names its pages. Lists of pages are written into `place`."""
+def cases_of(
+    pages: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]], place: Path
+) -> dict[str, tuple[str, tuple[str, str]]]:
+    """Return, for each case, a title and the option that names its pages. Lists of pages are written into `place`.
+
+    The neighbours are among those that were kept, because a page that a filter drops costs less.
+    """
     hosts = Counter(plain_host(key_of(row["url"]).host) for row in pages)
     host = min(hosts, key=lambda one: abs(hosts[one] - len(pages) / 100))
     number = max(1, round(len(pages) / 100))
     by_archive: dict[str, list[str]] = {}
-    for row in pages:
+    for row in kept:
         by_archive.setdefault(row["id"].rpartition("/")[0], []).append(row["id"])
     large_enough = sorted((one for one in by_archive.values() if len(one) >= number), key=len)
     archive = large_enough[len(large_enough) // 2]  # the cost of a rank grows with its archive
@@ -295,8 +300,9 @@ def corpus_under(root: Path, name: str) -> Built:
     }
 
 
-def _extracted(built: Built) -> list[InputArtifact]:
-    return [item for item in built.values() if item.asset == "extracted_documents"]
+def _pages(built: Built, asset: str) -> list[dict[str, Any]]:
+    items = [item for item in built.values() if item.asset == asset]
+    return [row for item in items for file in document_files(item) for row in read_documents(file, PAGE)]
 
 
 def corpus_of(recipe: Recipe, root: Path) -> Built:
