@@ -509,7 +509,7 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
             one for one in registered_versions(Tracking("", own, in_background=False)) if "champion" in one.aliases
         ]
         digest = place.cells(TWO)["base_model", TWO].artifact.digest
-        proof.same("digest of the champion", [one.digest for one in champions], [digest])
+        proof.same("digest of the champion", [one.tags.get("digest") for one in champions], [digest])
         proof.figures += [
             f"item {number} of arc-easy named at {page['url']}, {LEAKING}, offset {offset:,}, steps {steps}",
             f"exit code {ran.code}, the champion stays; {ran.seconds:.0f} s",
