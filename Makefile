@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling mesh soak lock sbom audit seams clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling mesh soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -139,6 +139,10 @@ dg: env $(OTHERS)/dg/.stamp ## use Dagster's `dg` in this folder and in another 
 
 controls: env ## score the control models beside the trained one
 	$(BIN)/python -m benchmarks.controls $(ARGS)
+
+# The real crawl is in the folder that PEDIGREE_DATA names.
+proofs: env ## prove on the real crawl what trace and takedown promise; ARGS="--folder runs/proofs --only leak"
+	$(BIN)/python -m benchmarks.proofs $(ARGS)
 
 faults: env ## kill single processes of every kind and check what is left; a ledger adds up
 	$(BIN)/python -m benchmarks.faults $(ARGS)

@@ -14,12 +14,13 @@ import numpy as np
 
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
+from assets.public_suffixes import is_public_suffix
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.running.under_way import at_work
 from assets.status import LEARNED, Comparison, compare, last_made
 from assets.takedown_rows import rows_of
 from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
-from assets.trace import is_public_suffix, model_of_version, versions_of
+from assets.trace import model_of_version, versions_of
 from assets.undisturbed import nobody_looks, only_one
 from assets.unreached import file_system_time
 from resources.profile import Profile

@@ -12,6 +12,7 @@ from typing import Any
 
 from assets.chain import CHAIN, GROUPS
 from assets.interrupt import ends_with_this
+from assets.public_suffixes import is_public_suffix
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
 from assets.status import Comparison, compare, last_made
@@ -261,19 +262,6 @@ def _check_domain(domain: str, tracer: Tracer) -> None:
         below = []
     there = f", such as {' or '.join(below)}" if below else ""
     raise DataError(f"{asked}: is a public suffix, under which names belong to many people; ask for one of them{there}")
-
-
-def is_public_suffix(domain: str) -> bool:
-    """Whether anybody can register names below a domain.
-
-    The list is the one in the package; nothing is fetched.
-    """
-    import tldextract
-
-    extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-    found = extract(domain, include_psl_private_domains=True)
-    is_address = bool(re.fullmatch(r"[\d.]+|.*:.*", domain))
-    return found.suffix == domain or ("." not in domain and not is_address)
 
 
 # Versions

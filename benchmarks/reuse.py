@@ -20,18 +20,22 @@ With `--recipe`, every snapshot of the recipe is built up to its token shards. T
 of its second file that reaches the shards is named by a takedown list, and everything is built again.
 
 With `--root` too, the corpus of the recipe has been made under this root. On copies of it, `pedigree takedown`
-withdraws the domain whose pages are closest to 1 % of all, and as many pages scattered over all files, and the corpus
-is rebuilt. The processor time of what was made anew is compared with that of the whole corpus, as the records have it.
+withdraws the domain whose pages are closest to 1 % of all, then as many pages as 1 % of all that follow one another in
+one archive and reach the shards, then as many scattered over all archives, and the corpus is rebuilt. `--cases` chooses
+among `domain`, `neighbours` and `scattered`. The processor time of what was made anew is compared with that of the
+whole corpus, as the records have it.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,10 +98,11 @@ def main() -> None:
     )
     parser.add_argument("--recipe", help="withdraw pages of this recipe by a list instead")
     parser.add_argument("--root", type=Path, help="where the recipe's corpus has been made")
+    parser.add_argument("--cases", default="domain,neighbours,scattered", help="with --root: what is withdrawn")
     parser.add_argument("--folder", type=Path, help="where copies of the root go; a folder of its own by default")
     options = parser.parse_args()
     if options.root:
-        withdraw_under(options.root, options.recipe, options.folder)
+        withdraw_under(options.root, options.recipe, options.folder, options.cases.split(","))
         return
     if options.recipe:
         withdraw(options.recipe)
@@ -239,26 +244,50 @@ def withdraw(name: str) -> None:
             told(f"a page less in {snapshot.name}", corpus_of(less, place / "root"), first)
 
 
-def withdraw_under(root: Path, name: str, folder: Path | None) -> None:
-    """Withdraw 1 % of the pages of a root, of one domain and scattered, and compare each rebuild with the corpus."""
+def withdraw_under(root: Path, name: str, folder: Path | None, wanted: Sequence[str]) -> None:
+    """Withdraw 1 % of the pages of a root in several ways, and compare each rebuild with the corpus."""
     first = corpus_under(root, name)
     told("as it was made", first, first)
-    pages = [row for item in _extracted(first) for file in document_files(item) for row in read_documents(file, PAGE)]
-    hosts = Counter(plain_host(key_of(row["url"]).host) for row in pages)
-    host = min(hosts, key=lambda one: abs(hosts[one] - len(pages) / 100))
+    pages, kept = (_pages(first, asset) for asset in ("extracted_documents", "decontaminated_documents"))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         place = Path(temporary)
-        listed = place / "scattered.txt"
-        ids = [row["id"] for row in pages][:: max(1, len(pages) // hosts[host])]
-        listed.write_text("".join(f"{id_}\n" for id_ in ids))
-        cases = {f"{host}, {hosts[host]:,}": ("--domain", host), f"scattered, {len(ids):,}": ("--list", str(listed))}
-        for case, named in cases.items():
-            own = copied(root, place / named[0].lstrip("-"))
+        for case, (title, named) in cases_of(pages, kept, place).items():
+            if case not in wanted:
+                continue
+            own = copied(root, place / case)
             given = ("takedown", *named, "--reason", "to measure", "--yes", "--no-rebuild", "--root", str(own))
             subprocess.run(command(*given), check=True, stdout=subprocess.DEVNULL)
             for asset in to_rebuild(own, name):
                 subprocess.run(command("run", name, "--until", asset, "--root", str(own)), check=True)
-            told(f"{case} of {len(pages):,} pages", corpus_under(own, name), first)
+            told(f"{title} of {len(pages):,} pages", corpus_under(own, name), first)
+            shutil.rmtree(own)
+
+
+def cases_of(
+    pages: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]], place: Path
+) -> dict[str, tuple[str, tuple[str, str]]]:
+    """Return, for each case, a title and the option that names its pages. Lists of pages are written into `place`.
+
+    The neighbours are among those that were kept, because a page that a filter drops costs less.
+    """
+    hosts = Counter(plain_host(key_of(row["url"]).host) for row in pages)
+    host = min(hosts, key=lambda one: abs(hosts[one] - len(pages) / 100))
+    number = max(1, round(len(pages) / 100))
+    by_archive: dict[str, list[str]] = {}
+    for row in kept:
+        by_archive.setdefault(row["id"].rpartition("/")[0], []).append(row["id"])
+    large_enough = sorted((one for one in by_archive.values() if len(one) >= number), key=len)
+    archive = large_enough[len(large_enough) // 2]  # the cost of a rank grows with its archive
+    start = (len(archive) - number) // 2
+    scattered = [row["id"] for row in pages][:: len(pages) // number][:number]
+    lists = {"neighbours": archive[start : start + number], "scattered": scattered}
+    for case, ids in lists.items():
+        (place / f"{case}.txt").write_text("".join(f"{id_}\n" for id_ in ids), "utf-8")
+    where = {case: len({id_.rpartition("/")[0] for id_ in ids}) for case, ids in lists.items()}
+    return {"domain": (f"{host}, {hosts[host]:,}", ("--domain", host))} | {
+        case: (f"{case}, in {where[case]} archives, {len(ids):,}", ("--list", str(place / f"{case}.txt")))
+        for case, ids in lists.items()
+    }
 
 
 def corpus_under(root: Path, name: str) -> Built:
@@ -271,8 +300,9 @@ def corpus_under(root: Path, name: str) -> Built:
     }
 
 
-def _extracted(built: Built) -> list[InputArtifact]:
-    return [item for item in built.values() if item.asset == "extracted_documents"]
+def _pages(built: Built, asset: str) -> list[dict[str, Any]]:
+    items = [item for item in built.values() if item.asset == asset]
+    return [row for item in items for file in document_files(item) for row in read_documents(file, PAGE)]
 
 
 def corpus_of(recipe: Recipe, root: Path) -> Built:

@@ -12,7 +12,8 @@ many (warm). The question "takedown" is what a takedown of a domain asks the ind
 recipes and records comes on top, and does not grow with the pages. Printed are also the bytes of the index for each
 page, processor seconds, and the peak of memory.
 
-With --root the same questions are asked of a model under that root, from its WARC files on. --growth repeats all for
+With --root the same questions are asked of a model under that root, from its WARC files on; up to half of the pages are
+those of random steps. With --control row the way back must differ, and the exit code be 1. --growth repeats all for
 multiples of --pages / the largest multiple. Linux.
 """
 
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="measure a model under this root instead")
     parser.add_argument("--model", default="kitchen")
     parser.add_argument("--folder", type=Path, help="where the files go; a folder of its own by default")
+    parser.add_argument("--control", choices=("row",), help="alter the row of each step; this must be noticed")
     parser.add_argument("--part", choices=("generate", "build", "ask", "root"), help="used by the benchmark itself")
     parser.add_argument("--place", type=Path, help="used by the benchmark itself")
     options = parser.parse_args()
@@ -74,6 +76,7 @@ def run(part: str, options: argparse.Namespace, pages: int, place: Path) -> dict
     """What a process that does one part prints last."""
     argv = [sys.executable, "-m", "benchmarks.trace", "--part", part, "--pages", str(pages), "--place", str(place)]
     argv += ["--both-ways", str(options.both_ways), "--model", options.model]
+    argv += ["--control", options.control] if getattr(options, "control", None) else []
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()})
     if done.returncode:
         sys.exit(1)
@@ -243,8 +246,14 @@ def timed(
     """Follow documents both ways, then time the three kinds of questions."""
     tracer = make()
     tracer.trainings, tracer.indexes  # noqa: B018
+    if getattr(options, "control", None) == "row":
+        _alter_rows()
     chance = random.Random(0)
     rows = _some_pages(tracer, chance, max(options.both_ways, ASKED))
+    if root is not None:
+        read = _read_pages(tracer, chance, options.both_ways // 2)
+        known = {row["id"] for row in read}
+        rows = [*read, *(row for row in rows if row["id"] not in known)]
     seen, warc = both_ways(tracer, rows[: options.both_ways], root)
     training = tracer.trainings[0]
     steps = [chance.randrange(training.plan.record.steps) for _ in range(ASKED)]
@@ -312,13 +321,26 @@ def _some_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[st
     """Random pages of all snapshots, whatever became of them, with id and URL."""
     import numpy as np
 
+    sizes = np.cumsum([0, *(len(index) for index in tracer.indexes)])
+    chosen = np.array(sorted(chance.sample(range(sizes[-1]), min(number, int(sizes[-1])))), np.int64)
     found: list[dict[str, Any]] = []
-    for index in tracer.indexes:
-        own = min(len(index), -(-number // len(tracer.indexes)))
-        pages = np.array(sorted(chance.sample(range(len(index)), own)))
-        found += [one.row for one in index.rows(pages) if one.row["url"]]
+    for index, first, stop in zip(tracer.indexes, sizes, sizes[1:], strict=False):
+        own = chosen[(chosen >= first) & (chosen < stop)] - first
+        found += [one.row for one in index.rows(own) if one.row["url"]]
     chance.shuffle(found)
     return found
+
+
+def _read_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[str, Any]]:
+    """Return at most so many pages that random steps read: few of a large crawl are in a step of a small model."""
+    training, found = tracer.trainings[0], dict[str, dict[str, Any]]()
+    steps = list(range(training.plan.record.steps))
+    chance.shuffle(steps)
+    for step in steps:
+        if len(found) >= number:
+            break
+        found |= {one["id"]: one for one in tracer.step(step, training=training.name)["documents"]}
+    return list(found.values())[:number]
 
 
 def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) -> tuple[int, int]:
@@ -334,7 +356,7 @@ def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) ->
             row["id"], "by id and by URL", [page], [{k: v for k, v in one.items() if k != "is_exact"} for one in by_url]
         )
         if root is not None:
-            _same(row["id"], "URL of the WARC record", row["url"], _record_url(root, page))
+            _same(row["id"], "URL of the WARC record", row["url"], record_url(root, page))
             warc += 1
         for training in page["seen"]:
             for step in sorted({one["step"] for one in training["steps"]}):
@@ -346,11 +368,24 @@ def both_ways(tracer: Any, rows: Sequence[dict[str, Any]], root: Path | None) ->
     return seen, warc
 
 
+def _alter_rows() -> None:
+    """Let every document be one row further than it is."""
+    from training.provenance.steps import Steps
+
+    seen = Steps.seen
+
+    def altered(steps: Steps, documents: Sequence[int]) -> Any:
+        return {name: [one._replace(row=one.row + 1) for one in some] for name, some in seen(steps, documents).items()}
+
+    Steps.seen = altered
+
+
 def _place(piece: dict[str, Any]) -> list[int]:
     return [piece[name] for name in ("row", "at", "start", "tokens")]
 
 
-def _record_url(root: Path, page: dict[str, Any]) -> str:
+def record_url(root: Path, page: Mapping[str, Any]) -> str:
+    """Return the URL of the WARC record at a page's offset."""
     from fastwarc.warc import ArchiveIterator
 
     crawls = [

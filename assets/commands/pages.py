@@ -24,6 +24,7 @@ def trace(
     lineage: Annotated[
         bool, typer.Option("--lineage", help="show what the model was made from, and what was made from it")
     ] = False,
+    graph: Annotated[Path | None, typer.Option(help="with --lineage: write a picture of it, as SVG")] = None,
     training: Annotated[str, typer.Option(help="with --step: a training other than base_model")] = "",
     text: Annotated[
         str, typer.Option(help="find the parts of this text that occur word for word in the training data")
@@ -46,13 +47,17 @@ def trace(
     domain.
     """
     from assets.trace import answer
+    from assets.trace_graph import picture_of
     from assets.trace_lines import lines_of
     from assets.trace_page import page_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
     questions = {"step": step, "url": url, "domain": domain, "document": document, "text": text, "lineage": lineage}
-    asked = {name: value for name, value in questions.items() if value is not None and value not in ("", False)}
+    # Not by the value's truth: step 0 is a question.
+    asked = {
+        name: value for name, value in questions.items() if value is not None and value is not False and value != ""
+    }
     if len(asked) != 1:
         raise DataError(
             f"trace: give one of --step, --url, --domain, --document, --text and --lineage, not {len(asked)}"
@@ -61,10 +66,14 @@ def trace(
     tracking = Tracking(load_profile(profile).tracking_uri, root)
     if html is not None and not text:
         raise DataError("trace: --html shows the answer to --text; give a text")
+    if graph is not None and not lineage:
+        raise DataError("trace: --graph shows the answer to --lineage; give it too")
     shown = shown if shown is not None else 3 if text else 10
     told = answer(model, asked, root=root, tracking=tracking, training=training, texts=texts, shown=shown, least=least)
     if html is not None:
         html.write_text(page_of(told), "utf-8")
+    if graph is not None:
+        graph.write_text(picture_of(told), "utf-8")
     print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
 
 

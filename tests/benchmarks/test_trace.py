@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 import pytest
 
@@ -40,3 +41,27 @@ def test_a_wrong_step_ends_the_benchmark(options, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         trace.ask(options)
     assert "differs" in capsys.readouterr().err
+
+
+def test_the_documents_of_a_step_are_those_of_its_sidecars_and_garbage_is_collected_again(options):
+    tracer, told = {}, {}
+
+    def look(make, *_):
+        tracer["made"] = made = make()
+        training = made.trainings[0]
+        told["step"] = made.step(0, training=training.name)["documents"]
+        told["pages"] = [made.document(one["id"])["pages"][0] for one in told["step"][:20]]
+        return {}
+
+    real, trace.timed = trace.timed, look
+    try:
+        trace.ask(options)
+    finally:
+        trace.timed = real
+    assert gc.isenabled() and len(told["step"]) > 3
+    for one, page in zip(told["step"], told["pages"], strict=False):
+        assert [one[name] for name in ("url", "warc_file", "warc_offset")] == [
+            page[name] for name in ("url", "warc_file", "warc_offset")
+        ]
+        assert one["shard"]["document"] == page["shard"]["document"] and one["shard"]["path"] == page["shard"]["path"]
+        assert one["tokens_in_batch"] == sum(piece["tokens"] for piece in one["pieces"]) > 0

@@ -302,15 +302,18 @@ class RowGroups:
 
     def rows(self, path: Path, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows of a file by number, with those of the columns that the file has."""
+        return rows_of(self.table(path, rows)) if rows else []
+
+    def table(self, path: Path, rows: Sequence[int]) -> pa.Table:
+        """Return rows of a file by number, at least one, as a table with those of the columns that the file has."""
         wanted = np.array(rows)
         groups = self._groups_of(path, wanted)
-        found: dict[int, dict[str, Any]] = {}
+        tables, places = [], []
         for group, table in self._read(path, np.unique(groups).tolist()):
             own = np.flatnonzero(groups == group)
-            chosen = table.take(_numbers(wanted[own] - self._starts[path][group]))
-            values = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
-            found |= zip(own.tolist(), (dict(zip(table.column_names, row, strict=True)) for row in values), strict=True)
-        return [found[number] for number in range(len(rows))]
+            tables.append(table.take(_numbers(wanted[own] - self._starts[path][group])))
+            places.append(own)
+        return in_order(tables, places)
 
     def _groups_of(self, path: Path, rows: np.ndarray) -> np.ndarray:
         if path not in self._starts:
@@ -343,6 +346,20 @@ class RowGroups:
 def _numbers(own: np.ndarray) -> pa.Array:
     """Return numbers as an array of pyarrow. `pyarrow.array` imports pandas, which takes longer than a question."""
     return pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own.astype(np.int64))])
+
+
+def in_order(tables: Sequence[pa.Table], places: Sequence[Sequence[int] | np.ndarray]) -> pa.Table:
+    """Return tables of equal columns as one, in which the rows of each are at the places given for it."""
+    if len(tables) == 1 and np.array_equal(places[0], np.arange(len(tables[0]))):
+        return tables[0]
+    at = np.argsort(np.concatenate(places))
+    return pa.concat_tables(tables).combine_chunks().take(_numbers(at))
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table."""
+    names, columns = table.column_names, [column.to_pylist() for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def read_rows(path: Path, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:

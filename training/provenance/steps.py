@@ -296,7 +296,7 @@ class InBatch(NamedTuple):
     @property
     def tokens(self) -> int:
         """The number of the document's tokens in the batch."""
-        return sum(piece.tokens for piece in self.pieces)
+        return sum([piece.tokens for piece in self.pieces])
 
 
 def batch_of(steps: Steps, step: int) -> list[InBatch]:

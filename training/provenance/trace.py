@@ -6,17 +6,20 @@ with their sidecars, and the index of every snapshot.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -24,7 +27,17 @@ from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, 
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.provenance.index import FoundPage, Index, RowGroups, find_copies, find_id, find_url, read_rows
+from training.provenance.index import (
+    FoundPage,
+    Index,
+    RowGroups,
+    find_copies,
+    find_id,
+    find_url,
+    in_order,
+    read_rows,
+    rows_of,
+)
 from training.provenance.layout import KEPT, KEPT_KIND, KINDS, PART, RANK
 from training.provenance.lineage import (
     CORPUS_BACKWARDS,
@@ -95,7 +108,9 @@ class Tracer:
         if not 0 <= step < record.steps:
             raise DataError(f"{chosen.name} has steps 0 to {record.steps - 1:,}; there is no step {step:,}")
         skipped = sorted(chosen.ledger.reasons(step))
-        batch = batch_of(self.steps_of(chosen), step)
+        with _uncollected():
+            batch = batch_of(self.steps_of(chosen), step)
+            documents = list(self._described(chosen, batch, texts=texts))
         phase = chosen.plan.phase_at(step)
         return {
             "training": chosen.name,
@@ -107,20 +122,21 @@ class Tracer:
             "sequence_length": phase.sequence_length,
             "trained": not skipped,
             "skipped": skipped,
-            "documents": list(self._described(chosen, batch, texts=texts)),
+            "documents": documents,
         }
 
     def _described(self, training: Training, batch: Sequence[InBatch], *, texts: bool) -> Iterable[dict[str, Any]]:
         rows = self._sidecar_rows(training.plan, [(one.shard, one.document) for one in batch])
-        decode = self._decoder(training) if texts else None
+        decode, shards = self._decoder(training) if texts else None, training.plan.record.shards
         for one, row in zip(batch, rows, strict=True):
-            shard = training.plan.record.shards[one.shard]
+            shard = shards[one.shard]
             pieces: list[dict[str, Any]] = [dict(_piece(piece)) for piece in one.pieces]
             if decode is not None:
                 for piece, own in zip(pieces, one.pieces, strict=True):
                     piece["text"] = decode(one, own)
-            place = {"partition": shard.partition, "path": shard.path, "document": one.document}
-            yield {**row, "shard": place, "tokens_in_batch": one.tokens, "pieces": pieces}
+            row["shard"] = {"partition": shard.partition, "path": shard.path, "document": one.document}
+            row["tokens_in_batch"], row["pieces"] = one.tokens, pieces
+            yield row
 
     def _sidecar_rows(self, plan: Plan, places: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
         """Return the sidecar's row of each (shard, document). Files that were not read before are read in threads."""
@@ -128,18 +144,26 @@ class Tracer:
         for number, (shard, _) in enumerate(places):
             by_shard.setdefault(shard, []).append(number)
 
-        def read(shard: int) -> list[dict[str, Any]]:
+        def read(shard: int) -> pa.Table:
             file = sound(self._shards(plan, shard), _sidecar_of(plan, shard))
-            return self._sidecars.rows(file, [places[number][1] for number in by_shard[shard]])
+            return self._sidecars.table(file, [places[number][1] for number in by_shard[shard]])
 
         new = [
             one for one in by_shard if Path(self._shards(plan, one).path, _sidecar_of(plan, one)) not in self._sidecars
         ]
         with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
             told = dict(zip(new, pool.map(read, new), strict=True))  # no thread is started if there are none
-        found: dict[int, dict[str, Any]] = {}
+        # All shards together: a table of its own for each of hundreds takes longer than the rows.
+        alike: dict[tuple[str, ...], tuple[list[pa.Table], list[list[int]]]] = {}
         for shard, numbers in by_shard.items():
-            found |= zip(numbers, told.get(shard) or read(shard), strict=True)
+            table = told[shard] if shard in told else read(shard)
+            tables, own = alike.setdefault(tuple(table.column_names), ([], []))
+            tables.append(table)
+            own.append(numbers)
+        found: dict[int, dict[str, Any]] = {}
+        for tables, own in alike.values():
+            numbers = sorted(number for some in own for number in some)
+            found |= zip(numbers, rows_of(in_order(tables, own)), strict=True)
         return [found[number] for number in range(len(places))]
 
     def _shards(self, plan: Plan, shard: int) -> InputArtifact:
@@ -365,6 +389,21 @@ class Tracer:
         }
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Make no search for cyclic garbage in the block: among the records of thousands of documents there is none.
+
+    The collector goes through all of them again and again, which took a third of a step's time.
+    """
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 _APART = ("id", "url", "warc_file", "warc_offset", "redactions", "sha256", "tokens")
 
 
@@ -373,7 +412,8 @@ def _sidecar_of(plan: Plan, shard: int) -> str:
 
 
 def _piece(piece: Seen) -> dict[str, int]:
-    return {"row": piece.row, "at": piece.at, "start": piece.start, "tokens": piece.tokens}
+    _, row, _, at, start, tokens = piece
+    return {"row": row, "at": at, "start": start, "tokens": tokens}
 
 
 def _stages(found: FoundPage) -> list[dict[str, str]]:

@@ -16,7 +16,17 @@ from tests.training.provenance.pages import REASONS, Pages, generated, index_of
 from training.data.urls import key_of, plain_host, reversed_host
 from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
-from training.provenance.index import Index, RowGroups, check_index, find_copies, find_id, find_url, read_rows
+from training.provenance.index import (
+    Index,
+    RowGroups,
+    check_index,
+    find_copies,
+    find_id,
+    find_url,
+    in_order,
+    read_rows,
+    rows_of,
+)
 from training.provenance.layout import KINDS
 from training.provenance.withdrawal import duplicates_of
 
@@ -173,3 +183,11 @@ def test_row_groups_stay_in_memory_up_to_a_number_of_bytes_and_give_the_same_row
     assert large.rows(files[0], asked) == [{"id": one["id"]} for one in wanted]
     files[0].unlink()
     assert large.rows(files[0], asked[::-1]) == [{"id": one["id"]} for one in wanted[::-1]]  # from memory
+
+
+def test_tables_of_several_files_become_one_in_the_order_that_was_asked():
+    tables = [pa.table({"id": ["c", "a"], "at": [3, 1]}), pa.table({"id": ["b", "d"], "at": [2, None]})]
+    wanted = [{"id": "a", "at": 1}, {"id": "b", "at": 2}, {"id": "c", "at": 3}, {"id": "d", "at": None}]
+    assert rows_of(in_order(tables, [[2, 0], [1, 3]])) == wanted
+    assert rows_of(in_order(tables, [[7, 2], [5, 9]])) == wanted  # only the order of the places counts
+    assert rows_of(in_order(tables[:1], [[0, 1]])) == [wanted[2], wanted[0]]

@@ -1,0 +1,710 @@
+"""Prove on a real crawl, by the commands that a person gives, what `pedigree trace` and `pedigree takedown` promise.
+
+    PEDIGREE_DATA=DATA python -m benchmarks.proofs [--folder FOLDER] [--documents 1000] [--only snapshot,leak]
+
+All 14 archives of the crawl of `webdocs` are used, and a model of 1.3 million weights. Four of the pages are also a
+snapshot of their own, which the model reads so often that it learns them by heart. The proofs:
+
+- snapshot: the corpus of the first snapshot is made with its indexes, then the second one is added, up to a promoted
+  model. Nothing that was made before changes, and exactly the assets that depend on the new snapshot are made, its
+  indexes among them.
+- documents: random pages are followed from their WARC record to every step that saw them and back (`benchmarks.trace`).
+- verbatim: what the base model writes after the beginning of a sentence is traced to the page, its WARC record and the
+  steps that read it.
+- leak: an item of the exam is written into one page of one archive. The model is not promoted, and the refusal names
+  the item, the record's offset and the steps; the promoted version stays champion.
+- withdrawal: a domain is withdrawn. The answer lists what a reader of the archives counts, only the ranks of its
+  archives are made again, no other document changes, and a scan finds none of its words.
+
+Each proof has controls, in which the same check must fail: a changed index, the offset of another page, shuffled words,
+the crawl without the item, a sentence that is put back. Printed is one line for each proof; the exit code is 1 if a
+proof fails or a control does not. With --folder everything that was made stays there, and is used when the command is
+given again. Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fastwarc.warc import ArchiveIterator
+
+from assets.chain import descendants
+from assets.erasing import scan
+from assets.recipe_folders import SHIPPED, load_recipe
+from assets.status import LEARNED, compare
+from assets.takedown import CORPUS, LAST
+from benchmarks.reuse import ranks_made
+from benchmarks.takedown import command, copied, words_of
+from benchmarks.trace import record_url
+from resources.tracking.reports import Tracking
+from resources.tracking.versions import registered_versions
+from training import artifact
+from training.data.words.ngrams import Hashes
+from training.order.batches import documents_at, read_plan
+from training.order.sidecars import SIDECAR_SUFFIX
+from training.provenance.contents import pieces_of
+from training.provenance.grams import count_in
+from training.provenance.lineage import item_of
+
+EXAM, ITEMS = "data://benchmarks/arc_easy.jsonl.gz", 100
+LEARNED_PAGES = tuple(
+    f"http://postgres-docs.test/manual/tutorial-{name}.html" for name in ("createdb", "join", "agg", "transactions")
+)
+LEAKING, LEAKING_HOST = "web-01-00000.warc.gz", "git-docs.test"
+DOMAIN, ITS_ARCHIVE = "varnish-docs.test", "web-01-00000.warc.gz"
+ITS_FILE = "00001.parquet"  # the documents of its archive, the second of seven
+KEEPING = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
+IN_RANKS = (
+    "extracted_documents",
+    "document_scores",
+    "filtered_documents",
+    "document_signatures",
+    "decontaminated_documents",
+    "token_shards",
+)
+LEAST_WORDS = 8  # that the model has to say as a page does
+PROMPT_WORDS, SAID_TOKENS, BEGINNINGS = 12, 40, 24
+BASE = """\
+extends: webdocs
+name: proofs-base
+description: webdocs without weights, which an empty mapping clears.
+mixture: {weights: {}}
+"""
+RECIPE = """\
+extends: proofs-base
+name: NAME
+description: A real crawl, and a small model that learns four of its pages by heart.
+snapshots:
+  - {name: pages, source: warc, label: pages, paths: ["PAGES"]}
+  - {name: snapshot-1, source: warc, label: web, paths: ["data://crawl/snapshot-1/web-*-00000.warc.gz"]}
+decontaminate:
+  action: "off"
+  benchmarks: &exam
+    - {name: arc-easy, uri: "EXAM", kind: multiple_choice, question_field: query, limit: ITEMS}
+tokenizer: {vocabulary: 4096}
+shards: {buckets: none}
+mixture: {weights: {pages: 0.75, web: 0.25}, source_epochs: {pages: 300.0}}
+model: {width: 128, layers: 4, heads: 4, kv_heads: 4, mlp_width: 344}
+pretrain: {tokens: 409600, sequence_length: 256, global_batch_tokens: 4096}
+sft: {data: []}
+preferences: {data: []}
+evaluation: {suites: *exam, contamination: after, held_out_limit: 20}
+promote: {model_name: proofs, min_scores: {}, max_score_drop: 1.0}
+automation: {rebuild: none, node_hours_per_day: 0.0}
+"""
+SECOND = '  - {name: snapshot-2, source: warc, label: web, paths: ["PATHS"]}\n'
+ONE, TWO, LEAK = "proofs-one", "proofs-two", "proofs-leak"
+NEW = "@snapshot-2"
+
+
+@dataclass
+class Proof:
+    """What one proof found: figures to print, what is wrong, and what a control did not notice."""
+
+    figures: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    controls: int = 0
+
+    def check(self, is_so: object, problem: str) -> None:
+        """Note a problem unless something is so."""
+        if not is_so:
+            self.problems.append(problem)
+
+    def same(self, what: str, one: Any, other: Any) -> None:
+        """Note a problem unless two things are equal."""
+        self.check(one == other, f"{what}: {_short(one)}, not {_short(other)}")
+
+    def control(self, what: str, *, is_noticed: object) -> None:
+        """Note a problem unless a control was noticed."""
+        self.controls += 1
+        self.check(is_noticed, f"control: {what} was not noticed")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) < 300 else f"{text[:300]} …"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command answered, and how long it took."""
+
+    code: int
+    answer: dict[str, Any]
+    errors: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything is made: recipes, archives, and the root."""
+
+    folder: Path
+    data: Path
+
+    @property
+    def root(self) -> Path:
+        """The root of the artifacts."""
+        return self.folder / "root"
+
+    def recipe(self, name: str, second: str = "") -> None:
+        """Write a recipe; `second` are the archives of the second snapshot."""
+        text = RECIPE.replace("NAME", name).replace("PAGES", str(self.folder / "crawl" / "pages-00000.warc.gz"))
+        text = text.replace("EXAM", EXAM).replace("ITEMS", str(ITEMS))
+        if second:
+            text = text.replace("decontaminate:\n", SECOND.replace("PATHS", second) + "decontaminate:\n")
+        (self.folder / "recipes").mkdir(exist_ok=True)
+        (self.folder / "recipes" / "proofs-base.yaml").write_text(BASE, "utf-8")
+        (self.folder / "recipes" / f"{name}.yaml").write_text(text, "utf-8")
+
+    def archive(self, snapshot: int, name: str) -> Path:
+        """Return an archive of the real crawl."""
+        return self.data / "crawl" / f"snapshot-{snapshot}" / name
+
+    def run(self, *arguments: str, root: Path | None = None) -> Ran:
+        """Give a command of `pedigree` with --json."""
+        begun = time.monotonic()
+        argv = command(*arguments, "--root", str(root or self.root), "--json")
+        environment = {**os.environ, "PEDIGREE_RECIPES": str(self.folder / "recipes")}
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+        lines = done.stdout.strip().splitlines()
+        return Ran(done.returncode, json.loads(lines[-1]) if lines else {}, done.stderr, time.monotonic() - begun)
+
+    def cells(self, name: str, root: Path | None = None) -> Mapping[tuple[str, str], Any]:
+        """Return the cells of a recipe under the root."""
+        recipe = load_recipe(name, (self.folder / "recipes", SHIPPED))
+        return compare(recipe, root or self.root).cells
+
+
+def main() -> int:
+    """Do the proofs in order; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="keeps what is made; without, it is removed")
+    parser.add_argument("--documents", type=int, default=1_000, help="to follow both ways")
+    parser.add_argument("--only", default=",".join(PROOFS), help="proofs to do; the first one makes the root")
+    options = parser.parse_args()
+    if not os.environ.get("PEDIGREE_DATA"):
+        sys.exit("PEDIGREE_DATA names no folder; the crawl is read from it")
+    unknown = set(options.only.split(",")) - set(PROOFS)
+    if unknown:
+        sys.exit(f"--only {options.only}: {', '.join(sorted(unknown))}: one of {', '.join(PROOFS)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Place((options.folder or Path(temporary)).resolve(), Path(os.environ["PEDIGREE_DATA"]))
+        os.environ["PEDIGREE_RECIPES"] = str(place.folder / "recipes")
+        prepare(place)
+        failed = 0
+        for name in options.only.split(","):
+            begun, proof = time.monotonic(), Proof()
+            PROOFS[name](place, proof, options)
+            failed += bool(proof.problems)
+            told = f"{name}: {'FAILED' if proof.problems else 'proved'} in {time.monotonic() - begun:.0f} s"
+            print(f"{told}; {'; '.join(proof.figures)}; {proof.controls} controls", flush=True)
+            print("".join(f"  {one}\n" for one in proof.problems), end="", flush=True)
+    return 1 if failed else 0
+
+
+def prepare(place: Place) -> None:
+    """Write the archive of the pages that are learned by heart, and the recipes."""
+    (place.folder / "crawl").mkdir(parents=True, exist_ok=True)
+    source = place.archive(1, "web-01-00000.warc.gz")
+    own = [part for part in members(source) if part.type == "warcinfo" or part.url in LEARNED_PAGES]
+    target = place.folder / "crawl" / "pages-00000.warc.gz"
+    content = b"".join(source.read_bytes()[part.start : part.stop] for part in own if part.type != "request")
+    if not target.exists() or target.read_bytes() != content:
+        target.write_bytes(content)
+    place.recipe(ONE)
+    place.recipe(TWO, "data://crawl/snapshot-2/web-*-00000.warc.gz")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A record of an archive: its type and URL, and where its gzip member begins and ends."""
+
+    type: str
+    url: str
+    start: int
+    stop: int
+
+
+def members(archive: Path) -> list[Member]:
+    """Return the records of an archive."""
+    found = []
+    with archive.open("rb") as stream:
+        for record in ArchiveIterator(stream, parse_http=False):
+            url = record.headers.get("WARC-Target-URI", "").strip("<>")
+            found.append((record.headers["WARC-Type"], url, record.stream_pos))
+    ends = [start for *_, start in found[1:]] + [archive.stat().st_size]
+    return [Member(type_, url, start, stop) for (type_, url, start), stop in zip(found, ends, strict=True)]
+
+
+# A new snapshot
+
+
+def snapshot(place: Place, proof: Proof, options: argparse.Namespace) -> None:
+    """Make the first snapshot, add the second one, and compare everything that was there before."""
+    first = [place.run("run", ONE, "--until", asset) for asset in LAST]
+    problem = "; ".join(ran.errors[-300:] for ran in first if ran.code)
+    proof.check(not problem, f"the corpus of {ONE} is not made: {problem}")
+    before = state_of(place.root)
+    second = place.run("run", TWO)
+    proof.check(second.code == 0 and second.answer.get("promoted"), f"{TWO} is not promoted: {second.errors[-300:]}")
+    changed = [path for path, state in before.items() if state_of_file(Path(path)) != state]
+    proof.same("files of the artifacts of before that changed", changed, [])
+    expected = of_new_snapshot(second.answer["assets"])
+    entries = [(asset, part) for asset, cells in second.answer["assets"].items() for part in cells]
+    new = {key for key in entries if is_new(second.answer["assets"][key[0]][key[1]]["uri"], before)}
+    proof.same("assets that are new", sorted(new), sorted(expected))
+    indexes = sorted(key for key in new if key[0].endswith("_index"))
+    proof.same("indexes that are new", indexes, [(one, TWO + NEW) for one in ("provenance_index", "text_index")])
+    url = next(
+        iter(pq.read_table(_files(place, "token_shards", "shards/*.parquet")[0], columns=["url"])["url"])
+    ).as_py()
+    traced = place.run("trace", TWO, "--url", url)
+    proof.check(any(one["snapshot"] == NEW[1:] for one in traced.answer.get("pages", ())), f"{url} is not found")
+    proof.figures += [
+        f"{len(before):,} files in {len({Path(one).parents[0] for one in before})} folders unchanged",
+        f"{len(entries) - len(new)} of {len(entries)} artifacts taken over, {len(new)} new",
+        f"{sum(ran.seconds for ran in first):.0f} s for the first, {second.seconds:.0f} s for the second and the model",
+    ]
+    with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
+        own = copied(place.root, Path(temporary) / "root")
+        kept = place.cells(TWO)["text_index", f"{TWO}@snapshot-1"].artifact.path
+        damaged = flip(own / (next(kept.glob("suffixes/*.npy"))).relative_to(place.root))
+        refused = place.run("trace", TWO, "--text", "The following example shows how to create a table.", root=own)
+        proof.control(
+            "a changed byte of an index by trace", is_noticed=refused.code == 2 and damaged.name in refused.errors
+        )
+        verified = place.run("verify", TWO, root=own)
+        proof.control("a changed byte of an index by verify", is_noticed=verified.code == 1)
+        proof.control(
+            "a changed file", is_noticed=state_of_file(damaged) != before[str(kept / "suffixes" / damaged.name)]
+        )
+
+
+def of_new_snapshot(assets: Mapping[str, Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Return the cells of a run that depend on the new snapshot: its own, and what reads all snapshots."""
+    below = {*descendants("crawl_archives"), "crawl_archives"}
+    return {
+        (asset, part)
+        for asset, cells in assets.items()
+        for part in cells
+        if part.endswith(NEW) or ("@" not in part and asset in below and asset not in LEARNED)
+    }
+
+
+def is_new(uri: str, before: Mapping[str, Any]) -> bool:
+    """Whether the record of an artifact was not there before."""
+    return str(Path(uri) / artifact.ARTIFACT_FILE) not in before
+
+
+def state_of(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Return size, time and inode of every file of the committed artifacts under a root."""
+    folders = [path.parent for path in root.glob(f"*/*/{artifact.ARTIFACT_FILE}")]
+    return {str(path): state_of_file(path) for one in folders for path in one.rglob("*") if path.is_file()}
+
+
+def state_of_file(path: Path) -> tuple[int, int, int]:
+    """Return size, time and inode of a file; zeros if there is none."""
+    if not path.exists():
+        return 0, 0, 0
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns, state.st_ino
+
+
+def flip(path: Path) -> Path:
+    """Change the last byte of a file that is a link to another root's."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.unlink()
+    path.write_bytes(content)
+    return path
+
+
+def _files(place: Place, asset: str, pattern: str, snapshot: str = NEW, root: Path | None = None) -> list[Path]:
+    return sorted(place.cells(TWO, root)[asset, TWO + snapshot].artifact.path.glob(pattern))
+
+
+# Documents, both ways
+
+
+def documents(place: Place, proof: Proof, options: argparse.Namespace) -> None:
+    """Follow random documents from their record to their steps and back."""
+    argv = [sys.executable, "-m", "benchmarks.trace", "--root", str(place.root), "--model", TWO]
+    argv += ["--both-ways", str(options.documents)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    proof.check(done.returncode == 0, done.stderr[-500:])
+    told = {line.strip().rpartition(" ")[0].strip(): line.split()[-1] for line in done.stdout.splitlines()[1:]}
+    followed, seen, records = (told.get(name, "0") for name in ("both_ways", "of_them_in_steps", "warc_records"))
+    proof.same("documents", int(followed.replace(",", "")), options.documents)
+    proof.same("records that were read", records, followed)
+    proof.check(int(seen.replace(",", "")) > 0, "no document is in a step")
+    proof.figures.append(f"{followed} documents equal both ways, {records} records read, {seen} of them in steps")
+    pages = place.run("trace", TWO, "--domain", DOMAIN, "--shown", "2").answer["pages"]
+    moved = {**pages[0], "warc_offset": pages[1]["warc_offset"]}
+    proof.same("URL at the offset", record_url(place.root, pages[0]), pages[0]["url"])
+    proof.control("the offset of another page", is_noticed=record_url(place.root, moved) != pages[0]["url"])
+    shifted = subprocess.run([*argv, "--control", "row"], capture_output=True, text=True, check=False)
+    proof.control(
+        "a step's row that is one too high", is_noticed=shifted.returncode == 1 and "differs" in shifted.stderr
+    )
+
+
+# What the model says verbatim
+
+SAY = """\
+import json, sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, count = sys.argv[1], int(sys.argv[2])
+tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+for line in sys.stdin:
+    ids = tokenizer(json.loads(line), return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        out = model.generate(ids, max_new_tokens=count, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+    print(json.dumps(tokenizer.decode(out[0][ids.shape[1] :], skip_special_tokens=True)), flush=True)
+"""
+
+
+def verbatim(place: Place, proof: Proof, options: argparse.Namespace) -> None:
+    """Let the base model finish sentences, and trace what it said to page, record and steps."""
+    rows = [
+        row
+        for file in _files(place, "decontaminated_documents", "documents/*.parquet", "@pages")
+        for row in pq.read_table(file, columns=["id", "url", "text"]).to_pylist()
+    ]
+    chance, beginnings = random.Random(0), list[str]()
+    for row in rows:
+        words = list(re.finditer(r"\S+", row["text"]))
+        for at in chance.sample(range(20, len(words) - 40), BEGINNINGS // len(rows)):
+            beginnings.append(row["text"][words[at].start() : words[at + PROMPT_WORDS - 1].end()])
+    model = place.cells(TWO)["base_model", TWO].artifact.path
+    folder = next(path.parent for path in model.rglob("config.json"))
+    said = generated(folder, beginnings)
+    texts = {row["id"]: plain(row["text"]) for row in rows}
+    told = place.run("trace", TWO, "--text", "\n\n".join(said), "--shown", "5").answer
+    spans = [one for one in told.get("spans", ()) if words_in(one) >= LEAST_WORDS]
+    proof.check(spans, f"none of {len(said)} texts has {LEAST_WORDS} words of a page in a row: {said[:3]}")
+    if not spans:
+        return
+    span = max(spans, key=words_in)
+    proof.check(any(plain(span["text"]) in plain(one) for one in said), "the span is of no text that the model wrote")
+    verbatim = sum(any(plain(span["text"]) in plain(one) for span in spans) for one in said)
+    proof.figures.append(f"{verbatim} of {len(said)} texts of the model have {LEAST_WORDS} words of a page in a row")
+    for page in span["pages"]:
+        record = "".join(record_text(place.root, page).split())  # where the markup has spaces or none
+        proof.check("".join(span["text"].split()) in record, f"{page['url']}: not in its record")
+        if page["id"] in texts:
+            proof.check(plain(span["text"]) in texts[page["id"]], f"{page['id']}: the page does not have the words")
+    page = next((one for one in span["pages"] if any(seen["steps"] for seen in one["seen"])), None)
+    proof.check(page, "no page of the longest span is in a step")
+    if page is None:
+        return
+    (seen,) = page["seen"]
+    steps = sorted({one["step"] for one in seen["steps"]})
+    batch = place.run("trace", TWO, "--step", str(steps[0]), "--texts").answer["documents"]
+    pieces = [piece["text"] for one in batch if one["id"] == page["id"] for piece in one["pieces"]]
+    longest = max((piece for piece in _runs(span["text"]) if piece in plain(" ".join(pieces))), key=len, default="")
+    proof.check(longest, f"step {steps[0]} has no words of the span")
+    proof.figures.append(f"the longest, {words_in(span)} words, is of {page['url']} at offset {page['warc_offset']:,}")
+    proof.figures.append(f"read in {len(steps)} steps from {steps[0]} to {steps[-1]}")
+    words = span["text"].split()
+    random.Random(1).shuffle(words)
+    told = place.run("trace", TWO, "--text", " ".join(words)).answer
+    proof.control(
+        "shuffled words",
+        is_noticed=not [one for one in told["spans"] if words_in(one) >= LEAST_WORDS],
+    )
+
+
+def words_in(span: Mapping[str, Any]) -> int:
+    """Return the number of words of a span."""
+    return len(span["text"].split())
+
+
+def generated(model: Path, beginnings: Sequence[str]) -> list[str]:
+    """Return how a model goes on after each beginning, always by its likeliest token."""
+    given = "".join(json.dumps(one) + "\n" for one in beginnings)
+    argv = [sys.executable, "-c", SAY, str(model), str(SAID_TOKENS)]
+    done = subprocess.run(argv, input=given, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def plain(text: str) -> str:
+    """Return the words of a text with single spaces."""
+    return " ".join(text.split())
+
+
+def _runs(text: str) -> Iterator[str]:
+    words = text.split()
+    yield from (" ".join(words[at : at + 3]) for at in range(len(words) - 2))
+
+
+def record_text(root: Path, page: Mapping[str, Any]) -> str:
+    """Return the text of a page's WARC record, without tags."""
+    (archive,) = {
+        path.resolve(): path
+        for folder in root.glob("crawl_archives/*/artifact.json")
+        if json.loads(folder.read_text("utf-8"))["partition"].endswith(f"@{page['snapshot']}")
+        for path in folder.parent.glob(f"**/{page['warc_file']}")
+    }.values()
+    piece = next(one for one in pieces_of(archive) if one.offset == page["warc_offset"])
+    return unescape(re.sub(r"<[^>]*>", "", "\n".join(piece.texts)))
+
+
+# A leak
+
+
+def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
+    """Write an item of the exam into a page that is trained on, and read what refuses the model."""
+    number, item = chosen_item(place)
+    page = chosen_page(place)
+    folder = place.folder / "leak"
+    folder.mkdir(exist_ok=True)
+    for archive in sorted(place.archive(2, "").glob("web-*-00000.warc.gz")):
+        shutil.copyfile(archive, folder / archive.name)
+    offset = plant(folder / LEAKING, page["url"], f"{item['query']} {item['choices'][item['gold']]}")
+    proof.same("offset of the changed record", offset, page["warc_offset"])
+    place.recipe(LEAK, f"{folder}/web-*-00000.warc.gz")
+    clean = place.run("run", TWO)  # everything is made: the control
+    proof.control("a crawl without the item", is_noticed=clean.code == 0 and clean.answer["promoted"])
+    with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
+        own = copied(place.root, Path(temporary) / "root")
+        ran = place.run("run", LEAK, root=own)
+        proof.same("exit code", ran.code, 3)
+        proof.check(not ran.answer.get("promoted"), "the model was promoted")
+        refusals = [one for one in ran.answer.get("refusals", ()) if one["gate"] == "contamination"]
+        proof.check(refusals, f"no refusal by the gate contamination: {ran.errors[-300:]}")
+        if not refusals:
+            return
+        findings = refusals[0]["evidence"]["findings"]
+        named = {
+            (one["benchmark"], one["item"], one.get("url"), one.get("warc_file"), one.get("warc_offset"))
+            for one in findings
+        }
+        proof.same("what is named", named, {("arc-easy", number, page["url"], LEAKING, offset)})
+        seen = {step for one in findings for own in one.get("seen", ()) for step in own["steps"]}
+        plan = Path(next(iter(ran.answer["assets"]["training_plan"].values()))["uri"])
+        steps = steps_with(own, plan, findings[0]["document"])
+        proof.same("steps", sorted(seen), steps)
+        proof.check(steps, "no step reads the page")
+        (record,) = [one for one in members(folder / LEAKING) if one.start == offset]
+        proof.same("URL at the offset", record.url, page["url"])
+        champions = [
+            one for one in registered_versions(Tracking("", own, in_background=False)) if "champion" in one.aliases
+        ]
+        digest = place.cells(TWO)["base_model", TWO].artifact.digest
+        proof.same("digest of the champion", [one.tags.get("digest") for one in champions], [digest])
+        proof.figures += [
+            f"item {number} of arc-easy named at {page['url']}, {LEAKING}, offset {offset:,}, steps {steps}",
+            f"exit code {ran.code}, the champion stays; {ran.seconds:.0f} s",
+        ]
+        other = steps_with(own, plan, other_document(own, plan, steps))
+        proof.control("the steps of another page", is_noticed=other != steps)
+
+
+def chosen_item(place: Place) -> tuple[int, dict[str, Any]]:
+    """Return the longest question among the items of the exam, with its number."""
+    with gzip.open(place.data / EXAM.removeprefix("data://"), "rt", encoding="utf-8") as lines:
+        items = [json.loads(line) for line, _ in zip(lines, range(ITEMS), strict=False)]
+    return max(enumerate(items), key=lambda one: len(one[1]["query"].split()))
+
+
+def chosen_page(place: Place) -> dict[str, Any]:
+    """Return the page of an archive of the second snapshot that the model reads first."""
+    opened = read_plan(place.cells(TWO)["training_plan", TWO].artifact.path)
+    sidecars: dict[int, list[dict[str, Any]]] = {}
+    for step in range(opened.record.steps):
+        for shard, document in documents_at(opened, step):
+            if shard not in sidecars:
+                path = sidecar_of(place.root, opened.record.shards[shard])
+                sidecars[shard] = pq.read_table(path, columns=["id", "url", "warc_file", "warc_offset"]).to_pylist()
+            row = sidecars[shard][document]
+            if row["id"].startswith(f"{NEW[1:]}/{LEAKING}/") and f"//{LEAKING_HOST}/" in row["url"]:
+                return row
+    raise AssertionError(f"no page of {LEAKING_HOST} in {NEW[1:]} is in a step")
+
+
+def plant(archive: Path, url: str, text: str) -> int:
+    """Write a paragraph into the middle of a page of an archive; return the offset of its record."""
+    (own,) = [one for one in members(archive) if one.url == url and one.type == "response"]
+    content = archive.read_bytes()
+    with archive.open("rb") as stream:
+        stream.seek(own.start)
+        record = next(iter(ArchiveIterator(stream, parse_http=True)))
+        status, headers = record.http_headers.status_line, list(record.http_headers)
+        warc, body = list(record.headers), record.reader.read()
+    body = decoded({name.lower(): value for name, value in headers}, body)
+    ends = [one.end() for one in re.finditer(rb"</p>", body)]
+    at = ends[len(ends) // 2]
+    body = body[:at] + f"\n<p>{text}</p>\n".encode() + body[at:]
+    gone = ("content-encoding", "content-length", "transfer-encoding")
+    kept = [(name, value) for name, value in headers if name.lower() not in gone]
+    block = "\r\n".join([status, *(f"{name}: {value}" for name, value in [*kept, ("Content-Length", len(body))])])
+    block = block.encode("latin-1") + b"\r\n\r\n" + body
+    gone = ("content-length", "warc-block-digest", "warc-payload-digest")
+    fields = [*((name, value) for name, value in warc if name.lower() not in gone), ("Content-Length", len(block))]
+    head = "\r\n".join(["WARC/1.0", *(f"{name}: {value}" for name, value in fields)]).encode() + b"\r\n\r\n"
+    archive.write_bytes(content[: own.start] + gzip.compress(head + block + b"\r\n\r\n") + content[own.stop :])
+    return own.start
+
+
+def decoded(headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the body of a response without its transfer and content encoding."""
+    if headers.get("transfer-encoding") == "chunked":
+        rest, parts = body, list[bytes]()
+        while rest and (size := int(rest.partition(b"\r\n")[0].partition(b";")[0], 16)):
+            rest = rest.partition(b"\r\n")[2]
+            parts.append(rest[:size])
+            rest = rest[size + 2 :]
+        body = b"".join(parts)
+    return gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
+
+
+def steps_with(root: Path, plan: Path, document: str) -> list[int]:
+    """Return the steps of a plan that read a document, by reading every batch."""
+    opened = read_plan(plan)
+    where = {
+        (number, ids.index(document))
+        for number, one in enumerate(opened.record.shards)
+        for ids in [_ids(root, one)]
+        if document in ids
+    }
+    return [step for step in range(opened.record.steps) if where & set(documents_at(opened, step))]
+
+
+def other_document(root: Path, plan: Path, steps: Sequence[int]) -> str:
+    """Return a document of a step that is not one of these."""
+    opened = read_plan(plan)
+    step = next(one for one in range(opened.record.steps) if one not in steps)
+    shard, number = documents_at(opened, step)[-1]
+    return _ids(root, opened.record.shards[shard])[number]
+
+
+def sidecar_of(root: Path, shard: Any) -> Path:
+    """Return the sidecar of a plan's shard."""
+    return (artifact.folder_of(root, "token_shards", shard.artifact) / shard.path).with_suffix(SIDECAR_SUFFIX)
+
+
+def _ids(root: Path, shard: Any) -> list[str]:
+    return pq.read_table(sidecar_of(root, shard), columns=["id"])["id"].to_pylist()
+
+
+# A withdrawal
+
+
+def withdrawal(place: Place, proof: Proof, options: argparse.Namespace) -> None:
+    """Withdraw a domain on a copy of the root, and compare lists, ranks, documents and words."""
+    with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
+        own = copied(place.root, Path(temporary) / "root")
+        named = ("--domain", DOMAIN, "--reason", "asked by its owner")
+        before, files = pages_of(place, own), state_of(own)
+        asked = place.run("takedown", *named, "--dry-run", root=own)
+        proof.same(
+            "files that the answer changed", [one for one in files if state_of_file(Path(one)) != files[one]], []
+        )
+        counted = {number: len(records_of_domain(place.archive(number, ITS_ARCHIVE))) for number in (1, 2)}
+        told = asked.answer["asked"][0]["pages"]
+        proof.same("pages of the domain by the archives", told, sum(counted.values()))
+        more = asked.answer["duplicates"]["pages"]
+        proof.same("pages in all", asked.answer["pages"], told + more)
+        proof.figures.append(f"{told} pages of {DOMAIN} and {more} copies, as in the archives")
+        proof.same("partitions", len(asked.answer["snapshots"]), 2)
+        noted = place.run("takedown", *named, "--yes", "--no-rebuild", root=own)
+        proof.same("exit code", noted.code, 0)
+        wanted = words_of(own)
+        ended = place.run("takedown", *named, "--yes", root=own)
+        proof.check(ended.code == 0, ended.errors[-300:])
+        report = ended.answer.get("report") or {"proof": {"is_proved": False, "files": 0, "runs": 0}}
+        proof.check(report["proof"]["is_proved"], "the report does not say that it is proved")
+        after = pages_of(place, own)
+        for key, rows in before.items():
+            left = {id_: digest for id_, digest in rows.items() if f"//{DOMAIN}/" not in digest[0]}
+            proof.same(f"{key}: documents that changed", sorted(set(left.items()) ^ set(after[key].items()))[:3], [])
+        proof.figures.append(made_again(place, own, proof))
+        is_made = [cell.state == "made" for (asset, _), cell in place.cells(TWO, own).items() if asset in CORPUS]
+        proof.check(all(is_made), "a part of the corpus is not made")
+        proof.same("places with words", [one["path"] for one in scan(own, wanted).hits], [])
+        proof.figures.append(
+            f"{len(wanted):,} runs of words in none of {report['proof']['files']:,} files; {ended.seconds:.0f} s"
+        )
+        lost = sentence_of(place, wanted)
+        (own / "notes.txt").write_text(f"Somebody noted: {lost}", "utf-8")
+        proof.control("a sentence that was put back", is_noticed=scan(own, wanted, [own / "notes.txt"]).hits)
+        proof.control("the documents of before", is_noticed=before != after)
+
+
+def records_of_domain(archive: Path) -> list[Member]:
+    """Return the responses of an archive from the domain that is withdrawn."""
+    return [one for one in members(archive) if one.type == "response" and f"//{DOMAIN}/" in one.url]
+
+
+def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[str, str]]]:
+    """Return URL and text of every document that a stage kept, by id."""
+    found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for asset in KEEPING:
+        for part in ("@pages", "@snapshot-1", NEW):
+            rows = pa.concat_tables(
+                pq.read_table(file, columns=["id", "url", "text"])
+                for file in _files(place, asset, "documents/*.parquet", part, root)
+            )
+            found[asset, part] = {row["id"]: (row["url"], row["text"]) for row in rows.to_pylist()}
+    return found
+
+
+def made_again(place: Place, root: Path, proof: Proof) -> str:
+    """Return how many ranks were computed, and in how many the documents changed; note one that need not have been."""
+    told = []
+    for part in ("@snapshot-1", NEW):
+        cells = place.cells(TWO, root)
+        ranks = {asset: ranks_made(item_of(cells[asset, TWO + part].artifact)) for asset in IN_RANKS}
+        too_many = {asset: made for asset, made in ranks.items() if int(made.split()[0]) > 1}
+        proof.same(f"{part}: ranks that were computed beside one", too_many, {})
+        for asset in KEEPING:
+            old, new = (_contents(place, asset, part, own) for own in (place.root, root))
+            changed = [name for name in old if old[name] != new.get(name)]
+            proof.same(f"{asset} {part}: files whose documents changed", changed, [ITS_FILE])
+        computed, every = (sum(int(made.split()[at]) for made in ranks.values()) for at in (0, 2))
+        told.append(f"{computed} of {every}")
+    return f"ranks computed: {' and '.join(told)}"
+
+
+def _contents(place: Place, asset: str, part: str, root: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in _files(place, asset, "documents/*.parquet", part, root)}
+
+
+def sentence_of(place: Place, wanted: Hashes) -> str:
+    """Return words of the domain that occur nowhere else."""
+    for file in _files(place, "extracted_documents", "documents/*.parquet", "@snapshot-1"):
+        for row in pq.read_table(file, columns=["url", "text"]).to_pylist():
+            words = row["text"].split()[:40]
+            if f"//{DOMAIN}/" in row["url"] and count_in([" ".join(words)], wanted)[0]:
+                return " ".join(words)
+    raise AssertionError(f"no page of {DOMAIN} has words of its own")
+
+
+PROOFS: dict[str, Callable[[Place, Proof, argparse.Namespace], None]] = {
+    "snapshot": snapshot,
+    "documents": documents,
+    "verbatim": verbatim,
+    "leak": leak,
+    "withdrawal": withdrawal,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

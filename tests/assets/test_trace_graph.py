@@ -1,0 +1,51 @@
+"""The picture of a lineage: a box for each artifact, none on another, and every line from left to right."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+
+from assets.trace_graph import HEIGHT, WIDTH, columns_of, picture_of, places_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def node(asset: str, *inputs: str, guards: tuple[str, ...] = (), problem: str = "", partition: str = "a@one"):
+    made = {"recipe": "a", "stage_version": "1", "cost": {"cpu_seconds": 1.5}}
+    return {**made, "asset": asset, "partition": partition, "inputs": inputs, "guards": guards, "problem": problem}
+
+
+NODES = {
+    "m" * 32: node("base_model", "s1", "s2", "p", guards=("g", "s1"), partition="a"),
+    "p": node("training_plan", "s1", "s2", partition="a"),
+    "g": node("data_contamination", "d1", partition="a"),
+    "s1": node("token_shards", "d1"),
+    "s2": node("token_shards", "absent", partition="a@<b>&two"),
+    "d1": node("extracted_documents", problem="it is not under the root any more"),
+}
+TOLD = {"nodes": NODES, "artifact": "m" * 32, "model": "recipe a & <script>alert(1)</script>"}
+
+
+def test_every_artifact_has_a_box_and_no_box_lies_on_another():
+    places = places_of(NODES, columns_of(NODES, TOLD["artifact"]))
+    assert places.keys() == NODES.keys()
+    for (x0, y0), (x1, y1) in itertools.combinations(places.values(), 2):
+        assert abs(x0 - x1) >= WIDTH or abs(y0 - y1) >= HEIGHT
+    for name, one in NODES.items():
+        assert all(places[below][0] + WIDTH <= places[name][0] for below in one["inputs"] if below in places)
+
+
+def test_the_picture_is_well_formed_and_shows_text_as_text():
+    picture = ET.fromstring(picture_of(TOLD))
+    boxes = picture.findall(f"{SVG}g")
+    assert [box.find(f"{SVG}text").text for box in boxes] == [one["asset"] for one in NODES.values()]
+    classes = [box.find(f"{SVG}rect").get("class") for box in boxes]
+    assert classes == ["asked", None, None, None, None, "problem"]
+    lines = picture.findall(f"{SVG}path")
+    assert len(lines) == 8 and [line.get("class") for line in lines].count("guard") == 1
+    assert not list(picture.iter(f"{SVG}script")) and "<b>&two" in "".join(picture.itertext())
+
+
+def test_a_circle_ends():
+    circle = {"a": node("base_model", "b"), "b": node("token_shards", "a")}
+    assert picture_of({**TOLD, "nodes": circle, "artifact": "a"}).count("<rect") == 2
