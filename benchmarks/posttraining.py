@@ -267,7 +267,7 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
             settings["train_sampling_strategy"] = "group_by_length"
         if part == "dpo":
             settings["precompute_ref_log_probs"] = True
-    model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True)
     if best:
         model.set_attn_implementation("eager")
     more = {"reward_funcs": lambda completions, **_: [-abs(NEW_TOKENS - len(one)) for one in completions]}
