@@ -87,7 +87,11 @@ class MiniSlurm:
         """Boot a node."""
         (self.folder / "spool" / node).mkdir(parents=True, exist_ok=True)
         # slurmd as the first process of its namespace would not reap what its jobs leave behind; a shell does.
-        inside = f"hostname {node}; slurmd -D -N {node} -f {self.config} & wait $!"
+        # Before a job, slurmd logs its user in. A profile takes time there, and a node that is cut off meanwhile may
+        # leave a lock for which every later login waits.
+        profiles = "~/.bash_profile ~/.bash_login ~/.profile"
+        bare = f"for file in {profiles}; do [ -e $file ] && mount --bind /dev/null $file; done"
+        inside = f"{bare}; hostname {node}; slurmd -D -N {node} -f {self.config} & wait $!"
         namespaces = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts"]
         self._daemons[node] = self._spawn([*namespaces, "sh", "-c", inside])
 

@@ -27,7 +27,7 @@ def written(tmp_path, **content):
     [
         (
             {"default": {"wokers": 2}},
-            "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: audit, backend, .*workers",
+            "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: attention, audit, .*workers",
         ),
         (
             {"slurm": {"partitions": "x"}},
