@@ -291,9 +291,9 @@ def done(data, tmp_path_factory):
 
 
 def test_every_pair_of_settings_trains_like_one_process(done):
-    differences = {str(one): value for one, value in done.items() if isinstance(one, Combination)}
+    differences = {one: value for one, value in done.items() if isinstance(one, Combination)}
     assert len(differences) > 12
-    assert {one: value for one, value in differences.items() if not value <= LIMIT} == {}
+    assert {str(one): value for one, value in differences.items() if not value <= one.limit} == {}
 
 
 def test_unequal_numbers_of_passes_change_nothing(done):
