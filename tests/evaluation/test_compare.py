@@ -15,9 +15,7 @@ from evaluation.paired import Answers
 from training.data.documents import write_lines
 from training.recipe import recipe_as_data
 
-ABLATIONS = tuple(f"kitchen-{name}" for name in "ablation without-filters without-dedup weighted more-epochs".split())
-    f"kitchen-{name}" for name in ("ablation", "without-filters", "without-dedup", "weighted", "more-epochs")
-)
+ABLATIONS = [f"kitchen-{name}" for name in ("ablation", "without-filters", "without-dedup", "weighted", "more-epochs")]
 
 
 def items(*correct, first=0, metric="acc"):

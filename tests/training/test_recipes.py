@@ -186,7 +186,7 @@ def test_what_needs_a_number_of_tokens_or_an_earlier_model_is_refused_without(tm
 
 
 def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(RecipeError, match="kitchen, kitchen-ablation, .*kitchen-distilled, kitchen-ladder"):
+    with pytest.raises(RecipeError, match=r"kitchen, kitchen-ablation, .*kitchen-distilled, kitchen-ladder"):
         find_recipe("kichen")
 
 
