@@ -114,12 +114,16 @@ class LocalModel(TemplateLM):
         return [piece for piece in pieces if len(piece) > 1], single
 
     def _whole_groups(self, groups: list[list[int]], requests: list[Asked]) -> Iterator[list[list[int]]]:
-        """Yield batches of groups whose contexts are of similar length, the longest first.
+        """Yield batches of groups of similar lengths, the longest first: there are more continuations than contexts.
 
         A batch has at most `batch_size` requests.
         """
+
+        def lengths(group: list[int]) -> tuple[int, int]:
+            return max(len(requests[i][2]) for i in group), len(requests[group[0]][1])
+
         batch: list[list[int]] = []
-        for group in sorted(groups, key=lambda group: (-len(requests[group[0]][1]), group)):
+        for group in sorted(groups, key=lambda group: (*(-length for length in lengths(group)), group)):
             if batch and sum(map(len, batch)) + len(group) > self.batch_size:
                 yield batch
                 batch = []
