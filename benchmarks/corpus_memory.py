@@ -1,4 +1,4 @@
-"""Measure the memory of every process that makes a corpus of short documents with text.
+"""Measure the peak memory of each corpus stage's processes over 10⁷ generated documents.
 
     PEDIGREE_DATA=… python -m benchmarks.corpus_memory [--documents 10000000] [--folder DIR]
     PEDIGREE_DATA=… python -m benchmarks.corpus_memory --documents 640000 --per-file 10000 --group-bytes 2000000

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -178,7 +179,7 @@ def compared(sides: dict[str, dict[str, Any]]) -> int:
     return 0 if is_equal else 1
 
 
-class Losses(threading.Thread):
+class Losses(threading.Thread, ABC):
     """Kills a process while it makes a rank, and then cuts the power of a node that makes one of another stage."""
 
     def __init__(self, cluster: MiniRay | MiniSlurm) -> None:
@@ -215,9 +216,9 @@ class Losses(threading.Thread):
                 return found
         return None
 
+    @abstractmethod
     def _running(self) -> Iterator[tuple[str, str, str, int]]:
-        """Yield stage, rank, node and process of the ranks that run now."""
-        raise NotImplementedError
+        """Yield stage, rank number, node and process id of each rank that is being made now."""
 
 
 class LossesOnRay(Losses):

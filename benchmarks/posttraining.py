@@ -137,30 +137,16 @@ def prepare(folder: Path, number: int, shape: str) -> None:
 def write_model(folder: Path, texts: list[str], shape: str) -> None:
     """Write a random Llama and a tokenizer trained on the texts."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from training.posttrain.chat import CONTROL_TOKENS
+    from tests.training.posttrain import tiny
 
-    folder.mkdir(parents=True)
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY[shape],
-        special_tokens=list(CONTROL_TOKENS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "pad_token": "<|pad|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    tiny.write_tokenizer(folder, texts, vocabulary=VOCABULARY[shape])
     width, layers, heads, mlp = SHAPES[shape]
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=tokenizer.get_vocab_size(),
+            vocab_size=VOCABULARY[shape],
             hidden_size=width,
             intermediate_size=mlp,
             num_hidden_layers=layers,
@@ -242,7 +228,7 @@ def own(part: str, folder: Path, out: Path, *, best: bool) -> None:
 
 
 def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
-    """Train with TRL, with its defaults or with the fastest settings that a CPU can use."""
+    """Train by TRL's trainer: with its defaults or, if `best`, with the fastest settings that work on a CPU."""
     import trl
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def copies(source: Path, root: Path, rounds: int) -> list[tuple[str, float, int]]:
-    """Return what each way of writing and reading the documents of a file costs: its seconds, and bytes if written."""
+    """Time each way of writing and reading a file's documents: seconds of each, and bytes where it writes."""
     whole = pq.read_table(source)
     verdict = pa.table({"id": whole["id"], "reason": pa.array([""] * len(whole))})
 

@@ -23,6 +23,17 @@ from tests.warm import command
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 
+def linked_copy(root: Path, folder: Path) -> Path:
+    """Copy a root as links. What is written in place, such as databases, is copied, so that the root stays as it is."""
+    shutil.copytree(root, folder, copy_function=os.link)
+    for pattern in ("*.db", "*.sqlite", "dagster/**/*", "tracking/**/*"):
+        for path in folder.glob(pattern):
+            if path.is_file():
+                path.unlink()
+                shutil.copyfile(root / path.relative_to(folder), path)
+    return folder
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a command said. `frames` are the screens of its terminal, if it had one; each is a list of lines."""

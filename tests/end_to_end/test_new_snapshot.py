@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import RECIPES, pedigree
+from tests.end_to_end.conftest import RECIPES, linked_copy, pedigree
 from training.data.documents import read_documents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -18,16 +16,9 @@ INDEXES = ("provenance_index", "text_index")
 
 @pytest.fixture(scope="module")
 def place(first, untouched, tmp_path_factory) -> Path:
-    """A copy of the root, of links; databases are copied."""
+    """A copy of the root, of links."""
     assert first.code == 0
-    folder = tmp_path_factory.mktemp("snapshot") / "root"
-    shutil.copytree(untouched, folder, copy_function=os.link)
-    for path in [*folder.glob("*.db"), *folder.glob("*.sqlite"), *folder.glob("dagster/**/*")]:
-        if path.is_file():
-            original = untouched / path.relative_to(folder)
-            path.unlink()
-            shutil.copyfile(original, path)
-    return folder
+    return linked_copy(untouched, tmp_path_factory.mktemp("snapshot") / "root")
 
 
 def state_of(place: Path) -> dict[Path, tuple[int, int, int]]:

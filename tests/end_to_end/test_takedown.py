@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from assets.tombstones import FILE, read_tombstones
 from assets.verify import verified
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
-from tests.end_to_end.conftest import COMMAND, RECIPES, SHIPPED, pedigree
+from tests.end_to_end.conftest import COMMAND, RECIPES, SHIPPED, linked_copy, pedigree
 from training import artifact
 from training.artifact import damaged_files
 from training.data.crawl.erase import GONE
@@ -39,21 +38,9 @@ WHY = ("--reason", "asked by its owner")
 
 @pytest.fixture(scope="module")
 def place(first, untouched, tmp_path_factory) -> Path:
-    """A copy of the root, of links; what is written again is written under another name first."""
+    """A copy of the root, of links."""
     assert first.code == 0
-    folder = tmp_path_factory.mktemp("takedown") / "root"
-    shutil.copytree(untouched, folder, copy_function=os.link)
-    for path in [
-        *folder.glob("*.db"),
-        *folder.glob("*.sqlite"),
-        *folder.glob("dagster/**/*"),
-        *folder.glob("tracking/**/*"),
-    ]:
-        if path.is_file():
-            original = untouched / path.relative_to(folder)
-            path.unlink()
-            shutil.copyfile(original, path)
-    return folder
+    return linked_copy(untouched, tmp_path_factory.mktemp("takedown") / "root")
 
 
 FINISH = "import sys, pathlib, assets.takedown_report as t; t.finish(pathlib.Path(sys.argv[1]), tracking='', say=print)"

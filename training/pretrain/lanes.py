@@ -85,7 +85,9 @@ def exchanged(rows: Tensor, sent: list[int], received: list[int], group: Process
 
 
 def both_ends(length: int, parts: int, place: int) -> tuple[range, range]:
-    """Return the positions of a row that the process at `place` of `parts` has: a run near each end of the row.
+    """Return one context-parallel process's positions in a row of tokens: one run near each end of the row.
+
+    `place` is the process's number among `parts`.
 
     With causal attention early positions see few others and late ones many, so that this gives each process as much
     work (arXiv 2407.21783, section 3.3.2).

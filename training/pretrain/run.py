@@ -120,7 +120,7 @@ def _read_at(step: int, steps: int, watch: RunHooks) -> int:
 
 
 def _go_back(trainer: Trainer, watch: RunHooks, *, until: int) -> None:
-    """Go back to a checkpoint because one of the steps before `until` was not finite or completed a spike."""
+    """Return to the newest checkpoint: a step before `until` had a loss spike, or a loss that was not finite."""
     broken = trainer.state.go_back()
     for line in broken:
         watch.warn(f"a checkpoint is damaged: {line}")

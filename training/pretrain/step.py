@@ -202,7 +202,7 @@ class Trainer:
         return batches, scale
 
     def _begin(self, batches: list[Batch], *, scale: float, told: Told) -> _Unread:
-        """Compute the gradients of the whole global batch; return the step's numbers, which are not waited for.
+        """Compute the gradients of the global batch; return loss, norm and flags without waiting for the device.
 
         The gradients stay in the parameters.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,18 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def write_tokenizer(folder: Path) -> Path:
-    """`tokenizer.json` and its config as the tokenizer stage leaves them: control tokens, EOS is the end of text."""
+def write_tokenizer(folder: Path, texts: Sequence[str] = (), *, vocabulary: int = 360) -> Path:
+    """`tokenizer.json` and its config as the tokenizer stage leaves them: control tokens, EOS is the end of text.
+
+    It is trained on `texts`, or else on the conversations.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    texts = [message["content"] for row in conversations() for message in row["messages"]]
+    texts = texts or [message["content"] for row in conversations() for message in row["messages"]]
     trainer = trainers.BpeTrainer(
-        vocab_size=360,
+        vocab_size=vocabulary,
         special_tokens=list(CONTROL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,

@@ -106,7 +106,7 @@ class Drawn:
 
 
 def spread_reference(trainer_class: type, *, precision: str, shard: int) -> None:
-    """Let TRL's trainer open the initial policy, beside the trained one, in shares."""
+    """Let TRL's trainer divide the reference policy's weights among `shard` processes, like those of the policy."""
 
     def opened(folder: str, **_: Any) -> Any:
         return load_for_training(Path(folder), precision=precision, shard=shard)
