@@ -10,7 +10,7 @@ tokenizing and writing), and for multiple choice those of the answers.
 | part | rows | peer, stock | peer, best |
 |---|---|---|---|
 | sft | prompts and answers (Dolly) | TRL's SFTTrainer | no checkpointing, rows of similar length, eager |
-| dpo | pairs (dpo_en_demo) | TRL's DPOTrainer | the same, and the reference computed once |
+| dpo | pairs (dpo_en_demo) | TRL's DPOTrainer | no checkpointing, eager, the reference computed once |
 | grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
 | choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
 
@@ -249,7 +249,7 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
         settings |= {"num_generations": GENERATIONS, "max_completion_length": NEW_TOKENS}
     if best:
         settings |= {"gradient_checkpointing": False}
-        if part != "grpo":
+        if part == "sft":
             settings["train_sampling_strategy"] = "group_by_length"
         if part == "dpo":
             settings["precompute_ref_log_probs"] = True
