@@ -221,7 +221,7 @@ def own(part: str, folder: Path, out: Path, *, best: bool) -> None:
             "num_generations": GENERATIONS,
             "max_new_tokens": NEW_TOKENS,
             "rewards": {"length": 1.0},
-            "parts": {"length": {"target": NEW_TOKENS}},
+            "parts": {"length": {"most_words": NEW_TOKENS}},
             "beta": 0.0,
         }
     tiny.run("sft" if part == "sft" else "align", out / part, settings, inputs, threads=1)
