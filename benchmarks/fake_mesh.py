@@ -61,7 +61,7 @@ STATE_BYTES = 16  # of a weight: itself, its gradient and AdamW's two numbers
 LIMIT = 0.10  # largest difference of measured from predicted bytes, relative to the predicted
 PASSES = 2  # micro-batches of a process in a step
 DEVICE, HOST, NOWHERE = "device", "host", "nowhere"
-READS = ("item", "__int__", "__float__", "__bool__")  # methods by which numbers are read from a tensor
+READS = {"item": 1, "__int__": 1, "__float__": 1.0, "__bool__": True}  # what is read from a tensor, by the method
 SHAPES_ALONE = "_propagate_tensor_meta_non_cached"  # DTensor computes the shape of a result with tensors of its own
 CONTROLS = ("gathered", "copies")
 
@@ -184,9 +184,11 @@ class WithoutContent(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
-        if name in READS and isinstance(args[0], FakeTensor):
+        if name in READS and isinstance(args[0], (FakeTensor, DTensor)):
             self.reads += 1
-            return 1
+            return READS[name]
+        if name == "__getitem__" and isinstance(args[1], FakeTensor) and args[1].dtype is torch.bool:
+            return args[0].flatten(0, args[1].dim() - 1)  # as if the mask chose all
         if name == "cpu":
             with self.counted.on(HOST):
                 return args[0].clone()

@@ -9,7 +9,7 @@ from typing import Any
 from training.generate.sampler import Sampler, seeds_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
-from training.posttrain.models import right_padded
+from training.posttrain.models import passes, right_padded
 from training.posttrain.reward.reward import Judge, token_scores
 
 JUDGED_PROMPTS = 64
@@ -74,11 +74,13 @@ def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[
     import torch
 
     rows = [[*prompt, *answer] for prompt, answer in pairs]
-    batch = right_padded(rows, chat.pad_id, model.device)
-    spoken = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-    for i, (prompt, answer) in enumerate(pairs):
-        spoken[i, len(prompt) : len(prompt) + len(answer)] = True
+    found: list[float] = []
     with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
-        logits = model(**batch, use_cache=False).logits[:, :-1].float()
-        each = logits.log_softmax(-1).gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
-    return (each * spoken[:, 1:]).sum(-1).tolist()
+        for some in passes([len(row) for row in rows], vocabulary=model.config.vocab_size):
+            batch = right_padded(rows[some], chat.pad_id, model.device)
+            logits = model(**batch, use_cache=False).logits.float()
+            for one, (prompt, answer) in zip(logits, pairs[some], strict=True):
+                said = one[len(prompt) - 1 : len(prompt) + len(answer) - 1].log_softmax(-1)
+                wanted = torch.tensor(answer, dtype=torch.long, device=said.device)
+                found.append(float(said.gather(-1, wanted[:, None]).sum()))
+    return found

@@ -84,7 +84,8 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record.get("cost", {})}
     values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
-    values |= {name: readable(value) for name, value in record["metrics"].items() if name not in values}
+    numbers = {name: value for name, value in record["metrics"].items() if value is not None}
+    values |= {name: readable(value) for name, value in numbers.items() if name not in values}
     if picture := picture_of(made.artifact):
         values["picture"] = dg.MetadataValue.md(picture)
     values |= {"mlflow_run": dg.MetadataValue.url(made.mlflow_url)} if made.mlflow_url else {}

@@ -43,6 +43,7 @@ BATCHES_SORTED_TOGETHER = 32
 COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
 EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
 ADAPTER_FOLDER = "adapter"
+MERGE_POSITIONS = 64  # of each row, at which logits are compared before and after a merge
 MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging changes the order of the sums
 
 
@@ -377,12 +378,16 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
 
 
 def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the logits [rows, tokens, vocabulary] in fp32, zero at padded positions; of a reward model [rows, 1]."""
+    """Return logits [rows, positions, vocabulary] in fp32; of a reward model [rows, 1].
+
+    The positions are those before the shortest row's end or, if there are more, MERGE_POSITIONS of them.
+    """
+    shortest = int(batch["attention_mask"].sum(-1).min())
+    number = min(shortest, MERGE_POSITIONS)
+    positions = torch.linspace(0, shortest - 1, number, device=batch["input_ids"].device).long()
+    kept = {"logits_to_keep": positions} if model.can_generate() else {}
     with torch.no_grad(), torch.autocast(batch["input_ids"].device.type, enabled=False):
-        logits = model(**batch, use_cache=False).logits.float()
-    if logits.dim() == 2:
-        return logits
-    return logits * batch["attention_mask"].unsqueeze(-1)
+        return model(**batch, use_cache=False, **kept).logits.float()
 
 
 def finite_gate(losses: Sequence[float]) -> Gate:

@@ -14,6 +14,7 @@ import errno
 import importlib
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -293,7 +294,10 @@ def commit(
         "code": code,
         "code_revision": job.code_revision,
         "counts": outcome.counts.as_json() if outcome.counts else None,
-        "metrics": {name: float(value) for name, value in sorted(outcome.metrics.items())},
+        # JSON has no NaN; a training that came to nothing shall be refused by its gates.
+        "metrics": {
+            name: float(value) if math.isfinite(value) else None for name, value in sorted(outcome.metrics.items())
+        },
         "gates": write_record(outcome.gates),
         "notes": outcome.notes,
         "numerics": outcome.numerics,

@@ -15,6 +15,7 @@ from tests.training.posttrain import tiny
 from training.files.writing import read_sealed
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
+from training.posttrain.models import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
 from training.posttrain.passed_through import check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
@@ -217,3 +218,17 @@ def test_all_processes_save_and_stop_at_the_same_step_and_a_mark_is_of_the_files
     assert [(tmp_path / rank).read_text() for rank in "01"] == [said, said]
     sealed = read_sealed(tmp_path / "checkpoint-3" / "complete.json")
     assert {entry["path"] for entry in sealed["files"]} == {"rng_state_0.pth", "rng_state_1.pth"}
+
+
+@pytest.mark.parametrize("vocabulary", [1, 4096, 128_256])
+def test_a_pass_holds_few_tokens_and_few_logits_unless_it_is_one_row(vocabulary):
+    lengths = random.Random(3).choices([5, 100, 3000, 40_000], k=200) + [5] * 100
+    slices = list(passes(lengths, vocabulary=vocabulary))
+    assert [i for some in slices for i in range(some.start, some.stop)] == list(range(len(lengths)))
+    for some in slices:
+        rows = lengths[some]
+        tokens = len(rows) * max(rows)
+        assert len(rows) == 1 or (tokens <= PASS_TOKENS and tokens * vocabulary <= PASS_LOGITS)
+        assert len(rows) <= PASS_ROWS
+    assert max(map(len, (lengths[some] for some in slices))) == PASS_ROWS
+    assert list(passes([])) == []

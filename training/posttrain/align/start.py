@@ -5,6 +5,7 @@ A wrong reference, mask, dropout or adapter shows there, before anything is spen
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from training.job import Gate
 from training.posttrain.counted_rows import COUNTS
+from training.posttrain.models import passes
 
 ROWS = 32
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit
@@ -19,7 +21,10 @@ TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a rewa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """The loss before the first step, on so many rows, and the means of β·(policy − reference) of its answers."""
+    """The loss before the first step, on so many rows, and the mean of β·(policy − reference) of its answers.
+
+    The rows are read in passes, and the mean is that of the pass in which it is furthest from 0.
+    """
 
     loss: float
     rows: int
@@ -29,17 +34,26 @@ class Start:
 def start_of(trainer: Any) -> Start:
     """Return the start of a DPOTrainer or KTOTrainer, measured on its first rows."""
     rows, model = first_rows(trainer), trainer.model
-    batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows).items()}
-    was_training = model.training
+    was_training, loss, rewards = model.training, 0.0, {}
     model.eval()
-    # In the precision of the reference, so that the loss shows no difference between two precisions.
-    with torch.no_grad(), trainer.accelerator.autocast():
-        loss = float(trainer.compute_loss(model, batch))
+    for some in passes([_tokens(row) for row in rows]):
+        batch = {name: value.to(model.device) for name, value in trainer.data_collator(rows[some]).items()}
+        # In the precision of the reference, so that the loss shows no difference between two precisions.
+        with torch.no_grad(), trainer.accelerator.autocast():
+            loss += float(trainer.compute_loss(model, batch)) * len(rows[some]) / len(rows)
+        measured = trainer._metrics["eval"]
+        for side in ("chosen", "rejected"):
+            if values := measured[f"rewards/{side}"]:
+                rewards[side] = max(rewards.get(side, 0.0), float(values[-1]), key=abs)
+        measured.clear()  # else this measurement would be logged later as an evaluation
     model.train(was_training)
-    measured = trainer._metrics["eval"]
-    rewards = {side: float(values[-1]) for side in ("chosen", "rejected") if (values := measured[f"rewards/{side}"])}
-    measured.clear()  # else this measurement would be logged later as an evaluation
     return Start(loss=loss, rows=len(rows), rewards=rewards)
+
+
+def _tokens(row: Mapping[str, Any]) -> int:
+    """Return how many tokens of a row are read: its prompt with each of its answers, padded to the longest."""
+    answers = [len(ids) for name, ids in row.items() if name.endswith("_ids") and name != "prompt_ids"]
+    return len(answers) * (len(row["prompt_ids"]) + max(answers))
 
 
 def first_rows(trainer: Any) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.models import MODEL_FOLDER, load_tokenizer, passes, right_padded, save_model
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
@@ -145,17 +145,18 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
     """Return the mean loss over the rows in nats per trained token, computed in fp32."""
     import torch
 
-    batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
-    labels = right_padded([row.labels for row in rows], UNTRAINED, model.device)["input_ids"]
-    was_training = model.training
+    was_training, total = model.training, 0.0
     model.eval()
     with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-        logits = model(**batch, use_cache=False).logits.float()
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=UNTRAINED
-        )
+        for some in passes([len(row.input_ids) for row in rows], vocabulary=model.config.vocab_size):
+            batch = right_padded([row.input_ids for row in rows[some]], chat.pad_id, model.device)
+            labels = right_padded([row.labels for row in rows[some]], UNTRAINED, model.device)["input_ids"]
+            logits = model(**batch, use_cache=False).logits.float()
+            for one, wanted in zip(logits, labels, strict=True):  # a copy of all logits would take as much again
+                loss = torch.nn.functional.cross_entropy(one[:-1], wanted[1:], ignore_index=UNTRAINED, reduction="sum")
+                total += float(loss)
     model.train(was_training)
-    return float(loss)
+    return total / sum(sum(row.trained[1:]) for row in rows)
 
 
 def loss_gate(losses: Sequence[float], *, before: float, after: float) -> Gate:

@@ -164,6 +164,20 @@ def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
     assert not any(gate_of(name).passed for name in OF_PAIRS)
 
 
+def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
+    from training.posttrain.align.paired import pairs_trainer
+    from training.posttrain.align.start import start_of
+
+    trainer = pairs_trainer(alignment(chain, tmp_path, {**DPO, "beta": 0.4}), {})
+    with torch.no_grad():
+        trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)  # so that rows have different losses
+    whole = start_of(trainer)
+    monkeypatch.setattr("training.posttrain.models.PASS_TOKENS", 400)
+    parts = start_of(trainer)
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.rows == whole.rows
+    assert abs(parts.rewards["chosen"]) > abs(whole.rewards["chosen"]) > 1e-3  # the pass that is furthest from 0
+
+
 def test_another_loss_on_pairs_has_a_gate_of_its_own(chain, tmp_path):
     trl = {"loss_type": ["hinge", "sft"], "loss_weights": [1.0, 0.1]}
     record = align(chain, tmp_path / "aligned", {**DPO, "epochs": 2, "trl": trl})

@@ -70,6 +70,28 @@ def test_the_trainer_s_loss_is_that_of_assistant_tokens_alone(chain, tmp_path):
     assert sft.mean_loss(model, rows, chat) == pytest.approx(loss, abs=1e-5)
 
 
+def test_the_loss_of_a_sample_is_the_same_in_several_passes(chain, monkeypatch):
+    """Its logits are never all in memory, and each trained token counts once, whatever the lengths of the rows are."""
+    chat = Chat.of(chain / "base_model" / "model", template())
+    model = load_model(chain / "base_model" / "model").eval()
+    said = [row["messages"] for row in tiny.conversations()[:8]]
+    rows = chat.encode([*said, said[0] * 3])
+    expected = loss_by_hand(model, rows)
+    assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
+    seen = []
+    forward = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
+    monkeypatch.setattr("training.posttrain.models.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
+    assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
+    assert len(seen) == 3 and all(rows == 1 or rows * tokens <= 80 for rows, tokens in seen)
+
+
+def test_a_training_that_comes_to_nothing_is_refused_by_its_gate(chain, tmp_path):
+    record = train(chain, tmp_path / "nothing", {"learning_rate": 1e30, "epochs": 1})
+    assert not tiny.gate(record, "loss_finite_and_falling")["passed"]
+    assert record["metrics"]["loss_after"] is None and record["metrics"]["loss_before"] > 0
+
+
 def test_it_learns_the_answers_and_when_to_stop(chain):
     record = json.loads((chain / "sft_model" / "artifact.json").read_text())
     assert all(gate["passed"] for gate in record["gates"])
