@@ -154,11 +154,12 @@ kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goe
 parallel: env ## compare training spread over 2 to 4 processes in every way with one process
 	$(BIN)/python -m benchmarks.parallel $(ARGS)
 
-ceiling: env ## train a model larger than the memory that the kernel gives each of four processes; ARGS="--control gathered"
+ceiling: env ## train, tune and score a model larger than the memory that the kernel gives each process; ARGS="--control whole"
 	$(BIN)/python -m benchmarks.ceiling $(ARGS)
 
-mesh: env ## the memory of one of 128 processes that train 70 billion weights, on tensors without content; ARGS="--control gathered"
-	$(BIN)/python -m benchmarks.fake_mesh $(ARGS)
+mesh: env ## the memory of one of 128 processes that train, tune and score 70 billion weights, on tensors without content
+	$(BIN)/python -m benchmarks.fake_mesh
+	$(BIN)/python -m benchmarks.fake_tuning
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"
 	$(BIN)/python -m benchmarks.soak $(ARGS)

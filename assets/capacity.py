@@ -17,6 +17,7 @@ from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.forecast import PlannedTuning, memory_of_steps, rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
@@ -72,7 +73,7 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
     if recipe.doremi.tokens:
         yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
     for asset, section, parameters, beside in tuned(recipe):
-        yield asset, partial(_check_tuning, section, parameters, beside=beside)
+        yield asset, partial(_check_tuning, recipe, section, parameters, beside=beside)
     if recipe.evaluation.suites:
         yield "model_scores", _check_shard
         if has_assets(recipe, "align"):
@@ -187,7 +188,7 @@ def _check_proxy(recipe: Recipe, size: Size) -> None:
 
 
 def _check_tuning(
-    section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, size: Size, *, beside: int = 0
+    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, size: Size, *, beside: int = 0
 ) -> None:
     processes = size.nodes * size.processes
     if section.batch_size % processes:
@@ -197,6 +198,9 @@ def _check_tuning(
     needed = needed_for(section, parameters, beside, size)
     if size.gpu and size.gpus_per_node:
         _check_tuning_gpu(section, needed, size)
+        if (steps := steps_needed_for(recipe, section, size)) is not None:
+            gpu = device_of(size.gpu)
+            check_memory("a step", steps, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
     _check_node("post-training", needed, size, together=size.processes)
 
 
@@ -218,6 +222,25 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
     own_optimizer = "optim" in section.trl
     needed = needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
     return {name: part // shared_by(section, size) for name, part in needed.items()}
+
+
+def steps_needed_for(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> Needed | None:
+    """Return the predicted bytes, by purpose, of the steps of SFT or of a method on pairs whose model GPUs share.
+
+    Layers are taken to be computed twice, without which the steps need more. None where nothing is predicted.
+    """
+    is_known = isinstance(section, SftRecipe) or (
+        isinstance(section, AlignRecipe) and section.declared.learns_from == "pairs"
+    )
+    shard = shared_by(section, size)
+    if not is_known or section.peft or "optim" in section.trl or shard == 1 or not size.gpus_per_node:
+        return None
+    sequences = 2 if isinstance(section, AlignRecipe) else 1  # a pair has two
+    share = section.batch_size // (size.nodes * size.processes)
+    row_tokens = sequences * section.max_length
+    rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
+    planned = PlannedTuning(shape=_shape(recipe), shard=shard, positions=rows * row_tokens, longest=section.max_length)
+    return memory_of_steps(planned)
 
 
 def shared_by(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> int:

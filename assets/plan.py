@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from assets.capacity import check_fit, needed_for, pretrained, tuned
+from assets.capacity import check_fit, needed_for, pretrained, steps_needed_for, tuned
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
 from assets.status import Cell, Comparison, last_made
@@ -313,14 +313,20 @@ def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float)
 
 
 def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any]]:
-    """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it."""
+    """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it.
+
+    `steps` is what its steps need in all, where GPUs share the model.
+    """
     for asset, section, parameters, beside in tuned(comparison.recipe):
         size = profile.size_for(asset)
         needed = needed_for(section, parameters, beside, size)
+        steps = steps_needed_for(comparison.recipe, section, size)
         yield {
             "asset": asset,
             "parameters": parameters,
             "memory": needed,
             "least_bytes": sum(needed.values()),
+            "steps": steps,
+            "steps_bytes": sum(steps.values()) if steps else None,
             "processes": size.nodes * size.processes,
         }

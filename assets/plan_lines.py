@@ -122,6 +122,9 @@ def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
         f"{one['asset']}: {one['parameters']:,} parameters; each of {one['processes']} processes needs at least"
         f" {_bytes(one['least_bytes'])} ({parts}), and activations"
     )
+    if one["steps"]:
+        parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
+        yield f"in its steps, with layers computed twice: {_bytes(one['steps_bytes'])} ({parts})"
 
 
 def _bytes(size: float) -> str:

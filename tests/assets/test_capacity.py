@@ -77,6 +77,24 @@ def test_post_training_on_a_known_gpu_needs_room_for_its_model(profile, asset):
     check(read_size({**gpus, "shard": 8}, cores=1, where=""))
 
 
+def test_the_steps_of_a_spread_post_training_must_fit_its_gpus(monkeypatch):
+    """They hold the whole head and the states of all layers, whatever the share of a process is."""
+    long = dataclasses.replace(RECIPE.sft, max_length=131_072, batch_size=8)
+    large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA), sft=long)
+    gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
+    check = dict(capacity.checks(large))["sft_model"]
+    with pytest.raises(RecipeError, match=r"a step needs .*states of all layers .*one H100 has 80 GB; lower micro"):
+        check(read_size(gpus, cores=1, where=""))
+    short = dataclasses.replace(large, sft=dataclasses.replace(long, max_length=2048))
+    dict(capacity.checks(short))["sft_model"](read_size(gpus, cores=1, where=""))
+    size = read_size(gpus, cores=1, where="")
+    assert capacity.steps_needed_for(large, dataclasses.replace(long, peft={"r": 4}), size) is None
+    assert capacity.steps_needed_for(large, large.reward, size) is None
+    of_pairs = capacity.steps_needed_for(short, dataclasses.replace(short.align, max_length=2048, batch_size=8), size)
+    of_rows = capacity.steps_needed_for(short, short.sft, size)
+    assert of_pairs["states of all layers"] == 2 * of_rows["states of all layers"]
+
+
 def test_a_warmup_and_a_decay_that_overlap_are_refused():
     wrong = {"schedule": "wsd", "warmup_fraction": 0.3, "decay_fraction": 0.8}
     with pytest.raises(RecipeError, match=r"0.3 \+ decay_fraction=0.8 = 1.1 .* such as decay_fraction=0.7"):

@@ -30,6 +30,7 @@ from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import keeps_weights
+from training.posttrain.forecast import rows_in_pass
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
@@ -93,9 +94,7 @@ def rows_per_pass(job: Job, *, batch_size: int, row_tokens: int, where: str) -> 
     if batch_size % processes:
         raise RecipeError(f"{where}.batch_size={batch_size} is not a multiple of the {processes} processes of this job")
     share = batch_size // processes
-    micro_batch = job.run.micro_batch_tokens
-    fitting = share if micro_batch is None else max(1, micro_batch // row_tokens)
-    rows = max(n for n in range(1, share + 1) if share % n == 0 and n <= fitting)
+    rows = rows_in_pass(share, micro_batch_tokens=job.run.micro_batch_tokens, row_tokens=row_tokens)
     return rows, share // rows
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -253,24 +253,28 @@ def write_weights(model: Any, folder: Path, *, file_bytes: int = FILE_BYTES) -> 
     tied = getattr(model, "all_tied_weights_keys", None) or {}
     weights = {name: weight for name, weight in sorted(model.state_dict().items()) if name not in tied}
     names = {name: _reverted(model, name, _meta(weight)) for name, weight in weights.items()}
-    files = _in_files(names, file_bytes)
+    files = in_files(names, file_bytes)
     for number, some in enumerate(files, start=1):
-        path = folder / _file_name(number, len(files))
+        path = folder / file_name(number, len(files))
         with written(path) if is_first() else nullcontext() as stream:
             if stream is not None:
                 stream.write(header([part for name in some for part in names[name].items()]))
             for name in some:
-                weight = weights[name]
-                whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
-                if stream is not None:
-                    for part in _reverted(model, name, whole).values():
-                        write_tensor(stream, part)
+                _write_whole(model, name, weights[name], stream)
     if is_first() and len(files) > 1:
         listed = {
-            part: _file_name(at, len(files)) for at, some in enumerate(files, 1) for n in some for part in names[n]
+            part: file_name(at, len(files)) for at, some in enumerate(files, 1) for n in some for part in names[n]
         }
         size = sum(part.nbytes for parts in names.values() for part in parts.values())
         write_json(folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": listed})
+
+
+def _write_whole(model: Any, name: str, weight: Tensor, stream: IO[bytes] | None) -> None:
+    """Join a weight and write it. It is freed at the end, so that no two weights are joined at the same time."""
+    whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
+    if stream is not None:
+        for part in _reverted(model, name, whole).values():
+            write_tensor(stream, part)
 
 
 def _meta(weight: Tensor) -> Tensor:
@@ -282,7 +286,7 @@ def _reverted(model: Any, name: str, weight: Tensor) -> dict[str, Tensor]:
     return dict(revert_weight_conversion(model, {name: weight}))
 
 
-def _in_files(names: dict[str, dict[str, Tensor]], file_bytes: int) -> list[list[str]]:
+def in_files(names: dict[str, dict[str, Tensor]], file_bytes: int) -> list[list[str]]:
     files: list[list[str]] = [[]]
     room = file_bytes
     for name, parts in names.items():
@@ -295,5 +299,5 @@ def _in_files(names: dict[str, dict[str, Tensor]], file_bytes: int) -> list[list
     return files
 
 
-def _file_name(number: int, count: int) -> str:
+def file_name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"

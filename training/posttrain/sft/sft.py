@@ -145,18 +145,30 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
     """Return the mean loss over the rows in nats per trained token, computed in fp32."""
     import torch
 
-    was_training, total = model.training, 0.0
+    was_training = model.training
     model.eval()
     with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-        for some in passes([len(row.input_ids) for row in rows], vocabulary=model.config.vocab_size):
-            batch = right_padded([row.input_ids for row in rows[some]], chat.pad_id, model.device)
-            labels = right_padded([row.labels for row in rows[some]], UNTRAINED, model.device)["input_ids"]
-            logits = model(**batch, use_cache=False).logits.float()
-            for one, wanted in zip(logits, labels, strict=True):  # a copy of all logits would take as much again
-                loss = torch.nn.functional.cross_entropy(one[:-1], wanted[1:], ignore_index=UNTRAINED, reduction="sum")
-                total += float(loss)
+        total = sum(
+            _loss_in_pass(model, rows[some], chat)
+            for some in passes([len(row.input_ids) for row in rows], vocabulary=model.config.vocab_size)
+        )
     model.train(was_training)
     return total / sum(sum(row.trained[1:]) for row in rows)
+
+
+def _loss_in_pass(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
+    """Return the sum of the losses of all trained tokens."""
+    import torch
+
+    batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
+    labels = right_padded([row.labels for row in rows], UNTRAINED, model.device)["input_ids"]
+    logits = model(**batch, use_cache=False).logits.float()
+    # Row by row, because a copy of all logits would take as much again.
+    losses = (
+        torch.nn.functional.cross_entropy(one[:-1], wanted[1:], ignore_index=UNTRAINED, reduction="sum")
+        for one, wanted in zip(logits, labels, strict=True)
+    )
+    return sum(map(float, losses))
 
 
 def loss_gate(losses: Sequence[float], *, before: float, after: float) -> Gate:

@@ -1,0 +1,296 @@
+"""Measure what one process of a large mesh holds while a model is fine-tuned, aligned and scored, without content.
+
+`python -m benchmarks.fake_tuning` opens the shape of `llama-3-70b`, from files that have a size and no content, as the
+first of 128 processes that share it, and goes through the stages' own code: the loss on a sample, two steps of SFT, a
+checkpoint, the export; the reference, the start and two steps of DPO; log-likelihoods and answers. Memory is counted as
+by benchmarks.fake_mesh, as on GPUs. Beside each peak is what `pedigree plan` predicts; the exit code is 1 if they
+differ by more than a tenth.
+
+The control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.distributed.tensor import DTensor
+
+import training.generate.model_folder as model_folder
+from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
+from training.posttrain.forecast import PlannedTuning, memory_of_steps, memory_without_steps
+from training.pretrain.forecast import Layout
+from training.pretrain.models import export
+from training.pretrain.models.account import preset_shape
+from training.pretrain.models.shape import ModelConfig
+from training.pretrain.tensor_files import header
+
+PASSES = 2  # of a process in a step, each with one conversation or one pair
+STEPS = 2  # the second one has the optimizer's state
+FILE_BYTES = 5 * 10**9
+WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
+
+
+class Tuned:
+    """A model of a shape in files without content, and the phases of its tuning as the first of `world` processes."""
+
+    def __init__(self, shape: ModelConfig, world: int, length: int, folder: Path, control: str | None) -> None:
+        self.shape, self.world, self.length, self.control = shape, world, length, control
+        self.folder, self.model_files = folder, folder / "base" / "model"
+        self.counted = Memory()
+        write_empty_model(shape, self.model_files)
+
+    def job(self, stage: str, **settings: Any) -> Any:
+        """Return the job of a stage, in which each process makes PASSES passes of a row in a step."""
+        from tests.training.posttrain import tiny
+
+        shared = {
+            "batch_size": PASSES * self.world,
+            "max_length": self.length,
+            "precision": "bf16",
+            "trl": {"activation_checkpointing": True},
+        }
+        # A pair has two sequences.
+        tokens = self.length * (2 if stage == "align" else 1)
+        places = {"processes": min(8, self.world), "nodes": max(1, self.world // 8)}
+        layout = {**places, "shard": self.world, "micro_batch_tokens": tokens}
+        return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
+
+    def measured(self) -> Peaks:
+        """Go through SFT, DPO and scoring; return the peaks."""
+        found: Peaks = {}
+        for part in (self.tune, self.align, self.score):
+            self.counted = Memory()  # what is left of the part before does not count
+            with in_fake_world(self.world, self.counted):
+                part()
+            found |= self.counted.peaks
+        return found
+
+    def tune(self) -> None:
+        """Measure the loss before, steps, a checkpoint and the export of SFT."""
+        from training.posttrain.chat import Chat, Encoded, template
+        from training.posttrain.models import load_tokenizer
+        from training.posttrain.sft import sft
+        from training.posttrain.sft.settings import SftRecipe
+
+        chat = Chat.of(self.model_files, template("pedigree", ""))
+        job = self.job("sft", epochs=1, data=[{"uri": "nowhere"}])
+        tokens = list(range(self.length))
+        row = Encoded(input_ids=[token % 300 for token in tokens], trained=[token % 2 == 1 for token in tokens])
+        rows = [row] * (STEPS * PASSES * self.world)
+        tokenizer = load_tokenizer(self.model_files, chat)
+        self.counted.begin("open for SFT")
+        with patch.object(sft, "_base", lambda _: self.model_files):
+            trainer, _ = sft._trainer(
+                job,
+                work_in(self.folder),
+                job.settings_as(SftRecipe, "sft"),
+                chat,
+                tokenizer,
+                rows,
+            )
+        self.counted.begin("loss of a sample")
+        sft.mean_loss(trainer.model, rows[:2], chat)
+        self.steps_of(trainer, "SFT")
+
+    def align(self) -> None:
+        """Measure the reference, the start and steps of DPO."""
+        from training.posttrain.align import paired
+        from training.posttrain.align.alignment import Alignment
+        from training.posttrain.align.settings import AlignRecipe
+        from training.posttrain.align.start import start_of
+        from training.posttrain.chat import Chat, template
+        from training.posttrain.models import load_tokenizer
+        from training.posttrain.preferences.pairs import EncodedPair
+
+        chat = Chat.of(self.model_files, template("pedigree", ""))
+        job, half = self.job("align", method="dpo", epochs=1), [token % 300 for token in range(self.length // 2)]
+        pair = EncodedPair(prompt_ids=half, chosen_ids=half, rejected_ids=half)
+        given = Alignment(
+            job=job,
+            work=work_in(self.folder),
+            recipe=job.settings_as(AlignRecipe, "align"),
+            chat=chat,
+            tokenizer=load_tokenizer(self.model_files, chat),
+            pairs=SimpleNamespace(train=[pair] * (STEPS * PASSES * self.world)),
+        )
+        self.counted.begin("open for DPO")
+        with patch.object(Alignment, "sft_model", self.model_files):
+            trainer = paired.pairs_trainer(given, {})
+        self.counted.begin("start of DPO")
+        start_of(trainer)
+        self.steps_of(trainer, "DPO")
+
+    def steps_of(self, trainer: Any, name: str) -> None:
+        """Make the steps, save and export."""
+        from training.posttrain import spread_state
+
+        self.counted.begin(f"steps of {name}")
+        trainer.train()
+        if self.control == "whole":
+            self.counted.joined = [one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)]
+        self.counted.begin(f"save {name}")
+        with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
+            spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
+        self.counted.begin(f"export {name}")
+        with patch.object(spread_state, "write_tensor", lambda *_: None):
+            spread_state.write_weights(trainer.model, self.folder / name)
+
+    def score(self) -> None:
+        """Measure log-likelihoods of rows and answers to short questions."""
+        from evaluation.local_model import LocalModel
+
+        self.counted.begin("open for scores")
+        model = LocalModel(self.model_files, batch_size=1, shard=self.world)
+        self.counted.begin("scores")
+        tokens = [token % 300 for token in range(self.length)]
+        model._score([tokens], [16])
+        self.counted.begin("answers")
+        model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+
+
+def write_empty_model(shape: ModelConfig, folder: Path) -> None:
+    """Write a model as transformers reads it, with files that have the size of its weights and no content."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from tests.training.posttrain import tiny
+    from training.posttrain.spread_state import INDEX_FILE, file_name, in_files
+
+    tiny.write_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps(export.hugging_face_config(shape, eos_id=0, pad_id=1)))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+    weights = dict(model.state_dict())
+    files = in_files({name: {name: weight} for name, weight in weights.items()}, FILE_BYTES)
+    listed = {}
+    for number, names in enumerate(files, start=1):
+        file = file_name(number, len(files))
+        start = header([(name, weights[name]) for name in names])
+        with (folder / file).open("wb") as stream:
+            stream.write(start)
+            stream.truncate(len(start) + sum(weights[name].nbytes for name in names))
+        listed |= dict.fromkeys(names, file)
+    size = sum(weight.nbytes for weight in weights.values())
+    if len(files) > 1:
+        (folder / INDEX_FILE).write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": listed}))
+
+
+def work_in(folder: Path) -> Any:
+    """Return what a stage is given to write into, with progress that nobody reads."""
+    from training.job import Work
+    from training.progress import Progress
+
+    (folder / "scratch").mkdir(exist_ok=True)
+    return Work(path=folder, scratch=folder / "scratch", progress=Progress(folder))
+
+
+@contextmanager
+def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
+    """Be the first of so many processes with GPUs, for transformers and accelerate too."""
+    from transformers.distributed import DistributedConfig, mixin, utils
+    from trl.kernels import chunked_logprob
+
+    from evaluation import local_model
+    from training.generate import sampler
+    from training.posttrain import fit
+    from training.posttrain.align import reference
+
+    os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
+    os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world)), "ACCELERATE_TORCH_DEVICE": "cpu"}
+    opened = model_folder.AutoModelForCausalLM.from_pretrained
+
+    def mapped(*given: Any, **options: Any) -> Any:
+        with counted.on(NOWHERE):  # files; what a process keeps of them is copied later
+            return opened(*given, **options)
+
+    layout = Layout(nodes=max(1, world // 8), processes=min(8, world), shard=world)
+    with fake_world(layout), ExitStack() as stack:
+        mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
+        stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
+        stack.enter_context(patch.object(model_folder.AutoModelForCausalLM, "from_pretrained", mapped))
+        # As on GPUs: bf16 is fast there, and attention keeps no probabilities.
+        stack.enter_context(patch.object(fit, "dtype_here", lambda *_: torch.bfloat16))
+        stack.enter_context(patch.object(fit, "replaced_here", lambda *_: ""))
+        stack.enter_context(patch.object(fit, "_device", lambda: torch.device("cuda")))
+        for tile in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # on GPUs kernels do these in place
+            stack.enter_context(patch.object(chunked_logprob, tile, lambda *_, **__: None))
+        for module in (reference, local_model, sampler):
+            stack.enter_context(patch.object(module, "shared_out", first_alone))
+        stack.enter_context(without_content(counted))
+        yield
+
+
+def first_alone(
+    batches: Iterable[Any], made: Callable[[Any], Any], *, model: Any, before_training: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """Yield every batch with the result of the first one, which this process computes; there are no others."""
+    del model
+    listed = list(batches)
+    if listed:
+        with torch.no_grad() if before_training else torch.inference_mode():
+            result = made(listed[0])
+        yield from ((batch, result) for batch in listed)
+
+
+def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
+    """Return the bytes that `pedigree plan` predicts for each phase."""
+    conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
+    pair = replace(conversation, positions=2 * length)
+    of_one, of_two = memory_without_steps(conversation), memory_without_steps(pair)
+    needed = {
+        "open for SFT": of_one["open"],
+        "loss of a sample": of_one["loss of a sample"],
+        "steps of SFT": memory_of_steps(conversation),
+        "save SFT": of_one["save"],
+        "export SFT": of_one["export"],
+        "start of DPO": of_two["scores"],
+        "steps of DPO": memory_of_steps(pair),
+        "save DPO": of_two["save"],
+        "export DPO": of_two["export"],
+        "open for scores": of_one["open"],
+        "scores": of_one["scores"],
+        "answers": of_one["answers"],
+    }
+    return {phase: sum(parts.values()) for phase, parts in needed.items()}
+
+
+def main() -> int:
+    """Measure every phase and print it beside the prediction; return 1 if one differs by more than a tenth."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="llama-3-70b")
+    parser.add_argument("--processes", type=int, default=128, help="on nodes of eight")
+    parser.add_argument("--length", type=int, default=8192, help="tokens of a conversation, and of each answer's row")
+    parser.add_argument("--control", choices=("whole",), help="a fault that must show")
+    given = parser.parse_args()
+    shape = preset_shape(given.preset)
+    rows = list(rows_of(shape, given.processes, given.length, given.control))
+    share = STATE_BYTES * shape.parameter_count / 1e9
+    print(f"{shape.parameter_count:,} weights; weights, gradients and optimizer: {share:,.0f} GB, by {given.processes}")
+    print("| phase | measured GB | predicted GB | ratio |\n|---|---|---|---|")
+    for phase, found, expected in rows:
+        mark = "  DIFFERS" if differs(found, expected) else ""
+        print(f"| {phase} | {found / 1e9:.2f} | {expected / 1e9:.2f} | {found / expected:.2f} |{mark}")
+    return 1 if any(differs(found, expected) for _, found, expected in rows) else 0
+
+
+def rows_of(shape: ModelConfig, world: int, length: int, control: str | None = None) -> Iterator[tuple[str, int, int]]:
+    """Yield phase, measured and predicted bytes. The shape must not tie its embeddings."""
+    with tempfile.TemporaryDirectory() as name:
+        found = Tuned(shape, world, length, Path(name), control).measured()
+    for phase, expected in predicted(shape, world, length).items():
+        yield phase, found[phase, DEVICE], expected
+
+
+if __name__ == "__main__":
+    sys.exit(main())
