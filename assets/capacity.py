@@ -17,7 +17,8 @@ from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.forecast import PlannedTuning, memory_of_steps, rows_in_pass
+from training.posttrain.forecast import PlannedTuning, memory_of_steps
+from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in

@@ -168,9 +168,10 @@ def write_empty_model(shape: ModelConfig, folder: Path) -> None:
     from training.posttrain.spread_state import INDEX_FILE, file_name, in_files
 
     tiny.write_tokenizer(folder)
-    (folder / "config.json").write_text(json.dumps(export.hugging_face_config(shape, eos_id=0, pad_id=1)))
+    config = export.hugging_face_config(shape, eos_id=0, pad_id=1)
+    (folder / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
     weights = dict(model.state_dict())
     files = in_files({name: {name: weight} for name, weight in weights.items()}, FILE_BYTES)
     listed = {}

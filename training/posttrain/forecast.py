@@ -22,12 +22,6 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
 
 
-def rows_in_pass(share: int, *, micro_batch_tokens: int | None, row_tokens: int) -> int:
-    """Return the rows of one pass, of the `share` of a batch that a process has: the most that divide it and fit."""
-    fitting = share if micro_batch_tokens is None else max(1, micro_batch_tokens // row_tokens)
-    return max(number for number in range(1, share + 1) if share % number == 0 and number <= fitting)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedTuning:
     """What is tuned or scored: the model's shape, the processes that share it, and what a pass reads.
