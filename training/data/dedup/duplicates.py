@@ -446,26 +446,13 @@ def _ids_and_sets_indexed(
 
 
 def _sets_of(batches: Iterable[pa.StringArray], num_bytes: int, ngram_words: int) -> tuple[Hashes, Orders]:
-    make = _sets_compiled if _is_worth_compiling(num_bytes) else _sets_plainly
+    make = _sets_compiled if signatures.is_worth_compiling(num_bytes) else _sets_plainly
     values, sizes = [], [np.zeros(1, np.int64)]
     for texts in batches:
         found, starts = make(texts, ngram_words)
         values.append(found)
         sizes.append(np.diff(starts))
     return joined(values, np.uint64), np.cumsum(np.concatenate(sizes))
-
-
-_seen_bytes = 0  # of text whose n-grams this process has made
-
-
-def _is_worth_compiling(num_bytes: int) -> bool:
-    """Whether this process has seen enough text that loading the compiled loops saves time.
-
-    Both ways give the same sets.
-    """
-    global _seen_bytes
-    _seen_bytes += num_bytes
-    return _seen_bytes >= signatures.COMPILED_FROM_BYTES
 
 
 def _num_text_bytes(group: Group, orders: Orders) -> int:
