@@ -4,10 +4,10 @@
 
 Generated pages (`benchmarks.dedup`, 3.3 kB each) are scored, signed, deduplicated, decontaminated and tokenized twice:
 by the tasks of an array, which run at the same time and claim ranks, and by one process. Another process has made them
-before, so that the loops are compiled. Printed are for each stage the
-processor seconds of all processes on both sides and those of the array's ranks, and for each phase the largest rank's
-share of its processor seconds, times the number of ranks. Groups and ranges of `dedup` are as small as the files, so
-that there are as many of them. Exit code 1 if both sides make different bytes.
+before, so that the loops are compiled. Printed are for each stage the processor seconds of all processes on both sides
+and those of the array's ranks, and for each phase the largest rank's share of its processor seconds, times the number
+of ranks. Groups and ranges of `dedup` are as small as the files, so that there are as many of them. Exit code 1 if both
+sides make different bytes.
 """
 
 from __future__ import annotations
