@@ -2,6 +2,7 @@
 
     python -m benchmarks.dedup_memory [--documents 10000000] [--folder DIR]
     python -m benchmarks.dedup_memory --one-range [--documents 100000000]
+    python -m benchmarks.dedup_memory --earlier 0 1 4 16 [--documents 6250000]
     PEDIGREE_DATA=… python -m benchmarks.dedup_memory --texts [--documents 64000]
 
 Each is made for a sixteenth, a quarter and all of `--documents`. Printed are the largest peak of a process (VmHWM, with
@@ -10,8 +11,10 @@ Python and libraries) and processor seconds of each phase.
 Without an option there is a snapshot of generated signatures in files of 50,000 documents, a group each. One document
 in ten has the keys of another in a distant file. The phases `keys` and `candidates` are made, which takes about 700
 bytes of disk a document. `--one-range` generates only the keys of one range, as all groups would write them, and makes
-its rank of `candidates`. `--texts` makes all phases over generated texts (`benchmarks.dedup`) in files of 2,000, which
-are small groups, and `verify` with a small budget for n-gram sets.
+its rank of `candidates`. `--earlier` does so for one size, after so many other snapshots of it, in as many ranges as
+one snapshot needs: so a range grows with the snapshots, as it does where all together would need more than 4,096.
+`--texts` makes all phases over generated texts (`benchmarks.dedup`) in files of 2,000, which are small groups, and
+`verify` with a small budget for n-gram sets.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ import numpy as np
 from benchmarks.dedup import made_texts, processor_seconds
 from tests.training.data import chain
 from training import artifact
-from training.data.dedup import corpus, dedup, duplicates
+from training.data.dedup import corpus, dedup, duplicates, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import packed
 from training.data.dedup.settings import DedupRecipe
@@ -55,8 +58,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=0, help="of the largest size")
     parser.add_argument("--folder", type=Path, default=None, help="for the files; default the temporary folder")
     parser.add_argument("--one-range", action="store_true", help="make one range of keys of each size")
+    parser.add_argument("--earlier", type=int, nargs="+", help="numbers of earlier snapshots; make one range of keys")
     parser.add_argument("--texts", action="store_true", help="make all phases over generated texts")
     options = parser.parse_args()
+    for earlier in options.earlier or ():
+        with tempfile.TemporaryDirectory(prefix="dedup-memory-", dir=options.folder) as place:
+            measure_one_range(Path(place), options.documents or 6_250_000, earlier)
+    if options.earlier:
+        return
     make, documents = (
         (measure_one_range, 100_000_000)
         if options.one_range
@@ -77,10 +86,19 @@ def measure(root: Path, documents: int) -> None:
             show(documents, phase, job, range(phase.num_ranks(job)))
 
 
-def measure_one_range(root: Path, documents: int) -> None:
-    """Generate the keys of one range of a snapshot; print the peak memory of the rank that finds its candidates."""
-    job = one_range(root, documents)
-    show(documents, next(phase for phase in dedup.PHASES if phase.name == "candidates"), job, [0])
+def measure_one_range(root: Path, documents: int, earlier: int = 0) -> None:
+    """Generate the keys of one range of a snapshot and of as many earlier ones.
+
+    Print the peak memory of the rank that finds its candidates.
+    """
+    most = corpus.MOST_RANGES
+    corpus.MOST_RANGES = corpus.corpus_of(one_range_job(root / "alone", documents, 0)).num_ranges
+    try:
+        job = one_range(root, documents, earlier)
+        print(f"{earlier} earlier snapshots", end=", ")
+        show(documents, next(phase for phase in dedup.PHASES if phase.name == "candidates"), job, [0])
+    finally:
+        corpus.MOST_RANGES = most
 
 
 def measure_texts(root: Path, documents: int) -> None:
@@ -147,27 +165,42 @@ def snapshot(root: Path, documents: int) -> Job:
     return job_of(root, sizes, signed)
 
 
-def one_range(root: Path, documents: int) -> Job:
-    """Return the job of a snapshot of which only the keys of the first range are there, as each group writes them."""
+def one_range(root: Path, documents: int, earlier: int) -> Job:
+    """Return the job of a snapshot of which only the keys of the first range are there, as each group writes them.
+
+    So are those of `earlier` other snapshots, which have no index.
+    """
+    job = one_range_job(root, documents, earlier)
+    whole = corpus.corpus_of(job)
+    work: Any = SimpleNamespace(path=Path(job.output))
+    sizes = sizes_of_files(documents)
+    for number, group in enumerate(whole.groups):
+        rows = sum(sizes[group.first_file : group.first_file + len(group.documents)]) // whole.num_ranges
+        arrays = keys_in_range(number, len(whole.groups), rows, whole.num_ranges)
+        with writing_slices(job, work, "keys", number, index.what_of(group.index_key, group.name, "keys")) as slices:
+            slices.add(*packed(arrays))
+    print(f"{documents} documents: one of {whole.num_ranges} ranges", flush=True)
+    return job
+
+
+def one_range_job(root: Path, documents: int, earlier: int) -> Job:
+    """Return the job of a snapshot after `earlier` others of its size. Of all files there are only the sizes."""
     sizes = sizes_of_files(documents)
     size = sum(array.nbytes for _, array in made(np.random.default_rng(0), 1))  # of a document's signatures
     signed = [
         {"path": f"{signatures.FOLDER}/{file:05d}.safetensors", "bytes": size * number, "sha256": "0" * 64}
         for file, number in enumerate(sizes)
     ]
-    job = job_of(root, sizes, signed)
-    whole = corpus.corpus_of(job)
-    work: Any = SimpleNamespace(path=Path(job.output))
-    for number, group in enumerate(whole.groups):
-        arrays = keys_in_range(number, len(sizes), sizes[number] // whole.num_ranges, whole.num_ranges, group.start)
-        with writing_slices(job, work, "keys", number) as slices:
-            slices.add(*packed(arrays))
-    print(f"{documents} documents: one of {whole.num_ranges} ranges", flush=True)
-    return job
+    jobs = [job_of(root / str(number), sizes, signed, name=str(number)) for number in range(earlier + 1)]
+    inputs = [[job.inputs[place] for job in jobs] for place in (0, 1)]
+    return replace(jobs[-1], inputs=(*inputs[0], *inputs[1]))
 
 
-def keys_in_range(file: int, files: int, rows: int, num_ranges: int, start: int) -> list[Any]:
-    """Return the columns of a group's keys in the first range: tables of whole keys, and of each bucket."""
+def keys_in_range(file: int, files: int, rows: int, num_ranges: int) -> list[Any]:
+    """Return the columns of a group's keys in the first range: tables of whole keys, and of each bucket.
+
+    Order numbers are counted from the group's first document.
+    """
     own, copied = np.random.default_rng([1, file]), copied_by(file, files)
     shift = np.uint64(num_ranges.bit_length() - 1)
 
@@ -180,7 +213,7 @@ def keys_in_range(file: int, files: int, rows: int, num_ranges: int, start: int)
         return own.integers(1, 1 << 63, rows, np.uint64)
 
     def orders() -> Any:
-        return start + np.sort(own.choice(PER_FILE, rows, replace=False))
+        return np.sort(own.choice(max(PER_FILE, rows), rows, replace=False))
 
     whole = [[hashes() >> shift, hashes(), orders()] for _ in duplicates.whole_keys(RECIPE)]
     bands = [[keys(), orders(), hashes(), hashes()] for _ in range(RECIPE.buckets)]
@@ -207,7 +240,7 @@ def copied_by(file: int, files: int) -> np.random.Generator:
     return np.random.default_rng([2, file % max(1, files // 2)])
 
 
-def job_of(root: Path, sizes: Sequence[int], signed: list[dict[str, Any]]) -> Job:
+def job_of(root: Path, sizes: Sequence[int], signed: list[dict[str, Any]], *, name: str = "one") -> Job:
     """Return the job of a snapshot with these signature files. Of its document files there are only the sizes."""
     filtered = [
         {"path": f"documents/{file:05d}.parquet", "bytes": number * DOCUMENT_BYTES, "sha256": "0" * 64}
@@ -215,13 +248,13 @@ def job_of(root: Path, sizes: Sequence[int], signed: list[dict[str, Any]]) -> Jo
     ]
     documents = sum(sizes)
     inputs = (
-        committed(root / "filtered_documents", "filtered_documents", filtered, documents),
-        committed(root / "document_signatures", "document_signatures", signed, documents),
+        committed(root / "filtered_documents", "filtered_documents", name, filtered, documents),
+        committed(root / "document_signatures", "document_signatures", name, signed, documents),
     )
     return Job(
         stage="dedup",
         asset="deduplicated_documents",
-        partition="made@one",
+        partition=f"made@{name}",
         recipe="made",
         fingerprint="f" * 32,
         stage_version="1",
@@ -245,14 +278,15 @@ def made(generator: np.random.Generator, number: int) -> list[tuple[str, Any]]:
     ]
 
 
-def committed(folder: Path, asset: str, files: list[dict[str, Any]], kept: int) -> InputArtifact:
-    """Write the record of an artifact with these files."""
+def committed(folder: Path, asset: str, name: str, files: list[dict[str, Any]], kept: int) -> InputArtifact:
+    """Write the record of an artifact of a snapshot with these files."""
     digest = artifact.digest_of_files(files)
     counts = Counts(records_in=kept, kept=kept).as_json()
     record = {"asset": asset, "fingerprint": asset, "digest": digest, "files": files, "counts": counts, "gates": []}
     folder.mkdir(parents=True, exist_ok=True)
     artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
-    return InputArtifact(asset=asset, partition="made@one", fingerprint=asset, digest=digest, path=str(folder))
+    partition = f"made@{name}"
+    return InputArtifact(asset=asset, partition=partition, fingerprint=asset, digest=digest, path=str(folder))
 
 
 if __name__ == "__main__":

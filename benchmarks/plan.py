@@ -1,9 +1,10 @@
 """Measure the cost of a training plan: bytes on disk, and memory and seconds of the planner and of a training process.
 
     python -m benchmarks.plan [--documents 10000000] [--code FOLDER] [--steps 100] [--folder FOLDER]
+    python -m benchmarks.plan --documents 100000000 --mean-tokens 10000 --shard-documents 5000   # 4 TB, a short plan
 
-The shards are generated: the document lengths of one shard of a million tokens are written, and all other shards are
-links to its files, so that a corpus of terabytes takes megabytes. Token files are sparse and empty. Ids are the same in
+The shards are generated: the document lengths of one shard are written, and all other shards are links to its files, so
+that a corpus of terabytes takes megabytes. Token files are sparse and empty. Ids are the same in
 every shard, which does not change the cost: each is read and hashed.
 
 Three processes run one after the other. The planner runs the stage `plan` for one epoch. A training process (the middle
@@ -38,8 +39,6 @@ from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.records import differing_from_defaults
 
-SHARD_DOCUMENTS = 50_000
-MEAN_TOKENS = 1_000
 SEQUENCE_LENGTH = 4_096
 ROWS = 1_024  # in a batch
 
@@ -108,6 +107,8 @@ def main() -> None:
     """Measure, and print what each process needed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000_000)
+    parser.add_argument("--mean-tokens", type=int, default=1_000, help="of a document")
+    parser.add_argument("--shard-documents", type=int, default=50_000, help="documents of a shard")
     parser.add_argument("--code", type=Path, default=Path.cwd(), help="the checkout that is measured")
     parser.add_argument("--held-out-fraction", type=float, default=0.01, help="0 leaves the hashing of ids away")
     parser.add_argument("--steps", type=int, default=100)
@@ -121,7 +122,13 @@ def main() -> None:
 def measure(folder: Path, options: argparse.Namespace) -> None:
     """Generate the shards, run the three processes and print their numbers."""
     tokenizer = tiny.make_tokenizer(folder / "tokenizer" / "t")
-    shards = generated(folder / "token_shards" / "s", tokenizer, options.documents)
+    shards = generated(
+        folder / "token_shards" / "s",
+        tokenizer,
+        options.documents,
+        mean_tokens=options.mean_tokens,
+        shard_documents=options.shard_documents,
+    )
     sizes = {name: entry["bytes"] for name, entry in shards.files().items()}
     tokens = sum(size for name, size in sizes.items() if name.endswith(".bin")) // 4
     beside = sum(sizes.values()) - 4 * tokens
@@ -150,15 +157,17 @@ def memory(row: Mapping[str, int]) -> str:
     return f"peak {row['VmHWM'] / 1e6:.2f} GB, anonymous {row['RssAnon'] / 1e6:.2f} GB"
 
 
-def generated(folder: Path, tokenizer: InputArtifact, documents: int) -> InputArtifact:
+def generated(
+    folder: Path, tokenizer: InputArtifact, documents: int, *, mean_tokens: int, shard_documents: int
+) -> InputArtifact:
     """Make a `token_shards` artifact with `documents` documents.
 
     It has the files of one shard, and links to them for the others.
     """
     (folder / "shards").mkdir(parents=True)
-    per_shard = min(documents, SHARD_DOCUMENTS)
+    per_shard = min(documents, shard_documents)
     chance = np.random.Generator(np.random.Philox(0))
-    tokens = 1 + (MEAN_TOKENS * chance.standard_exponential(per_shard)).astype(np.int64)
+    tokens = 1 + (mean_tokens * chance.standard_exponential(per_shard)).astype(np.int64)
     first = folder / "shards" / "000000"
     with open(f"{first}.bin", "wb") as stream:
         stream.truncate(4 * int(tokens.sum()))

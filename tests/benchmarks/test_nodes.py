@@ -19,4 +19,12 @@ def test_the_tasks_of_an_array_make_each_rank_once(tmp_path):
     assert chain.made_by(job).digest == chain.run(tmp_path / "alone", *STAGE, settings, [source]).digest
 
 
+def test_more_than_ten_files_are_in_the_order_that_deduplication_asks_for(tmp_path):
+    texts = [[f"words of text number {file}"] for file in range(12)]
+    source = chain.documents(tmp_path, "one", texts)
+    signed = chain.run(tmp_path, *STAGE, {"dedup": DedupRecipe()}, [source])
+    stage = ("dedup", "deduplicated_documents", "tiny@one")
+    assert len(chain.rows(chain.run(tmp_path, *stage, {"dedup": DedupRecipe()}, [source, signed]))) == 12
+
+
 STAGE = ("sign", "document_signatures", "tiny@one")

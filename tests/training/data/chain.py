@@ -38,8 +38,9 @@ def documents(
     root: Path, snapshot: str, files: Sequence[Sequence[str]], *, asset: str = "filtered_documents"
 ) -> InputArtifact:
     """A committed artifact whose document files hold the given texts, in order."""
+    digits = len(str(len(files) - 1))  # names ascend as the files do
     rows = [
-        [document(snapshot, f"file-{number}.warc.gz", 100 * place, text) for place, text in enumerate(texts)]
+        [document(snapshot, f"file-{number:0{digits}}.warc.gz", 100 * place, text) for place, text in enumerate(texts)]
         for number, texts in enumerate(files)
     ]
     return documents_of(root, snapshot, rows, asset=asset)

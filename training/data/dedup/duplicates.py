@@ -125,11 +125,11 @@ def find_candidates(job: Job, work: Work, rank: int) -> dict[str, Any]:
     found = {group: _Found(whole={}, runs=[]) for group in corpus.own}
     tables = _Tables(job, work, corpus, recipe, rank)
     for place, name in enumerate(names):
-        askers, firsts = least_equal(*tables.of(place), corpus.own_start)
+        askers, firsts = least_equal(tables.of(place), corpus.own_start)
         for group, chosen in _by_group(corpus, askers):
             found[group].whole[name] = askers[chosen], firsts[chosen]
     for bucket in range(recipe.buckets):
-        members, begins = runs_of_equal(*tables.of(len(names) + bucket), corpus.own_start)
+        members, begins = runs_of_equal(tables.of(len(names) + bucket), corpus.own_start)
         for group, run in _runs_by_group(corpus, members, begins):
             found[group].runs.append(run)
     compared = {g: np.unique(joined([members for members, _ in one.runs], np.int64)) for g, one in found.items()}
@@ -154,41 +154,59 @@ def _longest(members: Orders, begins: Flags) -> int:
 
 
 class _Tables:
-    """Reads the tables of keys of one range, one after the other.
+    """Reads the tables of keys of one range: all rows of the own snapshot, and the earlier rows that have their keys.
 
-    A table has the rows of the own snapshot, and those of each earlier group.
+    Earlier groups are read one at a time, so that the memory does not grow with the number of earlier snapshots.
     """
 
     def __init__(self, job: Job, work: Work, corpus: Corpus, recipe: DedupRecipe, rank: int) -> None:
         self._types = [WHOLE] * len(whole_keys(recipe)) + [BAND] * recipe.buckets
         self._corpus = corpus
-        self._arrays = [self._read(job, work, recipe, group, rank) for group in range(len(corpus.groups))]
+        self._own = [self._read(job, work, recipe, group, rank) for group in corpus.own]
+        self._earlier: list[list[Columns]] = [[] for _ in self._types]  # by table
+        searches = [self._search(number) for number in range(len(self._types))] if corpus.earlier else []
+        for _, groups in itertools.groupby(corpus.earlier, lambda group: corpus.groups[group].snapshot):
+            found: list[list[Columns]] = [[] for _ in self._types]
+            for group in groups:
+                for place, table in enumerate(self._read(job, work, recipe, group, rank)):
+                    if (search := searches[place]) is not None and len(rows := search(table[0])):
+                        found[place].append(self._placed(tuple(column[rows] for column in table), group))
+                del table  # it would keep the whole group's keys while the next group's are read
+            for parts, kept, kinds in zip(found, self._earlier, self._types, strict=True):
+                kept.extend([_joined(parts, kinds)] if parts else [])
 
-    def _read(self, job: Job, work: Work, recipe: DedupRecipe, number: int, rank: int) -> list[npt.NDArray[Any]]:
-        """Return the columns of all tables of a group."""
+    def _read(self, job: Job, work: Work, recipe: DedupRecipe, number: int, rank: int) -> list[Columns]:
+        """Return all tables of a group."""
         group, num_ranges = self._corpus.groups[number], self._corpus.num_ranges
-        types = [kind for table in self._types for kind in table]
         if group.index is None:
             what = index.what_of(group.index_key, group.name, "keys")
-            return unpacked(read_slice(job, work, "keys", number, rank, what), types)
+            data = read_slice(job, work, "keys", number, rank, what)
+            return _in_tables(unpacked(data, list(itertools.chain(*self._types))), self._types)
         with index.opened(group.index, group.name, "keys") as file:
             tables = _indexed_tables(file, self._types, num_ranges, rank)
         if tables is None:
             log.warning("%s: missing or damaged; the signatures are read instead", file.path)
             tables = [_split(table, num_ranges)[rank] for table in _tables(group, recipe)]
-        return [column for table in tables for column in table]
+        return tables
 
-    def of(self, number: int) -> tuple[Columns, Iterator[Columns]]:
-        kinds = self._types[number]
-        own = [self._table(group, number) for group in self._corpus.own]
-        columns = tuple(joined([table[place] for table in own], kind) for place, kind in enumerate(kinds))
-        return columns, (self._table(group, number) for group in self._corpus.earlier)
-
-    def _table(self, group: int, number: int) -> Columns:
-        first = sum(map(len, self._types[:number]))
-        columns = self._arrays[group][first : first + len(self._types[number])]
+    def _placed(self, columns: Columns, group: int) -> Columns:
+        """Return rows of a group with the order numbers that they have among all documents."""
         start = self._corpus.groups[group].start
         return tuple(column + start if column.dtype == np.int64 else column for column in columns)
+
+    def _search(self, number: int) -> Callable[[Hashes], Orders] | None:
+        """Return what finds the rows that have a key of the own snapshot in a table; None if it has no key there."""
+        keys = joined([tables[number][0] for tables in self._own], np.uint64)
+        return _search(keys) if len(keys) else None
+
+    def of(self, number: int) -> Columns:
+        """Return the rows of the own snapshot in a table, and the earlier rows whose first key occurs among them."""
+        own = [self._placed(tables[number], group) for group, tables in zip(self._corpus.own, self._own, strict=True)]
+        return _joined([*own, *self._earlier[number]], self._types[number])
+
+
+def _joined(parts: Sequence[Columns], kinds: Sequence[type]) -> Columns:
+    return tuple(joined([table[place] for table in parts], kind) for place, kind in enumerate(kinds))
 
 
 def _indexed_tables(
@@ -207,10 +225,7 @@ def _indexed_tables(
     if not all(data is not None for data in slices):
         return None
     parts = [_in_tables(unpacked(data, list(itertools.chain(*types))), types) for data in slices if data is not None]
-    tables = [
-        tuple(joined(columns, kind) for *columns, kind in zip(*tables, kinds, strict=True))
-        for *tables, kinds in zip(*parts, types, strict=True)
-    ]
+    tables = [_joined(tables, kinds) for *tables, kinds in zip(*parts, types, strict=True)]
     if num_slices >= num_ranges:
         return tables
     inside = [_ranges_of(table[0], num_ranges) == number for table in tables]
@@ -220,17 +235,6 @@ def _indexed_tables(
 def _in_tables(columns: list[npt.NDArray[Any]], types: Sequence[Sequence[type]]) -> list[Columns]:
     ends = list(itertools.accumulate(map(len, types)))
     return [tuple(columns[end - len(kinds) : end]) for kinds, end in zip(types, ends, strict=True)]
-
-
-def join(own: Columns, earlier: Iterator[Columns]) -> Columns:
-    """Return the rows of the own snapshot, and the rows of earlier documents whose first key occurs among them."""
-    parts = [own]
-    search = None  # made for the first earlier group: a corpus of one snapshot needs none
-    for rows in earlier if len(own[0]) else ():
-        search = search or _search(own[0])
-        hits = search(rows[0])
-        parts.append(tuple(column[hits] for column in rows))
-    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True)) if len(parts) > 1 else own
 
 
 def _search(wanted: Hashes) -> Callable[[Hashes], Orders]:
@@ -262,14 +266,13 @@ def repeated(keys: Hashes) -> Orders:
     return by[again]
 
 
-def least_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tuple[Orders, Orders]:
+def least_equal(rows: Columns, own_start: int) -> tuple[Orders, Orders]:
     """Return the snapshot's own documents whose key an earlier document has, and the first document with that key.
 
     Keys have 128 bits. The documents are in ascending order.
     """
-    first_halves, second_halves, orders = join(own, earlier)
-    rows = repeated(first_halves)
-    ones, twos, members = first_halves[rows], second_halves[rows], orders[rows]
+    again = repeated(rows[0])
+    ones, twos, members = (column[again] for column in rows)
     by = np.lexsort((members, twos, ones))
     ones, twos, members = ones[by], twos[by], members[by]
     begins = _changes(ones) | _changes(twos)
@@ -287,16 +290,15 @@ def _changes(values: npt.NDArray[Any]) -> Flags:
     return flags
 
 
-def runs_of_equal(own: Columns, earlier: Iterator[Columns], own_start: int) -> tuple[Orders, Flags]:
+def runs_of_equal(rows: Columns, own_start: int) -> tuple[Orders, Flags]:
     """Return runs of documents that share a MinHash key, ascending within a run, and flags of where each run begins.
 
     Of documents with equal sets of n-grams only the first is in the runs. A page repeated a million times therefore
     counts as one document here; whatever is similar to one of its copies is similar to all. Each run has at least two
     documents, and its last one is of the own snapshot.
     """
-    keys, orders, ones, twos = join(own, earlier)
-    rows = repeated(keys)
-    keys, orders, ones, twos = keys[rows], orders[rows], ones[rows], twos[rows]
+    again = repeated(rows[0])
+    keys, orders, ones, twos = (column[again] for column in rows)
     by = np.lexsort((orders, twos, ones, keys))  # documents with equal sets have equal keys
     keys, orders = keys[by], orders[by]
     first = _changes(keys) | _changes(ones[by]) | _changes(twos[by])
@@ -444,26 +446,13 @@ def _ids_and_sets_indexed(
 
 
 def _sets_of(batches: Iterable[pa.StringArray], num_bytes: int, ngram_words: int) -> tuple[Hashes, Orders]:
-    make = _sets_compiled if _is_worth_compiling(num_bytes) else _sets_plainly
+    make = _sets_compiled if signatures.is_worth_compiling(num_bytes) else _sets_plainly
     values, sizes = [], [np.zeros(1, np.int64)]
     for texts in batches:
         found, starts = make(texts, ngram_words)
         values.append(found)
         sizes.append(np.diff(starts))
     return joined(values, np.uint64), np.cumsum(np.concatenate(sizes))
-
-
-_seen_bytes = 0  # of text whose n-grams this process has made
-
-
-def _is_worth_compiling(num_bytes: int) -> bool:
-    """Whether this process has seen enough text that loading the compiled loops saves time.
-
-    Both ways give the same sets.
-    """
-    global _seen_bytes
-    _seen_bytes += num_bytes
-    return _seen_bytes >= signatures.COMPILED_FROM_BYTES
 
 
 def _num_text_bytes(group: Group, orders: Orders) -> int:

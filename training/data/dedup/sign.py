@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 FOLDER = "signatures"
 # Number of n-grams permuted at once: 112 × 1,024 × 8 bytes fit in the second-level cache.
 BLOCK = 1024
-# From this many bytes of text on, compiled loops are used: loading them takes 2 s, plain Python signs 3 MB per second.
+# From this many bytes of text on, a process uses compiled loops: loading them takes 2 s, plain Python signs 3 MB per
+# second.
 COMPILED_FROM_BYTES = 5_000_000
 
 
@@ -105,7 +106,7 @@ def sign_file(path: Path, recipe: DedupRecipe) -> dict[str, npt.NDArray[Any]]:
     parts = [sign(pa.array([], pa.string()), recipe, compiled=False).arrays()]
     urls = [np.empty((0, 2), np.uint64)]
     with open_documents(path) as parquet:
-        compiled = num_text_bytes(parquet) >= COMPILED_FROM_BYTES
+        compiled = is_worth_compiling(num_text_bytes(parquet))
         for group in range(parquet.num_row_groups):
             columns = parquet.read_row_group(group, columns=["text", "url"], use_threads=False)
             parts.append(sign(columns["text"].combine_chunks(), recipe, compiled=compiled).arrays())
@@ -115,6 +116,19 @@ def sign_file(path: Path, recipe: DedupRecipe) -> dict[str, npt.NDArray[Any]]:
         name: np.concatenate([part[name] for part in parts], axis=-1 if name == "bands" else 0) for name in parts[0]
     }
     return joined | ({"url": np.concatenate(urls)} if recipe.urls else {})
+
+
+_seen_bytes = 0  # of text whose n-grams this process has made
+
+
+def is_worth_compiling(num_bytes: int) -> bool:
+    """Whether this process has seen enough text, with these bytes, that loading the compiled loops saves time.
+
+    Both ways give the same n-grams and keys.
+    """
+    global _seen_bytes
+    _seen_bytes += num_bytes
+    return _seen_bytes >= COMPILED_FROM_BYTES
 
 
 def num_text_bytes(parquet: Any) -> int:

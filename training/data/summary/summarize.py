@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from training.job import Counts, InputArtifact, Job, Outcome, Work
 SUMMARY_FILE = "summary.json"
 HOSTS_FILE = "hosts.parquet"
 LARGEST = 1000
+AT_ONCE = 1 << 14  # documents
 COUNTED = ("documents", "tokens", "bytes")
 _SCHEMA = pa.schema([("host", pa.string()), *((name, pa.int64()) for name in COUNTED)])
 
@@ -35,9 +37,9 @@ def run(job: Job, work: Work) -> Outcome:
     by: dict[str, Sums] = {name: defaultdict(lambda: [0, 0, 0]) for name in ("host", "source", "snapshot")}
     listed = 0
     for item in job.inputs:
-        for shard, table in _sidecars(item):
+        for shard, sidecar in _sidecars(item):
             listed += shard["documents"]
-            for row in table.to_pylist():
+            for row in _rows(sidecar):
                 names = {"host": site_of(row["url"]), "source": row["source"], "snapshot": row["snapshot"]}
                 for what, name in names.items():
                     _add(by[what][name], row)
@@ -69,11 +71,17 @@ def site_of(url: str | None) -> str:
     return host_of(url).removeprefix("www.")
 
 
-def _sidecars(item: InputArtifact) -> Iterator[tuple[Mapping[str, Any], pa.Table]]:
+def _sidecars(item: InputArtifact) -> Iterator[tuple[Mapping[str, Any], Path]]:
     """Yield each shard's entry in the listing with its sidecar."""
     for shard in json.loads(item.file(SHARDS_FILE).read_text("utf-8"))["shards"]:
-        path = item.file(shard["path"].removesuffix(TOKENS) + SIDECAR)
-        yield shard, pq.read_table(path, columns=["url", "source", "snapshot", "tokens", "bytes"])
+        yield shard, item.file(shard["path"].removesuffix(TOKENS) + SIDECAR)
+
+
+def _rows(sidecar: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a shard. At most AT_ONCE are held, because a row takes some 600 bytes."""
+    with pq.ParquetFile(sidecar) as parquet:
+        for batch in parquet.iter_batches(AT_ONCE, columns=["url", "source", "snapshot", "tokens", "bytes"]):
+            yield from batch.to_pylist()
 
 
 def _add(sums: list[int], row: Mapping[str, Any]) -> None:

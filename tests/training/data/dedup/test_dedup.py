@@ -9,17 +9,20 @@ import random
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from assets.recipe_folders import load_recipe
+from benchmarks import dedup_memory
 from tests.training.data import chain
 from training import artifact
 from training.data.crawl.crawl import source_files
@@ -314,6 +317,20 @@ def test_the_index_serves_jobs_with_more_and_with_fewer_ranges(tmp_path, monkeyp
             ranges.append(corpus.corpus_of(read_job(Path(item.path, "job.json"))).num_ranges)
             made.append(item.digest)
         assert made == expected and len(set(ranges)) == 3
+
+
+def test_a_rank_of_candidates_holds_the_keys_of_its_own_snapshot_and_no_more_for_more_earlier_ones(tmp_path):
+    peaks = {}
+    for earlier in (3, 12):
+        job = dedup_memory.one_range(tmp_path / str(earlier), 20_000, earlier)
+        work = SimpleNamespace(path=Path(job.output))
+        tracemalloc.start()
+        try:
+            duplicates.find_candidates(job, work, 0)
+            peaks[earlier] = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peaks[12] < 1.1 * peaks[3]
 
 
 def spy(function, calls):

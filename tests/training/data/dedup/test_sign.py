@@ -11,6 +11,7 @@ import pytest
 from tests.training.data import chain
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
+from training.data.documents import document_files, open_documents
 from training.data.words.ngrams import jaccard, ngram_set, word_hashes, words, words_with_spans
 
 
@@ -125,3 +126,25 @@ def test_two_workers_sign_the_same_bytes(tmp_path):
         for n in (1, 2)
     }
     assert len(digests) == 1
+
+
+def test_a_process_of_many_small_files_uses_the_compiled_loops_once_it_has_seen_enough_text(tmp_path, monkeypatch):
+    texts = [[f"file {file} has so many words that are not those of another file"] for file in range(3)]
+    source = chain.documents(tmp_path, "one", texts)
+    paths = list(document_files(source))
+    with open_documents(paths[0]) as parquet:
+        monkeypatch.setattr(signatures, "COMPILED_FROM_BYTES", 2 * signatures.num_text_bytes(parquet))
+    monkeypatch.setattr(signatures, "_seen_bytes", 0)
+    ways = []
+    monkeypatch.setattr(signatures, "sign", noting(signatures.sign, ways))
+    for path in paths:
+        signatures.sign_file(path, DedupRecipe())
+    assert ways == [False, True, True]
+
+
+def noting(sign, ways):
+    def noted(texts, recipe, *, compiled):
+        ways.extend([compiled] * len(texts))
+        return sign(texts, recipe, compiled=False)
+
+    return noted

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
+from training.data.summary import summarize
 from training.data.summary.summarize import site_of
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
@@ -66,6 +69,19 @@ def test_a_table_that_lost_a_document_is_no_balanced_summary(tmp_path: Path, sha
     made = chain.run(tmp_path, "summarize", "corpus_summary", "tiny", {}, [item])
     record = json.loads(made.file("artifact.json").read_text())
     assert [gate["passed"] for gate in record["gates"] if gate["name"] == "counts_balance"] == [False]
+
+
+def test_a_shard_with_many_documents_is_not_held_as_rows(tmp_path: Path):
+    path, number = tmp_path / "sidecar.parquet", 6 * summarize.AT_ONCE
+    columns = {name: [f"https://{place}.test/" for place in range(number)] for name in ("url", "source", "snapshot")}
+    pq.write_table(pa.table(columns | {"tokens": range(number), "bytes": range(number)}), path)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in summarize._rows(path)) == number
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 600 * summarize.AT_ONCE
 
 
 @pytest.mark.parametrize(
