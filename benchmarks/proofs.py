@@ -497,7 +497,7 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
             (one["benchmark"], one["item"], one.get("url"), one.get("warc_file"), one.get("warc_offset"))
             for one in findings
         }
-        proof.same("what is named", named, {("arc-easy", number, page["url"], LEAKING, offset)})
+        proof.same("what is named", named, {("arc-easy", str(number), page["url"], LEAKING, offset)})
         seen = {step for one in findings for own in one.get("seen", ()) for step in own["steps"]}
         plan = Path(next(iter(ran.answer["assets"]["training_plan"].values()))["uri"])
         steps = steps_with(own, plan, findings[0]["document"])
