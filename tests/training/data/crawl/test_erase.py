@@ -157,6 +157,16 @@ def test_a_damaged_member_that_holds_more_records_is_not_overwritten(tmp_path):
     assert overwritten(path, [len(pages[0])])[:2] == (0, [len(pages[0])])
 
 
+def test_a_record_of_several_members_is_not_overwritten_because_the_last_may_hold_another_one(tmp_path):
+    head, tail = RECORDS[0][:400], RECORDS[0][400:]
+    members = [head, tail + RECORDS[1][:300], RECORDS[1][300:], RECORDS[2]]
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(b"".join(gzip.compress(one, mtime=0) for one in members))
+    first = next(iter(records_in(path)))
+    assert first.offset == 0 and first.content in RECORDS[0]
+    assert overwritten(path, [0])[:2] == (0, [0])
+
+
 def texts_in(path: Path) -> list[bytes]:
     return [text.encode() for piece in pieces_of(path) for text in piece.texts]
 
