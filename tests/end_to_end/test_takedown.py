@@ -107,11 +107,21 @@ def of_domain(by_host: dict[str, set[str]], domain: str) -> set[str]:
     return {id_ for host, ids in by_host.items() if f".{host}".endswith(f".{domain}") for id_ in ids}
 
 
+def quarantined(place: Path) -> dict[str, list[dict]]:
+    """Return the damaged records of each snapshot."""
+    made = {part: cell.artifact for (asset, part), cell in cells(place).items() if asset == "extracted_documents"}
+    return {
+        part.partition("@")[2]: [line for path in sorted(one.path.glob("quarantine/*")) for line in read_lines(path)]
+        for part, one in made.items()
+    }
+
+
 def test_the_list_of_every_domain_is_exactly_what_the_archives_have(place):
     by_host = records_by_host(place)
     domains = {host.split(".", skipped)[-1] for host in by_host for skipped in range(host.count("."))}
     domains = {domain for domain in domains if not domain.startswith("www.")}  # which does not matter
     assert len(domains & by_host.keys()) > 5 and len(domains - by_host.keys()) > 2
+    found_in_all = set[str]()
     with known_under(place):
         for domain in sorted(domains):
             asked = asked_of(url="", domain=domain, document="", file=None, reason="asked by its owner")
@@ -120,13 +130,9 @@ def test_the_list_of_every_domain_is_exactly_what_the_archives_have(place):
                 id_ for index, own in zip(found.indexes, found.by_target[0], strict=True) for id_ in ids_of(index, own)
             ]
             assert sorted(ids) == sorted(of_domain(by_host, domain)), domain
-    quarantined = {
-        document_id(part.partition("@")[2], line["warc_file"], line["warc_offset"])
-        for (asset, part), cell in cells(place).items()
-        for path in (cell.artifact.path.glob("quarantine/*") if asset == "extracted_documents" else ())
-        for line in read_lines(path)
-    }
-    assert quarantined and quarantined <= set().union(*by_host.values())  # damaged records are listed too
+            found_in_all.update(ids)
+    for snapshot, lines in quarantined(place).items():  # damaged records are listed too
+        assert {document_id(snapshot, line["warc_file"], line["warc_offset"]) for line in lines} <= found_in_all
     domain = max(domains, key=lambda one: len(of_domain(by_host, one)))
     told = pedigree("takedown", "--domain", domain, *WHY, "--dry-run", root=place).answer
     assert told["asked"][0]["pages"] == len(of_domain(by_host, domain))
@@ -239,8 +245,8 @@ def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(pl
 
 def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page):
     before, recipe = cells(place), "kitchen-small"
-    kept = documents(place, "decontaminated_documents", "kitchen-1", "url")
-    domain = urlsplit(kept[0]["url"]).hostname
+    (damaged,) = quarantined(place)["kitchen-1"]
+    domain = urlsplit(damaged["url"]).hostname
     withdrawn = of_domain(records_by_host(place), domain)
     command = ("takedown", "--domain", domain, *WHY, "--yes")
 
@@ -280,3 +286,9 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page
     ]
     gone = [row["id"] for row in dropped if row["reason"] == "takedown:asked_by_its_owner"]
     assert sorted(gone) == sorted(withdrawn | also)
+    assert quarantined(place)["kitchen-1"] == []
+    (archive,) = after["crawl_archives", f"{recipe}@kitchen-1"].artifact.path.glob(f"archives/{damaged['warc_file']}")
+    with open(archive, "rb") as stream:
+        stream.seek(damaged["warc_offset"])
+        record = next(iter(ArchiveIterator(stream, parse_http=False)))
+    assert record.headers["WARC-Target-URI"] == damaged["url"] and record.reader.read() == GONE
