@@ -32,7 +32,7 @@ from assets.reach import ARTIFACT, Folder, Folders
 from assets.tombstones import FOLDER, Tombstone
 from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
 from training.data.crawl.crawl import LIST_FILE, read_listing
-from training.data.crawl.warc import Record, read_warc
+from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
 from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import AddressList, parse_list
@@ -49,7 +49,7 @@ from training.provenance.erase import (
 )
 from training.provenance.grams import count_in, grams_of, is_in, masked
 from training.provenance.index import Index
-from training.provenance.withdrawal import CRAWL, DOCUMENT_TYPES, crawl_of, ids_of, pages_of_entry
+from training.provenance.withdrawal import CRAWL, crawl_of, ids_of, pages_of_entry
 
 FROM_THE_CRAWL = frozenset(descendants(CRAWL)) | {CRAWL}
 MOST_PLACES = 20
@@ -126,12 +126,18 @@ class Eraser:
                     yield from _texts_of_rows(path, gone, of_gone=of_gone)
                 elif path.parent.name == "truth":
                     yield from _texts_of_lines(path, gone, of_gone=of_gone)
-                elif folder.asset == CRAWL and path.parent.name == "archives" and not of_gone:
+                elif folder.asset == CRAWL and path.parent.name == "archives":
                     own = {
                         int(id_.rpartition("/")[2]) for id_ in self._raw_ids(folder, gone) if f"/{path.name}/" in id_
                     }
-                    with suppress(NotRead):
-                        yield from (one.texts for one in pieces_of(path) if one.offset not in own)
+                    if of_gone and not own:
+                        continue
+                    with suppress(NotRead):  # a damaged record is in no documents
+                        yield from (
+                            one.texts
+                            for one in pieces_of(path)
+                            if (one.is_damaged and one.offset in own if of_gone else one.offset not in own)
+                        )
 
     def addresses(self) -> list[str]:
         """Return the addresses of the withdrawn pages; their words stay."""
@@ -199,10 +205,15 @@ class Eraser:
                 self.unreachable.append(f"{entry['name']}: an archive of {folder.partition} that is in no index")
                 continue
             for record in read_warc(folder.path / entry["path"], max_content_bytes=0):
-                if isinstance(record, Record) and record.type in DOCUMENT_TYPES:
-                    id_ = document_id(listing["snapshot"], entry["name"], record.offset)
-                    if gone.addresses.find(record.target_uri, id_) is not None:
-                        found.add(id_)
+                if isinstance(record, Damage):
+                    url = record.url
+                elif record.type in DOCUMENT_TYPES:
+                    url = record.target_uri
+                else:
+                    continue
+                id_ = document_id(listing["snapshot"], entry["name"], record.offset)
+                if gone.addresses.find(url, id_) is not None:
+                    found.add(id_)
         return frozenset(found)
 
 

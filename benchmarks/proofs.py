@@ -19,7 +19,7 @@ snapshot of their own, which the model reads so often that it learns them by hea
 Each proof has controls, in which the same check must fail: a changed index, the offset of another page, shuffled words,
 the crawl without the item, a sentence that is put back. Printed is one line for each proof; the exit code is 1 if a
 proof fails or a control does not. With --folder everything that was made stays there, and is used when the command is
-given again. Linux.
+given again. The withdrawal needs a folder that the same code made, because other code takes no rank over. Linux.
 """
 
 from __future__ import annotations
@@ -497,7 +497,7 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
             (one["benchmark"], one["item"], one.get("url"), one.get("warc_file"), one.get("warc_offset"))
             for one in findings
         }
-        proof.same("what is named", named, {("arc-easy", number, page["url"], LEAKING, offset)})
+        proof.same("what is named", named, {("arc-easy", str(number), page["url"], LEAKING, offset)})
         seen = {step for one in findings for own in one.get("seen", ()) for step in own["steps"]}
         plan = Path(next(iter(ran.answer["assets"]["training_plan"].values()))["uri"])
         steps = steps_with(own, plan, findings[0]["document"])

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=100, help="in a file")
     parser.add_argument("--check", action="store_true", help="compare the last build with one from nothing")
     parser.add_argument(
-        "--takedown", action="store_true", help="withdraw 1 % of the pages by a list, and keep the models"
+        "--takedown", action="store_true", help="withdraw 1 %% of the pages by a list, and keep the models"
     )
     parser.add_argument("--recipe", help="withdraw pages of this recipe by a list instead")
     parser.add_argument("--root", type=Path, help="where the recipe's corpus has been made")

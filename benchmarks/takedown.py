@@ -3,13 +3,13 @@
     python -m benchmarks.takedown --root ROOT --recipe RECIPE (--domain D | --url U) [--whole 50] [--erasing 0]
 
 Everything happens on copies of the root. One takedown is left alone; its artifacts are what every other one must end
-with. In the others, SIGKILL is sent to the command and all its processes after a random time. --whole of the kills come
-in whole takedowns: the withdrawal, the rebuild of the corpus, the erasing and the scan. --erasing further ones come in
-what follows the rebuild. After each kill every committed artifact must be sound, the tombstones readable, and what
-counts as made after the tombstone must be what the undisturbed takedown made. After the last command no artifact may
-differ, the report must say that all is proved, and the words that only the withdrawn pages had, noted before all, must
-stand in no file. Printed is where the kills fell; while the corpus is rebuilt, the asset that was being made. The exit
-code is 1 if anything differs. Linux.
+with. The others are killed at up to eight random moments each, by SIGKILL to the command and all its processes, and
+given again. --whole of the kills come in whole takedowns: the withdrawal, the rebuild of the corpus, the erasing and
+the scan. --erasing further ones come in what follows the rebuild. After each kill every committed artifact must be
+sound, the tombstones readable, and what counts as made after the tombstone must be what the undisturbed takedown made.
+After the last command no artifact may differ, the report must say that all is proved, and the words that only the
+withdrawn pages had, noted before all, must stand in no file. Printed is where the kills fell; while the corpus is
+rebuilt, the asset that was being made. The exit code is 1 if anything differs. Linux.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ from training.data.words.ngrams import Hashes
 from training.provenance.lineage import artifacts_under
 
 WHY = "asked by its owner"
-MOST_KILLS = 8  # of one takedown; then it may end
+MOST_KILLS = 8  # of one takedown, at random moments of its time when undisturbed; then it may end
 
 
 def main() -> int:
@@ -64,8 +66,7 @@ def main() -> int:
 
 
 def killed_often(folder: Path, options: argparse.Namespace) -> int:
-    """Compare takedowns that were killed with one that was not; return the exit code."""
-    chance, problems, phases = random.Random(options.seed), list[str](), Counter[str]()
+    """Compare takedowns that are killed with one that is not; return the exit code."""
     begun = time.monotonic()
     rebuilt = copied(options.root, folder / "rebuilt")
     subprocess.run(takedown(options, rebuilt, "--no-rebuild"), check=True, capture_output=True)
@@ -80,17 +81,26 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
     seconds["whole"] += seconds["erasing"]
     end = End(digests(place, options.recipe), len(erased_lists(place)))
     print(f"undisturbed: {json.dumps({name: round(one, 1) for name, one in seconds.items()})} s", flush=True)
-    number = 0
+    return kill_until(folder, options, end, wanted, seconds)
+
+
+def kill_until(
+    folder: Path, options: argparse.Namespace, end: End, wanted: Hashes, seconds: Mapping[str, float]
+) -> int:
+    """Kill takedowns of copies of `root` and `folder`/rebuilt until the number is reached; return the exit code."""
+    chance, problems, phases = random.Random(options.seed), list[str](), Counter[str]()
+    number, length = 0, dict(seconds)
     for name, wished in (("whole", options.whole), ("erasing", options.erasing)):
         kills = 0
         while kills < wished:
-            place = copied(options.root if name == "whole" else rebuilt, folder / f"{number:03d}")
-            for nth in range(min(MOST_KILLS, wished - kills)):
+            place = copied(options.root if name == "whole" else folder / "rebuilt", folder / f"{number:03d}")
+            times = sorted(chance.uniform(0, length[name]) for _ in range(min(MOST_KILLS, wished - kills)))
+            for before, at in pairwise([0.0, *times]):
                 begun = time.monotonic()
                 started = beginning(takedown(options, place)) if name == "whole" else finishing(place)
-                phase = kill(started, place, chance.uniform(0, seconds[name]), end)
+                phase = kill(started, place, at - before, end)
                 if not phase:  # it had ended before
-                    seconds[name] = seconds[name] if nth else min(seconds[name], time.monotonic() - begun)
+                    length[name] = length[name] if before else min(length[name], time.monotonic() - begun)
                     break
                 kills, phases[phase] = kills + 1, phases[phase] + 1
                 problems += unsound(place) + half_done(place, options.recipe, end)
@@ -103,8 +113,8 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
             shutil.rmtree(place)
             number += 1
     print(f"{phases.total()} kills in {number} takedowns; {len(wanted):,} runs of words")
-    for phase, times in phases.most_common():
-        print(f"  {times:3} {phase}")
+    for phase, times_killed in phases.most_common():
+        print(f"  {times_killed:3} {phase}")
     print("\n".join(problems) or "no difference")
     return 1 if problems else 0
 

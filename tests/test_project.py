@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import importlib.metadata
@@ -156,6 +157,16 @@ def test_every_shipped_recipe_is_readable_on_a_machine_without_the_data(monkeypa
     names = [path.stem for path in sorted(SHIPPED.glob("*.yaml"))]
     assert {"kitchen", "kitchen-leak", "kitchen-rl", "webdocs"} <= set(names)
     assert [load_recipe(name).name for name in names] == names
+
+
+@pytest.mark.parametrize("path", sorted(Path("benchmarks").glob("*.py")), ids=str)
+def test_help_of_every_benchmark_can_be_shown(path):
+    for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+        for given in call.keywords:
+            if given.arg == "help" and isinstance(given.value, ast.Constant):
+                parser = argparse.ArgumentParser()
+                parser.add_argument("--option", help=given.value.value)
+                assert "--option" in parser.format_help()
 
 
 def test_every_command_is_documented():

@@ -18,6 +18,7 @@ from fastwarc.warc import ArchiveIterator
 
 from assets.recipe_folders import load_recipe
 from assets.status import compare
+from assets.takedown import asked_of, held
 from assets.tombstones import FILE, read_tombstones
 from assets.verify import verified
 from resources.tracking.reports import Tracking
@@ -26,9 +27,11 @@ from tests.end_to_end.conftest import COMMAND, RECIPES, SHIPPED, linked_copy, pe
 from training import artifact
 from training.artifact import damaged_files
 from training.data.crawl.erase import GONE
-from training.data.documents import read_documents
+from training.data.documents import document_id, read_documents, read_lines
+from training.data.known import known_under
 from training.data.urls import key_of
 from training.provenance.lineage import artifacts_under
+from training.provenance.withdrawal import ids_of
 from training.running.lease import Lease
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -85,6 +88,55 @@ def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):
     (seen,), (training,) = traced["seen"], asked.answer["trainings"]
     assert (seen["times"], seen["tokens"]) == (training["times"], training["tokens"])
     assert asked.answer["rebuild"]["recipes"] == ["kitchen-small"] and asked.answer["rebuild"]["seconds"] > 0
+
+
+def records_by_host(place: Path) -> dict[str, set[str]]:
+    """Return the ids of all pages in the archives of both snapshots, by another reader of WARC files."""
+    found: dict[str, set[str]] = {}
+    for (asset, part), cell in cells(place).items():
+        for path in sorted(cell.artifact.path.glob("archives/*")) if asset == "crawl_archives" else ():
+            with path.open("rb") as stream:
+                for record in ArchiveIterator(stream, parse_http=False):
+                    if record.headers["WARC-Type"] == "response":
+                        id_ = f"{part.partition('@')[2]}/{path.name}/{record.stream_pos:012d}"
+                        found.setdefault(urlsplit(record.headers["WARC-Target-URI"]).hostname, set()).add(id_)
+    return found
+
+
+def of_domain(by_host: dict[str, set[str]], domain: str) -> set[str]:
+    return {id_ for host, ids in by_host.items() if f".{host}".endswith(f".{domain}") for id_ in ids}
+
+
+def quarantined(place: Path) -> dict[str, list[dict]]:
+    """Return the damaged records of each snapshot."""
+    made = {part: cell.artifact for (asset, part), cell in cells(place).items() if asset == "extracted_documents"}
+    return {
+        part.partition("@")[2]: [line for path in sorted(one.path.glob("quarantine/*")) for line in read_lines(path)]
+        for part, one in made.items()
+    }
+
+
+def test_the_list_of_every_domain_is_exactly_what_the_archives_have(place):
+    by_host = records_by_host(place)
+    domains = {host.split(".", skipped)[-1] for host in by_host for skipped in range(host.count("."))}
+    domains = {domain for domain in domains if not domain.startswith("www.")}  # which does not matter
+    assert len(domains & by_host.keys()) > 5 and len(domains - by_host.keys()) > 2
+    found_in_all = set[str]()
+    with known_under(place):
+        for domain in sorted(domains):
+            asked = asked_of(url="", domain=domain, document="", file=None, reason="asked by its owner")
+            found = held(place, asked)
+            ids = [
+                id_ for index, own in zip(found.indexes, found.by_target[0], strict=True) for id_ in ids_of(index, own)
+            ]
+            assert sorted(ids) == sorted(of_domain(by_host, domain)), domain
+            found_in_all.update(ids)
+    for snapshot, lines in quarantined(place).items():  # damaged records are listed too
+        assert {document_id(snapshot, line["warc_file"], line["warc_offset"]) for line in lines} <= found_in_all
+    domain = max(domains, key=lambda one: len(of_domain(by_host, one)))
+    told = pedigree("takedown", "--domain", domain, *WHY, "--dry-run", root=place).answer
+    assert told["asked"][0]["pages"] == len(of_domain(by_host, domain))
+    assert told["pages"] == told["asked"][0]["pages"] + told["duplicates"]["pages"]
 
 
 def test_the_answer_names_the_rows_that_repeat_pages_of_a_domain(place):
@@ -191,10 +243,11 @@ def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(pl
     assert not checked.problems and [line for _, line in checked.remarks if "takedown 1 erased" in line]
 
 
-def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
+def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page):
     before, recipe = cells(place), "kitchen-small"
-    kept = documents(place, "decontaminated_documents", "kitchen-1", "url")
-    domain = urlsplit(kept[0]["url"]).hostname
+    (damaged,) = quarantined(place)["kitchen-1"]
+    domain = urlsplit(damaged["url"]).hostname
+    withdrawn = of_domain(records_by_host(place), domain)
     command = ("takedown", "--domain", domain, *WHY, "--yes")
 
     def lists() -> int:
@@ -224,5 +277,18 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place):
     }
     assert all(after[key].is_kept and after[key].artifact == before[key].artifact for key in models)
     assert after["token_shards", f"{recipe}@kitchen-1"].state == "made"
-    left = documents(place, "extracted_documents", "kitchen-1", "url")
-    assert not [row for row in left if urlsplit(row["url"]).hostname == domain]
+    also = {one.entry for stone in read_tombstones(place) for one in stone.entries if one.cluster} | {page["id"]}
+    dropped = [
+        row
+        for (asset, _), cell in after.items()
+        for file in (cell.artifact.path.glob("dropped/*.parquet") if asset == "extracted_documents" else ())
+        for row in read_documents(file, ("id", "reason"))
+    ]
+    gone = [row["id"] for row in dropped if row["reason"] == "takedown:asked_by_its_owner"]
+    assert sorted(gone) == sorted(withdrawn | also)
+    assert quarantined(place)["kitchen-1"] == []
+    (archive,) = after["crawl_archives", f"{recipe}@kitchen-1"].artifact.path.glob(f"archives/{damaged['warc_file']}")
+    with open(archive, "rb") as stream:
+        stream.seek(damaged["warc_offset"])
+        record = next(iter(ArchiveIterator(stream, parse_http=False)))
+    assert record.headers["WARC-Target-URI"] == damaged["url"] and record.reader.read() == GONE

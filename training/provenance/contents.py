@@ -5,6 +5,7 @@
 | parquet | every column of text, but addresses and ids, which stay of a withdrawn page |
 | token shards, suffix arrays | the tokens, decoded by the tokenizer in the lineage |
 | WARC | header and block of every record, the block also without transfer and content encoding |
+| a damaged WARC record | what can be read of it |
 | `.gz`, `.zst`, `.zip` | what is packed in it |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
 | other | as UTF-8, or, if it is binary, every run of readable characters |
@@ -14,11 +15,12 @@
 from __future__ import annotations
 
 import json
+import mmap
 import re
 import sqlite3
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +33,16 @@ import pyarrow.parquet as pq
 import zstandard
 from tokenizers import Tokenizer
 
-from training.data.crawl.warc import Record, read_warc
+from training.data.crawl.warc import (
+    HEADER_END,
+    MAX_HEADER_BYTES,
+    VERSION,
+    Damage,
+    Record,
+    damaged_part,
+    parse_headers,
+    read_warc,
+)
 from training.data.documents import decompressed
 from training.data.extract.responses import PayloadError, parse_response, payload
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, TOKENS
@@ -57,6 +68,7 @@ class TextPiece:
     place: str
     texts: list[str]
     offset: int | None = None
+    is_damaged: bool = False  # the block of a damaged WARC record
 
 
 def pieces_of(path: Path) -> Iterator[TextPiece]:
@@ -161,10 +173,9 @@ WORDS_AT_LEAST = 15  # characters of eight words
 def _warc(path: Path) -> Iterator[TextPiece]:
     for record in read_warc(path, max_content_bytes=MOST_BLOCK):
         if not isinstance(record, Record):
-            yield TextPiece(f"damage at {record.offset}", [record.detail], record.offset)
+            yield from _damaged(path, record)
             continue
-        head = "\n".join(f"{name}: {value}" for name, value in record.headers.items() if name != "warc-target-uri")
-        texts = [head, *_texts_in(record.content)]
+        texts = [_fields(record.headers), *_texts_in(record.content)]
         if record.type == "response":
             try:
                 response = parse_response(record.buffer, record.start, record.end)
@@ -172,6 +183,21 @@ def _warc(path: Path) -> Iterator[TextPiece]:
             except PayloadError:
                 pass  # the block as it is was looked at
         yield TextPiece(f"record at {record.offset}", texts, record.offset)
+
+
+def _damaged(path: Path, damage: Damage) -> Iterator[TextPiece]:
+    """Yield what can be read of a damaged record: its block, and its header if it has one."""
+    with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        plain, _ = damaged_part(data, damage.offset)
+    head = HEADER_END.search(plain, 0, MAX_HEADER_BYTES) if VERSION.match(plain) else None
+    place = f"damage at {damage.offset}"
+    if head is not None:
+        yield TextPiece(place, [_fields(parse_headers(plain[: head.start()]))], damage.offset)
+    yield TextPiece(place, _texts_in(plain[head.end() if head else 0 :]), damage.offset, is_damaged=True)
+
+
+def _fields(headers: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in headers.items() if name != "warc-target-uri")
 
 
 # Tokens

@@ -25,7 +25,6 @@ from training.provenance.trace import Tracer
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
 DEDUPLICATED = "deduplicated_documents"
 CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
-DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})  # of WARC records that are pages
 MOST_SHARDS = 1_000  # shards that are named; all are counted
 
 Pages = tuple[Index, np.ndarray]

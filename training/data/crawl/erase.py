@@ -6,13 +6,15 @@ would make of the original. `WARC-Truncated: unspecified` marks it (ISO 28500).
 
 A gzip member is padded by a comment in its header, a zstd frame by a skippable frame behind it. In a file that is
 compressed as a whole, offsets count plain bytes, so the plain record is overwritten and the file is compressed again.
-An LZ4 frame cannot be padded; its records are returned as not overwritten.
+An LZ4 frame cannot be padded; its records are returned as not overwritten. Of a damaged record everything up to the
+next record is overwritten, if its header can be read.
 """
 
 from __future__ import annotations
 
 import gzip
 import mmap
+import os
 import random
 import shutil
 import zlib
@@ -25,11 +27,14 @@ import zstandard
 from training.data.crawl.warc import (
     GZIP_MAGIC,
     HEADER_END,
+    LONGEST_RECORD_START,
     LZ4_MAGIC,
     MAX_HEADER_BYTES,
+    RECORD_START,
     VERSION,
     ZSTD_DICTIONARY_MAGIC,
     ZSTD_MAGIC,
+    damaged_part,
     parse_headers,
 )
 from training.data.documents import decompressed
@@ -98,14 +103,17 @@ def _by_member(data: mmap.mmap, offsets: list[int], out: IO[bytes]) -> tuple[int
     for start in range(0, len(data), 1 << 20):
         out.write(data[start : start + (1 << 20)])
     for offset in offsets:
-        found = _member_at(data, offset)
-        if found is None or _end_of_record(found[0]) != len(found[0]):
-            failed.append(offset)  # damaged, or a record that shares its member with others
+        found = _record_at(data, offset)
+        if found is None:
+            failed.append(offset)
             continue
         plain, following = found
         if MARK in plain[:MAX_HEADER_BYTES].partition(b"\r\n\r\n")[0]:
             continue
-        member = _packed(plain, following - offset, data[offset : offset + 4])
+        magic = data[offset : offset + 4]
+        member = _packed(plain, following - offset, magic)
+        if member is None and following == len(data):
+            member = _packed(plain, None, magic)  # nothing follows that must keep its offset
         if member is None:
             failed.append(offset)
             continue
@@ -113,6 +121,24 @@ def _by_member(data: mmap.mmap, offsets: list[int], out: IO[bytes]) -> tuple[int
         out.write(member)
         done += 1
     return done, failed
+
+
+def _record_at(data: mmap.mmap, offset: int) -> tuple[bytes, int] | None:
+    """Return the plain bytes of the record at an offset, and where the next one begins.
+
+    Of a damaged record, these are the bytes that can be read. None if its header is not among them, or if other records
+    could be lost with it.
+    """
+    whole = _member_at(data, offset)
+    if whole is not None and _end_of_record(whole[0]) == len(whole[0]):
+        return whole
+    if not data[offset : offset + 4].startswith((GZIP_MAGIC, ZSTD_MAGIC)) or data[:4] == ZSTD_DICTIONARY_MAGIC:
+        return None
+    plain, following = damaged_part(data, offset)
+    head = HEADER_END.search(plain, 0, MAX_HEADER_BYTES)
+    if head is None or not VERSION.match(plain) or RECORD_START.search(plain, head.end()):
+        return None
+    return (plain, following) if whole is None or whole[1] == following else None
 
 
 def _member_at(data: mmap.mmap, offset: int) -> tuple[bytes, int] | None:
@@ -137,11 +163,14 @@ def _member_at(data: mmap.mmap, offset: int) -> tuple[bytes, int] | None:
     return None
 
 
-def _packed(plain: bytes, size: int, magic: bytes) -> bytes | None:
-    """Return a member of exactly `size` bytes with what stays of a record; None if it does not fit."""
+def _packed(plain: bytes, size: int | None, magic: bytes) -> bytes | None:
+    """Return a member of exactly `size` bytes with what stays of a record; None if it does not fit.
+
+    Without a size the member has no padding.
+    """
     if magic[:3] == GZIP_MAGIC:
         body = zlib.compress(_record(plain), 9, wbits=-15)
-        room = size - 10 - len(body) - 8
+        room = size - 10 - len(body) - 8 if size is not None else 0
         if room < 0:
             return None
         flags, comment = (b"\x10", b" " * (room - 1) + b"\x00") if room else (b"\x00", b"")
@@ -151,7 +180,7 @@ def _packed(plain: bytes, size: int, magic: bytes) -> bytes | None:
     for length in range(TRIES):  # one more header line, until what is missing can be a skippable frame
         more = b"Padding: %s\r\n" % bytes(chance.choices(b"0123456789abcdef", k=length)) if length else b""
         body = zstandard.ZstdCompressor(level=19).compress(_record(plain, more))
-        room = size - len(body)
+        room = size - len(body) if size is not None else 0
         if room == 0:
             return body
         if room >= LEAST_SKIPPABLE:
@@ -181,9 +210,10 @@ def _in_plain(stream: IO[bytes], offsets: list[int]) -> tuple[int, list[int]]:
         if end is None or not length.isdigit():
             failed.append(offset)
             continue
-        block = GONE[: int(length)].ljust(int(length))
+        size = _block_bytes(stream, offset + end.end(), int(length))
+        block = GONE[:size].ljust(size)
         stream.seek(offset + end.end())
-        if stream.read(int(length)) == block:
+        if stream.read(size) == block:
             continue
         stream.seek(offset)
         stream.write(_without_digests(head[: end.start()]))
@@ -191,6 +221,21 @@ def _in_plain(stream: IO[bytes], offsets: list[int]) -> tuple[int, list[int]]:
         stream.write(block)
         done += 1
     return done, failed
+
+
+def _block_bytes(stream: IO[bytes], start: int, length: int) -> int:
+    """Return the bytes of a record's block: the stated length, or, if it is wrong, those up to the next record."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(start + length)
+    rest = stream.read(LONGEST_RECORD_START).lstrip(b"\r\n")
+    if start + length <= size and (not rest or VERSION.match(rest)):
+        return length
+    at, seen = stream.seek(start), b""  # the end of the bytes before `at`, in which a record may begin
+    while chunk := stream.read(1 << 20):
+        if found := RECORD_START.search(seen + chunk):
+            return at - len(seen) + found.start() - start
+        at, seen = at + len(chunk), (seen + chunk)[-LONGEST_RECORD_START:]
+    return size - start
 
 
 def _without_digests(head: bytes) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -28,6 +28,7 @@ LEAST_INPUT_BYTES, MOST_INPUT_BYTES = 16_384, 262_144  # when trying to read a w
 ZSTD_INPUT_BYTES = (
     1024  # zstd's output has no limit; 4 bytes can encode a block of 128 KiB, so a hostile KiB gives at most 32 MiB
 )
+MOST_DAMAGED_BYTES = 64 << 20  # that are read of a damaged record
 CHUNK_BYTES = 1 << 20  # largest output of a decompressor per call, however far a hostile member expands
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -40,6 +41,7 @@ VERSION = re.compile(rb"WARC/\d\.\d{1,2}[ \t]*\r?\n")
 RECORD_START = re.compile(rb"WARC/\d\.\d{1,2}[ \t]*\r?\n(?=[A-Za-z])")
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LONGEST_RECORD_START = 32
+DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})  # of records that are pages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -77,17 +79,25 @@ class Record:
     @property
     def target_uri(self) -> str:
         """The record's WARC-Target-URI (the page's URL), without the angle brackets that old Wget versions add."""
-        uri = self.headers.get("warc-target-uri", "")
-        return uri[1:-1] if uri.startswith("<") and uri.endswith(">") else uri
+        return _target_uri(self.headers)
+
+
+def _target_uri(headers: Mapping[str, str]) -> str:
+    uri = headers.get("warc-target-uri", "")
+    return uri[1:-1] if uri.startswith("<") and uri.endswith(">") else uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Damage:
-    """A part of a file, from `offset` to the next readable record, that holds no readable record."""
+    """A part of a file, from `offset` to the next readable record, that holds no readable record.
+
+    `url` is the page's URL if the part begins with the readable header of a page's record.
+    """
 
     offset: int
     reason: str
     detail: str
+    url: str = ""
 
 
 class _Damaged(Exception):
@@ -108,6 +118,27 @@ def read_warc(path: Path, *, max_content_bytes: int) -> Iterator[Record | Damage
         return
     with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield from _WarcReader(data, max_content_bytes).records()
+
+
+def damaged_part(data: mmap.mmap, offset: int) -> tuple[bytes, int]:
+    """Return what can be read of a damaged record, and the offset of the next record, or the file's end.
+
+    `offset` is that of its member, or of the record in a file that is not compressed.
+    """
+    codec = next((one for one in CODECS if data[offset : offset + len(one.magic)] == one.magic), PLAIN)
+    if codec is PLAIN:
+        found = RECORD_START.search(data, offset + 1)
+        stop = found.start() if found else len(data)
+        return data[offset : min(stop, offset + MOST_DAMAGED_BYTES)], stop
+    plain = bytearray()
+    try:
+        for event in codec.events(data, offset):
+            if event == END or len(plain) >= MOST_DAMAGED_BYTES:
+                break
+            plain += event[1]
+    except _Damaged:
+        pass
+    return bytes(plain), _next_member(data, codec, offset + 1)
 
 
 # Decompression of members. Each codec yields (offset, b"") at the start of a member, (None, chunk) for its content, and
@@ -428,6 +459,7 @@ class _WarcReader:
         self._by_member: bool | None = False if self._codec is PLAIN else None
         self._last_offset = -1
         self._start: _Start | None = None  # start of the record being read; None between records
+        self._url = ""  # of the page whose record is being read, once its header was read
 
     def records(self) -> Iterator[Record | Damage]:
         at = position = 0
@@ -445,7 +477,8 @@ class _WarcReader:
                     position=self._position, member=error.offset, member_position=self._position
                 )
                 if not error.is_told:
-                    yield Damage(offset=self._offset(where), reason=error.reason, detail=error.detail)
+                    url = self._url if self._start else ""
+                    yield Damage(offset=self._offset(where), reason=error.reason, detail=error.detail, url=url)
                 following = _next_member(self._data, self._codec, error.offset + 1)
                 if following == len(self._data):
                     return
@@ -488,7 +521,7 @@ class _WarcReader:
         """
         first = stream.member
         while True:
-            self._start, self._position = None, stream.position
+            self._start, self._url, self._position = None, "", stream.position
             while not stream.buffer and not stream.at_end:
                 self._skip_blank_lines(stream)
             if not stream.buffer:
@@ -504,7 +537,7 @@ class _WarcReader:
                 yield self._record(stream, start)
             except _Malformed as error:
                 self._start = None
-                yield Damage(offset=self._offset(start), reason=error.reason, detail=error.detail)
+                yield Damage(offset=self._offset(start), reason=error.reason, detail=error.detail, url=self._url)
                 try:
                     stream = self._resynchronized(start)
                 except _Damaged as damage:
@@ -517,6 +550,7 @@ class _WarcReader:
         If the record ends its member, the member's checksum is verified.
         """
         headers, header_bytes = self._headers(stream)
+        self._url = _target_uri(headers) if headers.get("warc-type", "").lower() in DOCUMENT_TYPES else ""
         length = _content_length(headers)
         follow = len(self._data) - start.position - header_bytes
         if self._codec is PLAIN and length > follow:

@@ -37,7 +37,7 @@ from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
 from training.data.crawl.reader import ReaderRecipe
 from training.data.crawl.references import at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
-from training.data.crawl.warc import Damage, Record, read_warc
+from training.data.crawl.warc import DOCUMENT_TYPES, Damage, Record, read_warc
 from training.data.documents import (
     DocumentWriter,
     LineWriter,
@@ -79,7 +79,6 @@ from training.running.runner import total_counts
 
 __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this stage
 
-DOCUMENT_TYPES = frozenset({"response", "resource", "conversion"})
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
 EXTRACTOR_FAILED = "extractor_failed"  # the reason for a page on which the extractor crashed, or raised
 METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
@@ -420,15 +419,25 @@ class _Page:
 def _judged(item: Record | Damage, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
     """Return a record's fate if its headers and payload decide it; otherwise the page in it that must be extracted."""
     if isinstance(item, Damage):
-        return Quarantined(offset=item.offset, reason=item.reason, detail=item.detail)
+        return _unread(item.offset, clean(item.url), item.reason, item.detail, file, settings)
     if item.type in OTHER_TYPES:
         return Other(type=item.type)
     if item.type not in DOCUMENT_TYPES:
-        return Quarantined(offset=item.offset, reason="unknown_type", detail=repr(item.type[:80]), url=_url(item))
+        return _unread(item.offset, _url(item), "unknown_type", repr(item.type[:80]), file, settings)
     try:
         return _document(item, file, settings)
     except PayloadError as error:
         return Quarantined(offset=item.offset, reason=error.reason, detail=str(error), url=_url(item))
+
+
+def _unread(
+    offset: int, url: str, reason: str, detail: str, file: ArchiveFile, settings: ExtractRecipe
+) -> Kept | Quarantined:
+    """Return the fate of a part of an archive that no page can be read from; a list may exclude its address."""
+    row = file.row(offset, url=url)
+    if excluded := withdrawn(row, settings):
+        return Kept(row=row, reason=excluded)
+    return Quarantined(offset=offset, reason=reason, detail=detail, url=url)
 
 
 def _finished(judged: list[Fate | _Page], isolation: Isolation, failed: list[str]) -> Iterator[Fate]:
@@ -459,10 +468,10 @@ def _finished(judged: list[Fate | _Page], isolation: Isolation, failed: list[str
 
 
 def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kept | _Page:
-    response = _response(record)
     row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
     if reason := withdrawn(row, settings):
         return Kept(row=row | {"date": ""}, reason=reason)  # of a withdrawn page only its place and address stay
+    response = _response(record)
     if settings.check_digests and not record.is_cut:  # before the headers are believed
         _check_digests(record, response)
     if reason := _refusal(record, response):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from training.data.crawl.crawl import LIST_FILE, read_listing
-from training.data.documents import DocumentWriter, document_id, read_documents, read_lines
+from training.data.documents import DocumentWriter, LineWriter, document_id, read_documents, read_lines
 from training.data.extract.fates import ADDED, TERMS, columns_of, withdrawn
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import checksum_of
@@ -74,19 +74,21 @@ def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] |
 
     The text of all other pages is kept, so that nothing is extracted again, and the files have the same bytes as
     after a new extraction. Return None, and leave the files unchanged, if a record must be extracted: because it is
-    no longer excluded, or because it is in the quarantine and may have been put there before any list was applied.
+    no longer excluded, or because it is a row in the quarantine, which may have been put there before any list was
+    applied. A WARC record is judged by the lists first.
     """
     settings = job.settings_as(ExtractRecipe, "extract")
     files = [result["files"][at : at + 3] for at in range(0, len(result["files"]), 3)]
     listing = listing_of(job)
     order = {entry["name"]: place for place, entry in enumerate(listing["files"])}
-    found = [_changes(folder, names, order, settings, job) for names in files]
+    found = [_changes(folder, names, order, settings, job, listing) for names in files]
     if any(one is None for one in found):
         return None
     taken = [one.make(folder, names, listing) for one, names in zip(found, files, strict=True) if one is not None]
     counts = result["counts"] | {
         "kept": result["counts"]["kept"] - sum(one.documents for one in taken),
         "dropped": dict(sorted(sum((one.dropped for one in taken), Counter()).items())),
+        "quarantined": dict(sorted(sum((one.quarantined for one in taken), Counter()).items())),
     }
     characters = result["metrics"]["text_characters"] - sum(one.characters for one in taken)
     return result | {"counts": counts, "metrics": result["metrics"] | {"text_characters": characters}}
@@ -94,37 +96,53 @@ def adjusted(job: Job, folder: Path, result: dict[str, Any]) -> dict[str, Any] |
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Taken:
-    """What was taken out of a file of documents, and what its dropped pages are now, by reason."""
+    """What was taken out of a file of documents, and what its dropped and quarantined pages are now, by reason."""
 
     documents: int
     characters: int
     dropped: Counter[str]
+    quarantined: Counter[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Changes:
-    """Documents and dropped pages of one file after the lists were read again."""
+    """Documents, dropped and quarantined pages of one file after the lists were read again."""
 
     kept: pa.Table
     dropped: pa.Table
+    quarantined: list[dict[str, Any]]
     gone: pa.Array  # which of the documents are excluded now
 
     def make(self, folder: Path, names: Sequence[str], listing: Mapping[str, Any]) -> _Taken:
-        """Write the documents that stay, and the dropped pages."""
+        """Write the documents that stay, the dropped pages and the quarantined ones."""
         left, out = self.kept.filter(pc.invert(self.gone)), self.kept.filter(self.gone)
         with DocumentWriter(folder / names[0], extra=columns_of(listing)) as writer:
             writer.write_table(left)
         with DocumentWriter(folder / names[1], extra=(*ADDED, "reason")) as writer:
             writer.write_table(self.dropped)
+        with LineWriter(folder / names[2]) as lines:
+            for line in self.quarantined:
+                lines.write(line)
         characters = sum(pc.utf8_length(out["text"]).to_pylist())
-        return _Taken(documents=len(out), characters=characters, dropped=writer.reasons)
+        quarantined = Counter(line["reason"] for line in self.quarantined)
+        return _Taken(documents=len(out), characters=characters, dropped=writer.reasons, quarantined=quarantined)
 
 
 def _changes(
-    folder: Path, names: Sequence[str], order: Mapping[str, int], settings: ExtractRecipe, job: Job
+    folder: Path,
+    names: Sequence[str],
+    order: Mapping[str, int],
+    settings: ExtractRecipe,
+    job: Job,
+    listing: Mapping[str, Any],
 ) -> _Changes | None:
     """Return what the job's lists change in one file; None if a record of it must be extracted."""
-    if any(withdrawn(row, settings) for row in _records_in(job, folder, names[2:])):
+    lines = list(read_lines(folder / names[2]))
+    judged = [
+        (line, withdrawn(row, settings)) for line, row in zip(lines, _records_in(job, folder, names[2:]), strict=True)
+    ]
+    unread = [(line, why) for line, why in judged if why]
+    if unread and listing["form"] != "warc":
         return None
     kept, dropped = (_read(folder / name) for name in names[:2])
     if not (_is_in_order(kept, order) and _is_in_order(dropped, order)):
@@ -136,13 +154,14 @@ def _changes(
     if any(before and not now for before, now in told):
         return None
     out, stays = pa.array([bool(why) for why in gone], pa.bool_()), pa.array([not now for _, now in told], pa.bool_())
-    reasons = [why for why in gone if why] + [now for _, now in told if now]
+    reasons = [why for why in gone if why] + [now for _, now in told if now] + [why for _, why in unread]
     moved = [
         _bare(row) | {"reason": reason}
         for row, reason in zip(
             (
                 *kept.filter(out).select(_PLACED).to_pylist(),
                 *dropped.filter(pc.invert(stays)).select(_PLACED).to_pylist(),
+                *(_placed(line, listing, job) for line, _ in unread),
             ),
             reasons,
             strict=True,
@@ -150,7 +169,15 @@ def _changes(
     ]
     rest = dropped.filter(stays)
     rows = pa.concat_tables([rest, pa.Table.from_pylist(moved, schema=rest.schema)])
-    return _Changes(kept=kept, dropped=_in_order(rows, order), gone=out)
+    left = [line for line, why in judged if not why]
+    return _Changes(kept=kept, dropped=_in_order(rows, order), quarantined=left, gone=out)
+
+
+def _placed(line: Mapping[str, Any], listing: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """Return id, address and place of a quarantined record."""
+    place = {name: line[name] for name in ("url", "warc_file", "warc_offset")}
+    id_ = document_id(job.snapshot, line["warc_file"], line["warc_offset"])
+    return place | {"id": id_, "snapshot": job.snapshot, "source": listing["label"]}
 
 
 _PLACED = ["id", "url", "snapshot", "warc_file", "warc_offset", "source"]

@@ -90,6 +90,19 @@ def test_a_record_that_the_end_of_the_file_cuts_off_is_damage(tmp_path: Path, fo
     assert [damage.reason for damage in damages] == ["truncated"]
 
 
+@pytest.mark.parametrize("form", [form for form in FORMS if "whole" not in form])
+def test_damage_has_the_address_of_the_page_whose_header_was_read(tmp_path: Path, form: str):
+    last = RECORDS[-1].replace(b"Content-Length", b"WARC-Target-URI: <http://a.test/19>\r\nContent-Length")
+    data = FORMS[form]([*RECORDS[:-1], last])
+    _, (damage,) = read(tmp_path, data[:-40])
+    assert damage.url == (
+        "" if form.startswith(("zstd", "lz4")) else "http://a.test/19"
+    )  # these give no part of a block
+    request = FORMS[form]([*RECORDS[:-1], last.replace(b"Type: response", b"Type: request ")])
+    _, (damage,) = read(tmp_path, request[:-40])
+    assert damage.url == ""
+
+
 @pytest.mark.parametrize("form", ["gzip by record", "zstd by record", "lz4 by record"])
 def test_overwritten_bytes_cost_one_record(tmp_path: Path, form: str):
     start = len(FORMS[form](RECORDS[:7]))
