@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks import plan
 
 
-def test_links_are_an_artifact_that_planner_and_training_take(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "SHARD_DOCUMENTS", 5_000)
-    options = argparse.Namespace(documents=15_000, held_out_fraction=0.01, code=Path.cwd(), steps=2, processes=2)
+def test_links_are_an_artifact_that_planner_and_training_take(tmp_path, capsys):
+    sizes = {"documents": 15_000, "mean_tokens": 1_000, "shard_documents": 5_000, "held_out_fraction": 0.01}
+    options = argparse.Namespace(**sizes, code=Path.cwd(), steps=2, processes=2)
     plan.measure(tmp_path, options)
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("15,000 documents, ") and [line.partition(":")[0] for line in told[1:]] == [
