@@ -228,7 +228,7 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 def steps_needed_for(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> Needed | None:
     """Return the predicted bytes, by purpose, of the steps of SFT or of a method on pairs whose model GPUs share.
 
-    Layers are taken to be computed twice, without which the steps need more. None where nothing is predicted.
+    A lower bound where layers are not computed twice. None where nothing is predicted.
     """
     is_known = isinstance(section, SftRecipe) or (
         isinstance(section, AlignRecipe) and section.declared.learns_from == "pairs"
@@ -240,8 +240,19 @@ def steps_needed_for(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRe
     share = section.batch_size // (size.nodes * size.processes)
     row_tokens = sequences * section.max_length
     rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
-    planned = PlannedTuning(shape=_shape(recipe), shard=shard, positions=rows * row_tokens, longest=section.max_length)
+    planned = PlannedTuning(
+        shape=_shape(recipe),
+        shard=shard,
+        positions=rows * row_tokens,
+        longest=section.max_length,
+        recomputes=computes_twice(section),
+    )
     return memory_of_steps(planned)
+
+
+def computes_twice(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
+    """Whether the layers are computed again in the backward pass."""
+    return any(section.trl.get(name) for name in ("activation_checkpointing", "gradient_checkpointing"))
 
 
 def shared_by(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> int:

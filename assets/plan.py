@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from assets.capacity import check_fit, needed_for, pretrained, steps_needed_for, tuned
+from assets.capacity import check_fit, computes_twice, needed_for, pretrained, steps_needed_for, tuned
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
 from assets.status import Cell, Comparison, last_made
@@ -328,5 +328,6 @@ def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any
             "least_bytes": sum(needed.values()),
             "steps": steps,
             "steps_bytes": sum(steps.values()) if steps else None,
+            "computes_twice": computes_twice(section),
             "processes": size.nodes * size.processes,
         }

@@ -124,7 +124,8 @@ def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
     )
     if one["steps"]:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
-        yield f"in its steps, with layers computed twice: {_bytes(one['steps_bytes'])} ({parts})"
+        least = "" if one["computes_twice"] else "at least "
+        yield f"in its steps {least}{_bytes(one['steps_bytes'])} ({parts})"
 
 
 def _bytes(size: float) -> str:

@@ -3,8 +3,8 @@
 `python -m benchmarks.fake_tuning` opens the shape of `llama-3-70b`, from files that have a size and no content, as the
 first of 128 processes that share it, and goes through the stages' own code: the loss on a sample, two steps of SFT, a
 checkpoint, the export; the reference, the start and two steps of DPO; log-likelihoods and answers. Memory is counted as
-by benchmarks.fake_mesh, as on GPUs. Beside each peak is what `pedigree plan` predicts; the exit code is 1 if they
-differ by more than a tenth.
+by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of training/posttrain/forecast.py, by which
+`pedigree plan` shows and checks the steps; the exit code is 1 if they differ by more than a tenth.
 
 The control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
 """
@@ -92,14 +92,8 @@ class Tuned:
         tokenizer = load_tokenizer(self.model_files, chat)
         self.counted.begin("open for SFT")
         with patch.object(sft, "_base", lambda _: self.model_files):
-            trainer, _ = sft._trainer(
-                job,
-                work_in(self.folder),
-                job.settings_as(SftRecipe, "sft"),
-                chat,
-                tokenizer,
-                rows,
-            )
+            recipe = job.settings_as(SftRecipe, "sft")
+            trainer, _ = sft._trainer(job, work_in(self.folder), recipe, chat, tokenizer, rows)
         self.counted.begin("loss of a sample")
         sft.mean_loss(trainer.model, rows[:2], chat)
         self.steps_of(trainer, "SFT")
@@ -245,7 +239,7 @@ def first_alone(
 
 
 def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
-    """Return the bytes that `pedigree plan` predicts for each phase."""
+    """Return the bytes that are predicted for each phase."""
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)
     of_one, of_two = memory_without_steps(conversation), memory_without_steps(pair)

@@ -83,7 +83,7 @@ def test_the_steps_of_a_spread_post_training_must_fit_its_gpus(monkeypatch):
     large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA), sft=long)
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
     check = dict(capacity.checks(large))["sft_model"]
-    with pytest.raises(RecipeError, match=r"a step needs .*states of all layers .*one H100 has 80 GB; lower micro"):
+    with pytest.raises(RecipeError, match=r"a step needs .*states of all layers .*one H100 has 80 GB; set trl: {act"):
         check(read_size(gpus, cores=1, where=""))
     short = dataclasses.replace(large, sft=dataclasses.replace(long, max_length=2048))
     dict(capacity.checks(short))["sft_model"](read_size(gpus, cores=1, where=""))
@@ -93,6 +93,9 @@ def test_the_steps_of_a_spread_post_training_must_fit_its_gpus(monkeypatch):
     of_pairs = capacity.steps_needed_for(short, dataclasses.replace(short.align, max_length=2048, batch_size=8), size)
     of_rows = capacity.steps_needed_for(short, short.sft, size)
     assert of_pairs["states of all layers"] == 2 * of_rows["states of all layers"]
+    assert of_rows["weights of all layers in bf16"] > 2 * 32 * 4096 * 4096
+    twice = dataclasses.replace(short.sft, trl={"activation_checkpointing": True})
+    assert "weights of all layers in bf16" not in capacity.steps_needed_for(short, twice, size)
 
 
 def test_a_warmup_and_a_decay_that_overlap_are_refused():

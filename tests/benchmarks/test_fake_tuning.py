@@ -1,4 +1,4 @@
-"""Peaks of SFT, DPO and scoring on a mesh that does not exist, beside what `pedigree plan` predicts."""
+"""Peaks of SFT, DPO and scoring on a mesh that does not exist, beside what is predicted."""
 
 from __future__ import annotations
 

@@ -26,13 +26,14 @@ MLP_STATES, STATES, FP32_STATES = 7, 9, 4
 class PlannedTuning:
     """What is tuned or scored: the model's shape, the processes that share it, and what a pass reads.
 
-    positions: of all rows of a pass. longest: of its longest row.
+    positions: of all rows of a pass. longest: of its longest row. recomputes: whether layers are computed twice.
     """
 
     shape: ModelConfig
     shard: int
     positions: int
     longest: int
+    recomputes: bool = True
 
     @property
     def share(self) -> int:
@@ -61,7 +62,11 @@ class PlannedTuning:
 
 
 def memory_of_steps(planned: PlannedTuning) -> Needed:
-    """Return the bytes that a process needs in the steps of SFT or DPO, by purpose: at the head, or in a layer."""
+    """Return the bytes that a process needs in the steps of SFT or DPO, by purpose: at the head, or in a layer.
+
+    Unless layers are computed twice it is a lower bound: autograd keeps their weights in bf16 for the backward pass,
+    which are counted, and their states, which are not.
+    """
     shape = planned.shape
     trained = {
         "weights": planned.share,
@@ -69,6 +74,8 @@ def memory_of_steps(planned: PlannedTuning) -> Needed:
         "optimizer": 2 * planned.share,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
+    if not planned.recomputes:
+        trained["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
     tile = min(HEAD_TILE, shape.vocab_size)
     head = {
         "gathered weights": 2 * planned.head + planned.block,  # the head with its gradient, and the next layer
