@@ -9,6 +9,7 @@ import pytest
 
 from assets.capacity import check_fit
 from assets.cli import main
+from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
 from tests.assets.test_cli import said
@@ -102,6 +103,20 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
     assert ended.value.code == 0 and max(map(len, lines)) <= 80
     assert "base_model [kitchen]: 2,164,928 parameters" in lines
     assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
+
+
+def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch, capsys, tmp_path, written):
+    gpus = "{processes: 8, gpus_per_node: 8, gpu: H100, shard: 8}"
+    sizes = f"  base_model: {{nodes: 2, {gpus[1:]}\n  sft_model: {gpus}\n"
+    profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm}}\nstages:\n{sizes}")
+    recipe = written("large.yaml", LARGE % "llama-3-8b")
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+    told = {one["asset"]: one for one in json.loads(answer)["tunings"]}
+    assert told["sft_model"]["steps_bytes"] > told["sft_model"]["least_bytes"] > 16e9
+    assert "weights of all layers in bf16" in told["sft_model"]["steps"]
+    assert told["reward_model"]["steps"] is None
+    text = " ".join(" ".join(lines_of(json.loads(answer))).split())
+    assert re.search(r"in its steps at least [\d.]+ GB \(weights 4.02 GB", text)
 
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):
