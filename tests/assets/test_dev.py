@@ -8,7 +8,16 @@ import threading
 from assets.dev import _start, _watch
 from assets.interrupt import exit_code_of
 
-LOADING = "import os, signal; print('loading', flush=True); os.kill(os.getppid(), signal.SIGTERM); signal.pause()"
+# Ends its parent when that one catches SIGTERM, and not before.
+LOADING = """
+import os, signal
+print("loading", flush=True)
+caught = "0"
+while not int(caught, 16) >> signal.SIGTERM - 1 & 1:
+    (caught,) = [line.split()[1] for line in open(f"/proc/{os.getppid()}/status") if line.startswith("SigCgt")]
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
 
 
 def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, capsys):
