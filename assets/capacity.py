@@ -199,7 +199,7 @@ def _check_tuning(
     needed = needed_for(section, parameters, beside, size)
     if size.gpu and size.gpus_per_node:
         _check_tuning_gpu(section, needed, size)
-        if (steps := steps_needed_for(recipe, section, size)) is not None:
+        if (steps := steps_needed_for(recipe, section, size, is_certain=True)) is not None:
             gpu = device_of(size.gpu)
             check_memory("a step", steps, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
     _check_node("post-training", needed, size, together=size.processes)
@@ -225,16 +225,20 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
     return {name: part // shared_by(section, size) for name, part in needed.items()}
 
 
-def steps_needed_for(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> Needed | None:
+def steps_needed_for(
+    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
+) -> Needed | None:
     """Return the predicted bytes, by purpose, of the steps of SFT or of a method on pairs whose model GPUs share.
 
-    A lower bound where layers are not computed twice. None where nothing is predicted.
+    The rows have `max_length` tokens or, if `is_certain`, one: so much is needed whatever the data are. A lower bound
+    where layers are not computed twice. None where nothing is predicted, as in fp32.
     """
     is_known = isinstance(section, SftRecipe) or (
         isinstance(section, AlignRecipe) and section.declared.learns_from == "pairs"
     )
     shard = shared_by(section, size)
-    if not is_known or section.peft or "optim" in section.trl or shard == 1 or not size.gpus_per_node:
+    is_plain = section.precision == "bf16" and not section.peft and "optim" not in section.trl
+    if not is_known or not is_plain or shard == 1 or not size.gpus_per_node:
         return None
     sequences = 2 if isinstance(section, AlignRecipe) else 1  # a pair has two
     share = section.batch_size // (size.nodes * size.processes)
@@ -243,7 +247,7 @@ def steps_needed_for(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRe
     planned = PlannedTuning(
         shape=_shape(recipe),
         shard=shard,
-        positions=rows * row_tokens,
+        positions=rows if is_certain else rows * row_tokens,
         longest=section.max_length,
         recomputes=computes_twice(section),
     )

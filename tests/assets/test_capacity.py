@@ -77,25 +77,38 @@ def test_post_training_on_a_known_gpu_needs_room_for_its_model(profile, asset):
     check(read_size({**gpus, "shard": 8}, cores=1, where=""))
 
 
-def test_the_steps_of_a_spread_post_training_must_fit_its_gpus(monkeypatch):
-    """They hold the whole head and the states of all layers, whatever the share of a process is."""
-    long = dataclasses.replace(RECIPE.sft, max_length=131_072, batch_size=8)
-    large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA), sft=long)
-    gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
-    check = dict(capacity.checks(large))["sft_model"]
-    with pytest.raises(RecipeError, match=r"a step needs .*states of all layers .*one H100 has 80 GB; set trl: {act"):
-        check(read_size(gpus, cores=1, where=""))
-    short = dataclasses.replace(large, sft=dataclasses.replace(long, max_length=2048))
-    dict(capacity.checks(short))["sft_model"](read_size(gpus, cores=1, where=""))
+def test_the_steps_of_a_spread_post_training_must_fit_its_gpus():
+    """They hold the whole head, and the weights of all layers in bf16 unless these are computed twice."""
+    large = {**LLAMA, "width": 8192, "layers": 80, "heads": 64, "mlp_width": 28672}
+    section = dataclasses.replace(RECIPE.sft, max_length=131_072, batch_size=32)
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **large), sft=section)
+    gpus = {"backend": "slurm", "nodes": 4, "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 32}
     size = read_size(gpus, cores=1, where="")
-    assert capacity.steps_needed_for(large, dataclasses.replace(long, peft={"r": 4}), size) is None
-    assert capacity.steps_needed_for(large, large.reward, size) is None
-    of_pairs = capacity.steps_needed_for(short, dataclasses.replace(short.align, max_length=2048, batch_size=8), size)
-    of_rows = capacity.steps_needed_for(short, short.sft, size)
+
+    def check(trl, **changes):
+        sft = dataclasses.replace(section, trl=trl, **changes)
+        dict(capacity.checks(dataclasses.replace(recipe, sft=sft)))["sft_model"](size)
+
+    with pytest.raises(RecipeError, match=r"a step needs .*all layers in bf16 .*one H100 has 80 GB; set trl: {act"):
+        check({})
+    # Rows may be much shorter than `max_length`, so it alone refuses nothing; in fp32 no copies are kept.
+    check({"activation_checkpointing": True})
+    check({}, precision="fp32")
+
+
+def test_the_steps_of_a_spread_post_training_grow_with_what_a_pass_reads():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
+    size = read_size(gpus, cores=1, where="")
+    sft = dataclasses.replace(RECIPE.sft, max_length=2048, batch_size=8)
+    align = dataclasses.replace(RECIPE.align, max_length=2048, batch_size=8)
+    of_rows, of_pairs = (capacity.steps_needed_for(recipe, one, size) for one in (sft, align))
     assert of_pairs["states of all layers"] == 2 * of_rows["states of all layers"]
     assert of_rows["weights of all layers in bf16"] > 2 * 32 * 4096 * 4096
-    twice = dataclasses.replace(short.sft, trl={"activation_checkpointing": True})
-    assert "weights of all layers in bf16" not in capacity.steps_needed_for(short, twice, size)
+    twice = dataclasses.replace(sft, trl={"activation_checkpointing": True})
+    assert "weights of all layers in bf16" not in capacity.steps_needed_for(recipe, twice, size)
+    unknown = (dataclasses.replace(sft, peft={"r": 4}), dataclasses.replace(sft, precision="fp32"), recipe.reward)
+    assert not any(capacity.steps_needed_for(recipe, one, size) for one in unknown)
 
 
 def test_a_warmup_and_a_decay_that_overlap_are_refused():
