@@ -255,7 +255,7 @@ def steps_needed_for(
 
 
 def computes_twice(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
-    """Whether the layers are computed again in the backward pass."""
+    """Whether a section turns on activation checkpointing, which computes layers again in the backward pass."""
     return any(section.trl.get(name) for name in ("activation_checkpointing", "gradient_checkpointing"))
 
 

@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
     @property
     def height(self) -> int:
-        """The height in pixels."""
+        """The item's height in the picture, in pixels."""
         return 0 if self.passes else HEIGHT
 
 

@@ -218,7 +218,7 @@ class Losses(threading.Thread, ABC):
 
     @abstractmethod
     def _running(self) -> Iterator[tuple[str, str, str, int]]:
-        """Yield stage, rank number, node and process id of each rank that is being made now."""
+        """Yield (stage, rank, node, process id) for each rank that a worker process computes at this moment."""
 
 
 class LossesOnRay(Losses):

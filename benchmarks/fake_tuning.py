@@ -68,7 +68,7 @@ class Tuned:
         return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
 
     def measured(self) -> Peaks:
-        """Go through SFT, DPO and scoring; return the peaks."""
+        """Run SFT, DPO and scoring on the fake mesh; return the most bytes that the process held in each phase."""
         found: Peaks = {}
         for part in (self.tune, self.align, self.score):
             self.counted = Memory()  # what is left of the part before does not count

@@ -87,7 +87,7 @@ def killed_often(folder: Path, options: argparse.Namespace) -> int:
 def kill_until(
     folder: Path, options: argparse.Namespace, end: End, wanted: Hashes, seconds: Mapping[str, float]
 ) -> int:
-    """Kill takedowns of copies of `root` and `folder`/rebuilt until the number is reached; return the exit code."""
+    """Kill as many takedowns as asked for, each in a copy of a root, and return 1 if a result differs, else 0."""
     chance, problems, phases = random.Random(options.seed), list[str](), Counter[str]()
     number, length = 0, dict(seconds)
     for name, wished in (("whole", options.whole), ("erasing", options.erasing)):

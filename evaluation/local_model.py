@@ -114,9 +114,10 @@ class LocalModel(TemplateLM):
         return [piece for piece in pieces if len(piece) > 1], single
 
     def _whole_groups(self, groups: list[list[int]], requests: list[Asked]) -> Iterator[list[list[int]]]:
-        """Yield batches of groups of similar lengths, the longest first: there are more continuations than contexts.
+        """Yield batches of groups of requests with one context, those with the longest continuations first.
 
-        A batch has at most `batch_size` requests.
+        Groups of similar lengths share a batch, which has at most `batch_size` requests. Continuations count before
+        contexts, because there are more of them.
         """
 
         def lengths(group: list[int]) -> tuple[int, int]:

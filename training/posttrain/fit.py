@@ -377,9 +377,10 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
 
 
 def logits_of(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return logits [rows, positions, vocabulary] in fp32; of a reward model [rows, 1].
+    """Return the model's logits at some positions of each row, [rows, positions, vocabulary], in fp32.
 
-    The positions are those before the shortest row's end or, if there are more, MERGE_POSITIONS of them.
+    The positions are those before the shortest row's end or, if there are more, MERGE_POSITIONS of them. A reward model
+    has one score for each row, [rows, 1].
     """
     shortest = int(batch["attention_mask"].sum(-1).min())
     number = min(shortest, MERGE_POSITIONS)

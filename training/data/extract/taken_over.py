@@ -106,7 +106,7 @@ class _Taken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Changes:
-    """Documents, dropped and quarantined pages of one file after the lists were read again."""
+    """What one file holds once the takedown and block lists are applied anew: kept, dropped, quarantined pages."""
 
     kept: pa.Table
     dropped: pa.Table

@@ -5,6 +5,7 @@ A wrong reference, mask, dropout or adapter shows there, before anything is spen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,9 @@ def start_of(trainer: Any) -> Start:
         measured = trainer._metrics["eval"]
         for side in ("chosen", "rejected"):
             if values := measured[f"rewards/{side}"]:
-                rewards[side] = max(rewards.get(side, 0.0), float(values[-1]), key=abs)
+                # NaN is furthest of all, so that no gate overlooks it.
+                told = (rewards.get(side, 0.0), float(values[-1]))
+                rewards[side] = max(told, key=lambda one: (math.isnan(one), abs(one)))
         measured.clear()  # else this measurement would be logged later as an evaluation
     model.train(was_training)
     return Start(loss=loss, rows=len(rows), rewards=rewards)

@@ -166,7 +166,7 @@ def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
 
 def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
     from training.posttrain.align.paired import pairs_trainer
-    from training.posttrain.align.start import start_of
+    from training.posttrain.align.start import reference_gate, start_of
 
     trainer = pairs_trainer(alignment(chain, tmp_path, {**DPO, "beta": 0.4}), {})
     with torch.no_grad():
@@ -176,6 +176,9 @@ def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
     parts = start_of(trainer)
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.rows == whole.rows
     assert abs(parts.rewards["chosen"]) > abs(whole.rewards["chosen"]) > 1e-3  # the pass that is furthest from 0
+    with torch.no_grad():
+        trainer.model.model.layers[0].mlp.down_proj.weight.fill_(math.nan)
+    assert not reference_gate(start_of(trainer)).passed
 
 
 def test_another_loss_on_pairs_has_a_gate_of_its_own(chain, tmp_path):
