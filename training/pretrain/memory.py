@@ -62,7 +62,7 @@ _LARGER = "choose a smaller model or a larger machine"
 _ADVICE = {
     "pretrain": f"lower micro_batch_tokens, set recompute, or {_LARGER}",
     "doremi": f"lower micro_batch_tokens, or {_LARGER}",
-    "a step": f"set trl: {{activation_checkpointing: true}}, lower micro_batch_tokens, raise shard, or {_LARGER}",
+    "a step": f"set trl: {{activation_checkpointing: true}}, raise shard, or {_LARGER}",
     "post-training": f"train adapters (peft), or {_LARGER}",
 }
 
