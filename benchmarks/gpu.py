@@ -5,9 +5,11 @@
     python -m benchmarks.gpu fp8 --out DIR --peers PEERS
     python -m benchmarks.gpu checkpoint --out DIR
     python -m benchmarks.gpu kill --out DIR
+    python -m benchmarks.gpu kernels --out DIR
     python -m benchmarks.gpu table --out DIR
 
-Each part is one command, writes DIR/<part>.json and can be repeated; `table` combines the parts that exist. This
+Each part writes DIR/<part>.json and can be repeated; `table` combines the parts that exist. Several parts in one
+command share a trainer of this project: it holds its memory and waits while another trainer takes its turn. This
 project's trainer needs torch, numpy and safetensors. The other trainers are in folders (`benchmarks/trainers.py`);
 torchao, for `pretrain.precision: fp8`, is in PEERS/torchao if the environment has none. The data are generated. If a
 figure could not be measured, the reason is in its place.
@@ -24,6 +26,7 @@ many authors count the whole row and get more). Recomputation is not counted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -35,13 +38,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.kills import first_step_after
-from benchmarks.trainers import NotMeasured, Running, Task, flops_per_token
+from benchmarks.trainers import NotMeasured, Running, Task, Turn, flops_per_token
 from training.artifact import write_json
 from training.pretrain.models.account import account, peak_teraflops
 from training.pretrain.models.shape import ModelConfig
@@ -56,12 +60,13 @@ PEAK_TERAFLOPS = 989.0  # of the table; another GPU's peak is its own
 class Size:
     """The sizes of all measurements.
 
-    `rows` are the rows of a batch, which are one pass: as many as fit without recomputation.
+    `rows` are the rows of a batch, which are one pass: as many as fit twice on a GPU of 141 GB without recomputation.
     """
 
     shape: ModelConfig
     length: int
     rows: int
+    most_rows: int  # of the best try of MFU: more than two trainers have room for at once
     long: int  # the other length that MFU is tried at, with as many tokens a step
     turns: int
     turn_steps: int
@@ -87,7 +92,8 @@ FULL = Size(
         tied_embeddings=False,
     ),
     length=2048,
-    rows=16,
+    rows=8,
+    most_rows=16,
     long=4096,
     turns=3,
     turn_steps=6,
@@ -104,6 +110,7 @@ TINY = Size(
     ),
     length=32,
     rows=2,
+    most_rows=4,
     long=64,
     turns=2,
     turn_steps=2,
@@ -129,12 +136,26 @@ class Part:
         self.out: Path = options.out
         self.peers: Path | None = options.peers
         self.is_dry = options.tiny or options.device == "cpu"
-        self.until = time.monotonic() + PART_SECONDS
+        self.seconds: float = options.seconds
+        self.until = time.monotonic() + self.seconds
+        self._kept: dict[Task, Future[Running]] = {}
+        self._pool = ThreadPoolExecutor(2)
+
+    def begin(self) -> None:
+        """Give the next part the whole of its time."""
+        self.until = time.monotonic() + self.seconds
+
+    def close(self) -> None:
+        """End the trainers that were kept from part to part."""
+        while self._kept:
+            _, started = self._kept.popitem()
+            with contextlib.suppress(NotMeasured):
+                started.result().close()
 
     def task(self, **changes: Any) -> Task:
         """Return the task for this project's trainer at this part's size, with `changes` to its fields."""
         size = self.size
-        compiled = "no" if self.is_dry else "blocks"
+        compiled = "no" if self.device == "cpu" else "blocks"
         base = Task(
             trainer="own",
             shape=size.shape,
@@ -150,12 +171,35 @@ class Part:
         """Return the tokens per second of one trainer that uses the device alone."""
         try:
             with self.running(task) as trainer:
-                turns = [trainer.steps(self.size.turn_steps) for _ in range(1 + self.size.turns)][1:]
-                return self.speed_of(trainer, [turn.steps * task.tokens / turn.wall for turn in turns]) | {
-                    "peak_gigabytes": turns[-1].peak_gigabytes
-                }
+                return self.turns(trainer)["own"]
         except NotMeasured as why:
             return {"not_measured": str(why)}
+
+    def turns(self, own: Running, peer: Running | None = None) -> dict[str, dict[str, Any]]:
+        """Return the speed of a trainer, and of another one, which take turns. The first turn of each is not counted.
+
+        Raise NotMeasured if one of them ends.
+        """
+        sides = {"own": own} if peer is None else {"own": own, "peer": peer}
+        made: dict[str, list[Turn]] = {side: [] for side in sides}
+        for _ in range(1 + self.size.turns):
+            for side, trainer in sides.items():
+                made[side].append(trainer.steps(self.size.turn_steps))
+        return {
+            side: self.speed_of(trainer, [one.steps * trainer.task.tokens / one.wall for one in made[side][1:]])
+            | {"peak_gigabytes": made[side][-1].peak_gigabytes}
+            for side, trainer in sides.items()
+        }
+
+    def kept(self, task: Task) -> Future[Running]:
+        """Begin to start a trainer that is kept for all parts of this command, unless it was begun before."""
+        if task not in self._kept:
+            self._kept[task] = self.starting(task)
+        return self._kept[task]
+
+    def starting(self, task: Task) -> Future[Running]:
+        """Begin to start a trainer, while another one starts too: most of that time is its compiler's."""
+        return self._pool.submit(self.running, task)
 
     def speed_of(self, trainer: Running, rates: list[float]) -> dict[str, Any]:
         """Return a trainer's speed and settings in the form that the part's file has."""
@@ -174,7 +218,7 @@ class Part:
         """Start a trainer that may use the rest of the part's time. Raise NotMeasured if too little time is left."""
         left = self.until - time.monotonic()
         if left < START_SECONDS:
-            raise NotMeasured(f"the part's {PART_SECONDS:.0f} s were used up")
+            raise NotMeasured(f"the part's {self.seconds:.0f} s were used up")
         return self._start(task, peers=self.peers, timeout=left)
 
 
@@ -185,17 +229,34 @@ def mfu(part: Part) -> dict[str, Any]:
     """Measure this project's trainer with several settings; the best one gives the figure."""
     size = part.size
     tries = [
-        part.task(),
-        part.task(compiled="no"),
-        part.task(length=size.long, rows=size.rows * size.length // size.long),
+        part.task(rows=2 * size.most_rows, passes=2),
+        part.task(rows=size.most_rows),
+        part.task(length=size.long, rows=size.most_rows * size.length // size.long),
         part.task(optimizer="muon"),
+        part.task(compiled="no"),
     ]
-    found = [part.rate(task) for task in tries[: 1 if part.is_dry else None]]
+    found = [part.rate(task) for task in tries[: 1 if part.device == "cpu" else None]]
     peak = device_peak(part)
-    for one in found:
-        if "not_measured" not in one and peak:
-            one["mfu"] = one["teraflops_per_second"] / peak
+    for one, task in zip(found, tries, strict=False):
+        if "not_measured" not in one:
+            one["predicted_gigabytes"] = predicted_bytes(task) / 1e9
+            if peak:
+                one["mfu"] = one["teraflops_per_second"] / peak
     return {"peak_teraflops": peak, "tries": found}
+
+
+def predicted_bytes(task: Task) -> int:
+    """Return what `pedigree plan` predicts for a step of this trainer, without the GPU's own context."""
+    from training.order.batch_settings import BatchPhase
+    from training.pretrain import forecast
+    from training.pretrain.settings import PretrainRecipe
+
+    sizes: dict[str, Any] = {"sequence_length": task.length, "global_batch_tokens": task.tokens}
+    recipe = PretrainRecipe(tokens=task.tokens, optimizer=task.optimizer, precision=task.precision, **sizes)
+    training = forecast.PlannedTraining(shape=task.shape, recipe=recipe, phase=BatchPhase(tokens=task.tokens, **sizes))
+    layout = forecast.Layout(micro_batch_tokens=task.tokens // task.passes, recompute=task.recompute)
+    parts = forecast.memory(training, layout, on_gpu=task.device == "cuda")["step"]
+    return sum(size for name, size in parts.items() if name not in ("libraries", forecast.COPY))
 
 
 def device_peak(part: Part) -> float | None:
@@ -210,17 +271,21 @@ def device_peak(part: Part) -> float | None:
 def against(peer: str) -> Callable[[Part], dict[str, Any]]:
     """Return a part that compares this project's trainer with another one, at the other's stock and best settings.
 
-    Shape, batch and precision are the same.
+    Shape, batch and precision are the same. The two trainers take turns.
     """
 
     def run(part: Part) -> dict[str, Any]:
-        own = part.rate(part.task(optimizer="muon" if peer == "nanochat" else "adamw"))
-        settings = ("stock",) if peer == "nanochat" else ("stock", "best")
-        # What works without a GPU's compiler is enough to go through.
-        theirs = {
-            setting: part.rate(part.task(trainer=peer, setting=setting, compiled="no"))
-            for setting in (("stock",) if part.is_dry else settings)
-        }
+        task = part.task(optimizer="muon" if peer == "nanochat" else "adamw")
+        settings = ("stock",) if peer == "nanochat" or part.device == "cpu" else ("best", "stock")
+        own, theirs = {}, {}
+        for setting in settings:
+            try:
+                beside = part.kept(task)
+                with part.running(part.task(trainer=peer, setting=setting, compiled="no")) as other:
+                    both = part.turns(beside.result(), other)
+                own[setting], theirs[setting] = both["own"], both["peer"]
+            except NotMeasured as why:
+                theirs[setting] = {"not_measured": str(why)}
         return {"own": own, "peer": theirs}
 
     return run
@@ -232,9 +297,14 @@ def fp8(part: Part) -> dict[str, Any]:
     Measured are the speed, and the loss after the same tokens.
     """
     found: dict[str, Any] = {}
-    for precision in ("bf16", "fp8"):
+    started = {
+        precision: part.starting(part.task(precision=precision, steps=part.size.fp8_steps))
+        for precision in ("bf16", "fp8")
+    }
+    for precision, one in started.items():
         try:
-            with part.running(part.task(precision=precision, steps=part.size.fp8_steps)) as trainer:
+            with one.result() as trainer:
+                wait(started.values())
                 found[precision] = trained(part, trainer)
         except NotMeasured as why:
             found[precision] = {"not_measured": str(why)}
@@ -371,6 +441,16 @@ def train(part: Part) -> None:
     run(trainer, watch)
 
 
+def kernels(part: Part) -> dict[str, Any]:
+    """Measure by torch's profiler which kernels a step's time goes to, and how long the device has none.
+
+    The trainer runs in this process. The profiler slows the host, so a share without kernels is an upper bound.
+    """
+    from benchmarks import profiled
+
+    return profiled.kernels_of(part.task(), warm=3, steps=1 if part.device == "cpu" else 4)
+
+
 PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
     "mfu": mfu,
     "torchtitan": against("torchtitan"),
@@ -380,6 +460,7 @@ PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
     "fp8": fp8,
     "checkpoint": checkpoint,
     "kill": kill,
+    "kernels": kernels,
 }
 
 
@@ -393,7 +474,8 @@ def write_part(name: str, part: Part) -> None:
     part.out.mkdir(parents=True, exist_ok=True)
     began, has_device = time.monotonic(), part.device == "cpu" or torch.cuda.is_available()
     try:
-        with within(PART_SECONDS):
+        part.begin()
+        with within(part.seconds):
             found = PARTS[name](part) if has_device else {"not_measured": "no GPU was at hand"}
     except NotMeasured as why:
         found = {"not_measured": str(why)}
@@ -460,6 +542,7 @@ def rows_of(cells: dict[str, Any]) -> Iterable[tuple[str, str, str, str]]:
     yield "fp8 against own bf16, loss within 0.5 %", "1.20 x", "1.30 x", fp8_cell(cells["fp8"])
     yield "seconds that a checkpoint adds, of those at once", "1/30", "1/50", checkpoint_cell(cells["checkpoint"])
     yield "kill -9 to the next finished step", "20 s", "10 s", kill_cell(cells["kill"])
+    yield "share of a step without a kernel, under the profiler", "", "", kernels_cell(cells["kernels"])
 
 
 def missing(found: dict[str, Any]) -> str | None:
@@ -486,15 +569,15 @@ def against_cell(found: dict[str, Any]) -> str:
 
     The ratios are in tokens and, if shapes differ, in operations.
     """
-    if text := missing(found) or missing(found["own"]):
+    if text := missing(found):
         return text
-    return "; ".join(f"{setting}: {ratio(found['own'], one)}" for setting, one in found["peer"].items())
+    return "; ".join(f"{setting}: {ratio(found['own'].get(setting), one)}" for setting, one in found["peer"].items())
 
 
-def ratio(own: dict[str, Any], peer: dict[str, Any]) -> str:
+def ratio(own: dict[str, Any] | None, peer: dict[str, Any]) -> str:
     """Return this project's speed divided by the other trainer's, as text."""
-    if text := missing(peer):
-        return text
+    if own is None:
+        return missing(peer) or "not measured"
     tokens, operations = (own[key] / peer[key] for key in ("tokens_per_second", "teraflops_per_second"))
     also = "" if abs(tokens / operations - 1) < 0.005 else f" ({operations:.2f} x in operations)"
     return f"{tokens:.2f} x{also}"
@@ -530,6 +613,14 @@ def kill_cell(found: dict[str, Any]) -> str:
     return f"{statistics.median(seconds):.1f} s [{min(seconds):.1f} to {max(seconds):.1f}], n = {len(seconds)}"
 
 
+def kernels_cell(found: dict[str, Any]) -> str:
+    """Return the table's cell for the kernels: the share of time without any, and the kinds that take most."""
+    if text := missing(found):
+        return text
+    kinds = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in found["kinds"].items())
+    return f"{100 * found['idle']:.1f} % of {1e3 * found['step_seconds']:.0f} ms; {kinds}"
+
+
 def details(cells: dict[str, Any], label: str) -> Iterable[str]:
     """Yield a line for each trainer that ran, or with the reason why it did not."""
     for name, found in cells.items():
@@ -538,18 +629,28 @@ def details(cells: dict[str, Any], label: str) -> Iterable[str]:
                 text = missing(one) or (
                     f"{one['tokens_per_second']:,.0f} tokens/s [{one['spread'][0]:,.0f} to {one['spread'][1]:,.0f}],"
                     f" {one['teraflops_per_second']:.3g} TFLOP/s, {one['parameters']:,} parameters, {one['tokens']}"
-                    f" tokens, first step {one['first_step_seconds']:.0f} s; {one['settings']}"
+                    f" tokens, first step {one['first_step_seconds']:.0f} s; {memory_of(one)}{one['settings']}"
                 )
                 yield f"- {name}, {who}: {labelled(label, text)}"
+
+
+def memory_of(one: dict[str, Any]) -> str:
+    """Return a trainer's peak of memory and the predicted one, as text; empty if it was not measured."""
+    if "peak_gigabytes" not in one:
+        return ""
+    predicted = f" ({one['predicted_gigabytes']:.1f} predicted)" if "predicted_gigabytes" in one else ""
+    return f"peak {one['peak_gigabytes']:.1f} GB{predicted}; "
 
 
 def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
     """Yield the name and the result of each trainer in a part's file."""
     for number, one in enumerate(found.get("tries", [])):
         yield f"try {number + 1}", one
-    for name in ("own", "bf16", "fp8"):
+    for name in ("bf16", "fp8"):
         if name in found:
             yield name, found[name]
+    for setting, one in found.get("own", {}).items():
+        yield f"own beside {setting}", one
     yield from found.get("peer", {}).items()
 
 
@@ -587,20 +688,25 @@ def static_account() -> str:
 def main() -> None:
     """Run the part that the command line names, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=(*PARTS, "table", "account", "train"))
+    parser.add_argument("parts", nargs="+", choices=(*PARTS, "table", "account", "train"), metavar="part")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"))
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a dry run: seconds, and no measurement")
+    parser.add_argument("--seconds", type=float, default=PART_SECONDS, help="the most that a part may take")
     options = parser.parse_args()
-    if options.part == "table":
-        print(table(options.out))
-    elif options.part == "account":
-        print(static_account())
-    elif options.part == "train":
-        train(Part(options))
-    else:
-        write_part(options.part, Part(options))
+    part = Part(options)
+    try:
+        for name in options.parts:
+            if name == "account":
+                print(static_account())
+            elif name == "train":
+                train(part)
+            elif name != "table":
+                write_part(name, part)
+    finally:
+        part.close()
+    if not {"account", "train"} & {*options.parts}:
         print(table(options.out))
 
 

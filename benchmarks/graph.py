@@ -365,7 +365,8 @@ def around(shape: ModelConfig, *, rows: int, length: int, compiled: bool = True)
     `compiled` says whether the loss is.
     """
     if compiled:
-        of_a_chunk, chunks = work_of(loss_graph(shape, positions=min(loss.CHUNK, rows * length))), []
+        chunk = loss.chunk_rows(shape.vocab_size, on_gpu=True)
+        of_a_chunk, chunks = work_of(loss_graph(shape, positions=min(chunk, rows * length))), []
 
         def counted(logits: Tensor, *_: Any, **__: Any) -> Tensor:
             chunks.append(of_a_chunk)

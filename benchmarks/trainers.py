@@ -290,6 +290,7 @@ def own(task: Task, turns: Turns) -> None:
 
     from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
+    from training.pretrain.pretrain import compile_model
     from training.pretrain.settings import PretrainRecipe
     from training.pretrain.step import Trainer
     from training.pretrain.usage import keep_freed_memory
@@ -311,11 +312,7 @@ def own(task: Task, turns: Turns) -> None:
         _require_fp8(task, recipe, world)
     trainer = Trainer(model, recipe, plan, shards, world, micro_batch_tokens=task.tokens // task.passes)
     model.set_recompute(task.recompute)
-    if task.compiled == "whole":
-        trainer.hidden = torch.compile(model)
-    elif task.compiled == "blocks":
-        for block in model.blocks:
-            block.compile()
+    compile_model(trainer, {"no": False, "whole": True, "blocks": "blocks"}[task.compiled])
     compiled = {"no": "eager", "whole": "compiled", "blocks": "blocks compiled"}[task.compiled]
     said = [task.precision, task.optimizer, compiled, f"attention {trainer.attention}"]
     said.append(f"passes of {task.rows // task.passes} rows")

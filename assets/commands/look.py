@@ -255,7 +255,7 @@ def plan(
     gpu: Annotated[str, typer.Option(help="kind of GPU to reckon with, if the profile names none, such as H100")] = "",
     mfu: Annotated[
         float, typer.Option(help="model FLOPs utilization of compute alone that is assumed for a GPU", min=0.01, max=1)
-    ] = 0.4,
+    ] = 0.5,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.

@@ -13,6 +13,7 @@ from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
 from tests.assets.test_cli import said
+from training.pretrain import forecast
 
 RECIPE = load_recipe("kitchen")
 CLUSTER = (
@@ -66,7 +67,7 @@ def test_a_training_on_known_gpus_is_predicted_and_priced(monkeypatch, capsys, t
     told = json.loads(answer)
     (model,) = told["trainings"]
     seconds = model["time"]["seconds"]
-    assert model["time"]["basis"] == "predicted for H100 at 40% MFU" and model["gpu"] == "H100"
+    assert forecast.MFU == 0.5 and model["time"]["basis"] == "predicted for H100 at 50% MFU" and model["gpu"] == "H100"
     assert 1 <= len(model["layouts"]) <= 5
     base = next(one for one in told["assets"] if one["asset"] == "base_model")
     assert base["basis"] == "predicted" and base["gpu_hours"] == pytest.approx(16 * seconds / 3600, abs=1e-5)

@@ -28,7 +28,9 @@ sys.meta_path.insert(0, Bare())
 
 
 def tiny(tmp_path: Path, **changes) -> gpu.Part:
-    options = argparse.Namespace(**{"device": "cpu", "tiny": True, "out": tmp_path, "peers": None} | changes)
+    options = argparse.Namespace(
+        **{"device": "cpu", "tiny": True, "out": tmp_path, "peers": None, "seconds": 480.0} | changes
+    )
     return gpu.Part(options, start=Inside)
 
 
@@ -79,7 +81,7 @@ def test_a_checkpoint_and_a_kill_go_through(tmp_path):
 
 def test_nothing_is_measured_where_nothing_ran(tmp_path):
     rows = [line for line in gpu.table(tmp_path).splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == 8 and all("not measured: the part was not run" in row for row in rows)
+    assert len(rows) == 9 and all("not measured: the part was not run" in row for row in rows)
 
 
 def test_without_a_gpu_a_part_says_so(tmp_path, monkeypatch):
@@ -109,7 +111,14 @@ def speed(tokens_per_second: float, *, flops: float = 1e9) -> dict:
 def test_the_table_is_ours_over_theirs_and_the_best_try(tmp_path):
     tries = [speed(5e4) | {"mfu": 0.5}, {"not_measured": "OutOfMemoryError"}, speed(6e4) | {"mfu": 0.6}]
     written(tmp_path, "mfu", {"peak_teraflops": 989.0, "tries": tries})
-    written(tmp_path, "litgpt", {"own": speed(6e4), "peer": {"stock": speed(3e4), "best": speed(4e4, flops=2e9)}})
+    written(
+        tmp_path,
+        "litgpt",
+        {
+            "own": {"stock": speed(6e4), "best": speed(6e4)},
+            "peer": {"stock": speed(3e4), "best": speed(4e4, flops=2e9)},
+        },
+    )
     written(tmp_path, "fp8", {"bf16": speed(5e4) | {"loss": 4.0}, "fp8": speed(6e4) | {"loss": 4.01, "steps": 90}})
     written(
         tmp_path,
@@ -141,3 +150,42 @@ def test_a_part_that_hangs_is_ended_and_says_so():
 def test_the_size_is_what_the_page_says():
     assert gpu.FULL.shape.parameter_count >= 1e9
     assert {gpu.FULL.length, gpu.FULL.long} == {2048, 4096}
+
+
+def test_a_trainer_of_ours_is_started_once_for_all_parts_and_ends_with_them(tmp_path, monkeypatch):
+    begun, ended = [], []
+
+    class Seen(Inside):
+        def __init__(self, task, **named):
+            begun.append(task.trainer)
+            super().__init__(task, **named)
+
+        def close(self):
+            ended.append(self.task.trainer)
+            super().close()
+
+    part = tiny(tmp_path)
+    part._start = Seen
+    gpu.write_part("hf", part)
+    gpu.write_part("torchtitan", part)
+    assert begun.count("own") == 1 and "own" not in ended
+    part.close()
+    assert ended.count("own") == 1
+    shown = gpu.table(tmp_path)
+    assert "| tokens a second against hf | 2 x | 3 x | DRY RUN, NOT A MEASUREMENT: stock: " in shown
+    assert "stock: not measured: no folder of peers was given" in shown
+
+
+def test_memory_is_shown_beside_what_the_plan_predicts(tmp_path):
+    one = speed(6e4) | {"mfu": 0.6, "peak_gigabytes": 74.25, "predicted_gigabytes": 76.48}
+    written(tmp_path, "mfu", {"peak_teraflops": 989.0, "tries": [one]})
+    assert "; peak 74.2 GB (76.5 predicted); bf16" in gpu.table(tmp_path)
+    task = gpu.Task(trainer="own", shape=gpu.FULL.shape, rows=16, length=2048, device="cuda")
+    halves = gpu.Task(trainer="own", shape=gpu.FULL.shape, rows=16, length=2048, device="cuda", passes=2)
+    assert 70e9 < gpu.predicted_bytes(task) < 73e9 and gpu.predicted_bytes(halves) < 55e9
+
+
+def test_kernels_are_shown_by_kind(tmp_path):
+    found = {"step_seconds": 0.25, "idle": 0.0123, "kinds": {"products": 0.65, "others": 0.35}}
+    written(tmp_path, "kernels", found)
+    assert "| 1.2 % of 250 ms; products 65 %, others 35 % |" in gpu.table(tmp_path)

@@ -2,7 +2,7 @@
 
 The arithmetic describes this package's trainer as it is: FSDP gathers weights, each micro-batch reduces its fp32
 gradients, and the export joins one weight at a time. `python -m benchmarks.forecast` compares the memory with trainings
-on a CPU. Nothing here has been compared with a GPU.
+on a CPU, `python -m benchmarks.gpu mfu` with one on a GPU. No messages between GPUs were compared.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 
 LOSS_CHUNK = 1024  # positions whose logits exist at once (training/pretrain/loss.py)
+LOSS_LOGITS = 2**27  # … of which there are so many on a GPU, if that is more
 LOSS_TILE = 64  # … and of which a CPU computes the gradients at once
 
 # Python, torch and numpy in a process that trains on a CPU, measured by benchmarks.forecast; transformers is imported
@@ -42,7 +43,9 @@ LIBRARIES = 430_000_000
 TRANSFORMERS = 180_000_000
 CUDA_CONTEXT = 1_500_000_000
 
-MFU = 0.40  # model FLOPs utilization that is assumed for compute alone, until a training of the same kind was measured
+# Model FLOPs utilization that is assumed for compute alone, until a training of the same kind was measured. One H200
+# reached 0.49 to 0.52 at 1.25e9 weights, with compiled blocks (docs/benchmark-log.md).
+MFU = 0.50
 NODE_LINK = 50e9  # bytes per second that a GPU sends to other nodes: one adapter of 400 Gbit/s for each GPU
 RECOMPUTED: dict[Recompute, float] = {"none": 1.0, "selective": 1.05, "full": 4 / 3}  # operations, of those without
 
@@ -250,7 +253,7 @@ def _least(
 
 def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_gpu: bool) -> int:
     """Return the bytes for the head's products: a chunk of logits, its probabilities, and the head's gradient."""
-    chunk = min(LOSS_CHUNK, positions)
+    chunk = min(max(LOSS_CHUNK, LOSS_LOGITS // config.vocab_size) if on_gpu else LOSS_CHUNK, positions)
     probabilities = FP32 * (chunk if on_gpu else min(LOSS_TILE, positions)) * config.vocab_size
     head = config.vocab_size * config.width
     return (

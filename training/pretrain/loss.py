@@ -11,6 +11,7 @@ from torch import Tensor
 from training.order.loss_mask import IGNORED
 
 CHUNK = 1024  # rows whose logits exist at the same time
+GPU_LOGITS = 2**27  # of them on a GPU, if that is more: fewer sums of the head's fp32 gradient, and larger products
 TILE = 64  # rows that a CPU turns from logits into gradients while they are in its cache
 
 
@@ -53,6 +54,11 @@ def token_losses(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, softc
     return torch.cat(parts)
 
 
+def chunk_rows(vocabulary: int, *, on_gpu: bool) -> int:
+    """Return the number of rows whose logits exist at the same time in a training step."""
+    return max(CHUNK, GPU_LOGITS // vocabulary) if on_gpu else CHUNK
+
+
 class _ChunkedLoss(torch.autograd.Function):
     """Computes the gradients during the forward pass, while a chunk's logits exist anyway (as liger-kernel does)."""
 
@@ -62,13 +68,14 @@ class _ChunkedLoss(torch.autograd.Function):
         sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
-        rows = TILE if hidden_ND.device.type == "cpu" else CHUNK
-        for start in range(0, len(hidden_ND), CHUNK):
-            hidden, targets = hidden_ND[start : start + CHUNK], targets_N[start : start + CHUNK]
+        chunk = chunk_rows(len(head_VD), on_gpu=hidden_ND.device.type != "cpu")
+        rows = TILE if hidden_ND.device.type == "cpu" else chunk
+        for start in range(0, len(hidden_ND), chunk):
+            hidden, targets = hidden_ND[start : start + chunk], targets_N[start : start + chunk]
             logits = hidden @ head_VD.t()
             for tile, tile_targets in zip(logits.split(rows), targets.split(rows), strict=True):
                 sums += to_gradients(tile, tile_targets, scale=scale, softcap=softcap, z_loss=z_loss)
-            torch.mm(logits, head_VD, out=grad_hidden[start : start + CHUNK])
+            torch.mm(logits, head_VD, out=grad_hidden[start : start + chunk])
             grad_head += logits.t() @ hidden
         ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
         likelihood, penalty = (sums * scale).unbind()

@@ -138,6 +138,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
                 dtype=trainer.dtype,
                 is_plain=recipe.objective.is_causal and shape.own_layers is None,
                 is_cut=world.length("context") > 1,
+                is_grouped=shape.group > 1,
             )
             trainer.attention = "varlen"
         broken = trainer.state.resume(store)

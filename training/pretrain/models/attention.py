@@ -12,7 +12,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -169,11 +170,13 @@ def documents_within(documents: np.ndarray) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def check_varlen(*, name: str, device: torch.device, dtype: torch.dtype, is_plain: bool, is_cut: bool) -> None:
+def check_varlen(
+    *, name: str, device: torch.device, dtype: torch.dtype, is_plain: bool, is_cut: bool, is_grouped: bool
+) -> None:
     """Raise RecipeError if `varlen_attn` cannot compute a training's attention here; `flash_3` activates its kernel.
 
-    `is_plain` says whether attention is causal and heads are ordinary, `is_cut` whether rows are divided. On a GPU this
-    has never run.
+    `is_plain` says whether attention is causal and heads are ordinary, `is_cut` whether rows are divided, `is_grouped`
+    whether several queries have one key. `flash_3` has never run.
     """
     if not is_plain or is_cut:
         why = "context divides rows" if is_cut else "it is for causal objectives and families with ordinary heads"
@@ -182,6 +185,10 @@ def check_varlen(*, name: str, device: torch.device, dtype: torch.dtype, is_plai
         raise RecipeError(f"attention={name}: in bf16 on CUDA devices, here is {dtype} on {device.type}; auto is right")
     if importlib.util.find_spec("torch.nn.attention.varlen") is None:
         raise RecipeError(f"attention={name}: torch {torch.__version__} has no varlen_attn; auto is right")
+    from torch.nn.attention.varlen import varlen_attn
+
+    if is_grouped and "enable_gqa" not in signature(varlen_attn).parameters:
+        raise RecipeError(f"attention={name}: in torch {torch.__version__} not for grouped queries; auto is right")
     if name == "flash_3":
         from torch.nn.attention import activate_flash_attention_impl
 
@@ -305,7 +312,8 @@ def attend(query_key: Tensor, value: Tensor, seen: Visibility) -> Tensor:
     """
     if seen.blocks:
         return BlockAttention.apply(query_key, value, seen.blocks, seen.bias)
-    return _attended(query_key[:, :, :-1], query_key[:, :, -1:], value, seen)
+    query, key = query_key.split((query_key.shape[2] - 1, 1), dim=2)  # whose gradients are joined in one pass
+    return _attended(query, key, value, seen)
 
 
 def attend_across(query_key: Tensor, value: Tensor, seen: Visibility, context: ProcessGroup) -> Tensor:
@@ -366,6 +374,7 @@ def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: 
     def end_to_end(part: Tensor) -> Tensor:
         return part.permute(0, 3, 1, 2, 4).reshape(B * L, -1, part.shape[-1])
 
+    grouped: dict[str, Any] = {"enable_gqa": True} if G > 1 else {}  # an argument that torch 2.11 does not have
     mixed = varlen_attn(
         end_to_end(query),
         end_to_end(key),
@@ -375,7 +384,7 @@ def varlen_grouped_attention(query: Tensor, key: Tensor, value: Tensor, starts: 
         starts.row_length,
         starts.row_length,
         window_size=(starts.window - 1 if starts.window else -1, 0),
-        enable_gqa=G > 1,
+        **grouped,
     )
     assert isinstance(mixed, Tensor), "nothing else was asked for"
     return mixed.view(B, L, K, G, -1).permute(0, 2, 3, 1, 4)

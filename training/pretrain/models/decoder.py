@@ -76,9 +76,10 @@ class Attention(BaseAttention):
         config = self.config
         B, L, _ = fused.shape
         heads = fused.view(B, L, -1, config.group + 2, config.head_width).permute(0, 2, 3, 1, 4)
-        query_key, value = (
-            part.contiguous() for part in heads.split((config.group + 1, 1), dim=2)
-        )  # [B, K, G + 1 or 1, L, E]
+        query_key, value = heads.split((config.group + 1, 1), dim=2)  # [B, K, G + 1 or 1, L, E]
+        value = value.contiguous()  # a part of `fused` would keep all of it for the backward pass
+        if fused.device.type == "cpu":  # elsewhere the rotation reads them as they lie
+            query_key = query_key.contiguous()
         if config.qk_norm:
             query_key = self.normed(query_key)
         mixed = self.mixed(query_key, value, mask, table=table)

@@ -60,7 +60,7 @@ def test_values_and_gradients_equal_those_of_the_cpus_own_form(no_kernel, kind, 
         assert torch.allclose(one, other, atol=1e-5)
 
 
-def stand_in(query, key, value, at, at_key, most, most_key, *, window_size, enable_gqa):
+def stand_in(query, key, value, at, at_key, most, most_key, *, window_size, enable_gqa=False):
     """`varlen_attn` by torch's own attention, one document after the other."""
     assert at is at_key and most == most_key and at.dtype == torch.int32
     parts = []
@@ -103,6 +103,7 @@ def test_kernels_that_cannot_be_used_are_refused():
         "dtype": torch.bfloat16,
         "is_plain": True,
         "is_cut": False,
+        "is_grouped": True,
     }
     attention.check_varlen(**right)
     for wrong, said in (
@@ -114,6 +115,17 @@ def test_kernels_that_cannot_be_used_are_refused():
     ):
         with pytest.raises(RecipeError, match=said):
             attention.check_varlen(**right | wrong)
+
+
+def test_a_torch_whose_kernel_has_no_grouped_queries_is_refused_for_them_alone(monkeypatch):
+    def of_torch_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, window_size=(-1, -1)):
+        """The arguments that torch 2.11 has."""
+
+    monkeypatch.setattr(varlen, "varlen_attn", of_torch_2_11)
+    here = {"name": "varlen", "device": torch.device("cuda"), "dtype": torch.bfloat16}
+    attention.check_varlen(**here, is_plain=True, is_cut=False, is_grouped=False)
+    with pytest.raises(RecipeError, match="not for grouped queries; auto is right"):
+        attention.check_varlen(**here, is_plain=True, is_cut=False, is_grouped=True)
 
 
 def test_packed_documents_equal_the_documents_apart(no_kernel):

@@ -160,7 +160,10 @@ def form(request, monkeypatch):
     return {"compiled": request.param == "to be compiled"}
 
 
-def test_chunked_loss_and_its_gradients_equal_the_plain_ones(form):
+@pytest.mark.parametrize("chunk", [None, 2048, 4096])
+def test_chunked_loss_and_its_gradients_equal_the_plain_ones(form, chunk, monkeypatch):
+    if chunk:  # as on a GPU
+        monkeypatch.setattr(loss_module, "chunk_rows", lambda vocabulary, on_gpu: chunk)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(2500, 8, generator=generator, requires_grad=True)
     head = torch.randn(20, 8, generator=generator, requires_grad=True)
@@ -173,6 +176,12 @@ def test_chunked_loss_and_its_gradients_equal_the_plain_ones(form):
     for one, other in zip(torch.autograd.grad(ours, (hidden, head)), expected, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
     assert torch.allclose(token_losses(hidden, head, targets).sum() / 100, plain)
+
+
+def test_a_gpu_has_more_rows_at_once_if_the_vocabulary_is_small():
+    assert loss_module.chunk_rows(32_768, on_gpu=True) == 4096
+    assert loss_module.chunk_rows(128_256, on_gpu=True) == 1046 and loss_module.chunk_rows(300_000, on_gpu=True) == 1024
+    assert loss_module.chunk_rows(32_768, on_gpu=False) == 1024
 
 
 @pytest.mark.parametrize(("softcap", "z_loss"), [(0.0, 0.01), (3.0, 0.0), (3.0, 0.01)])

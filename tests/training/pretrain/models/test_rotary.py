@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from training.pretrain.models import rotary
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table
 from training.pretrain.models.shape import RotaryScaling
 
@@ -68,3 +69,11 @@ def test_the_tables_carry_the_factor_of_attention():
     positions, frequencies = torch.arange(5), torch.tensor([1.0, 0.1])
     cosine, sine = rotary_table(positions, frequencies, 1.5)
     assert cosine[0].tolist() == [1.5, 1.5] and sine[1, 0].item() == pytest.approx(1.5 * 0.8414710)
+
+
+def test_the_form_for_a_gpu_turns_as_the_one_for_a_cpu():
+    x = torch.randn(2, 3, 1, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    table = tuple(
+        part.double() for part in rotary_table(torch.arange(5), *rotary_frequencies(head_width=8, theta=100.0))
+    )
+    assert torch.allclose(rotary._turned_by_halves(x, *table), rotary._turned_on_cpu(x, *table), rtol=1e-12)
