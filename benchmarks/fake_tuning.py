@@ -29,7 +29,16 @@ from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
 from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
-from training.posttrain.forecast import PlannedTuning, memory_of_steps, memory_without_steps
+from training.posttrain.forecast import (
+    PlannedSampling,
+    PlannedTuning,
+    memory_of_drawing,
+    memory_of_judging,
+    memory_of_sampling,
+    memory_of_steps,
+    memory_without_steps,
+    numbers_of_adapters,
+)
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import preset_shape
@@ -41,6 +50,7 @@ RANK = 16  # of the adapters
 ADAPTERS = "adapters"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
+BATCH = 8  # rows that are scored at once
 PARTS = ("tune", "adapt", "reward", "align", "sample", "score")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
@@ -146,10 +156,18 @@ class Tuned:
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
             trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
 
-            def rewarded(_: Any, asked: list[Any], __: Any, answers: list[list[int]]) -> torch.Tensor:
-                learned.rewards(asked, answers)  # TRL looks for NaN among the rewards, which have no content
-                return torch.zeros(len(asked) * self.world, 1)
+            draw = trainer._drawn
 
+            def drawn(prompts: list[list[int]]) -> list[list[int]]:
+                with self.counted.inside("answers of GRPO"):
+                    return draw(prompts)
+
+            def rewarded(_: Any, asked: list[Any], __: Any, answers: list[list[int]]) -> torch.Tensor:
+                with self.counted.inside("rewards of GRPO"):
+                    learned.rewards(asked, answers)
+                return torch.zeros(len(asked) * self.world, 1)  # TRL looks for NaN, but these have no content
+
+            stack.enter_context(patch.object(trainer, "_drawn", drawn))
             stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
             stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
             self.steps_of(trainer, "GRPO")
@@ -231,6 +249,9 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+        model.batch_size = BATCH
+        self.counted.begin("scores of a batch")
+        model._score([tokens] * BATCH, [16] * BATCH)
 
 
 def write_empty_model(shape: ModelConfig, folder: Path) -> None:
@@ -340,20 +361,41 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     """Return the bytes that are predicted for each phase."""
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)
-    of_one, of_two = memory_without_steps(conversation), memory_without_steps(pair)
+    adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    judge = replace(pair, is_reward=True)
+    sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
+    of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
+    beside = {"initial policy": conversation.share, "reward model": judge.share}
     needed = {
         "open for SFT": of_one["open"],
         "loss of a sample of SFT": of_one["loss of a sample"],
         "steps of SFT": memory_of_steps(conversation),
         "save SFT": of_one["save"],
         "export SFT": of_one["export"],
+        f"open for {ADAPTERS}": of_adapters["open"],
+        f"loss of a sample of {ADAPTERS}": of_adapters["loss of a sample"],
+        f"steps of {ADAPTERS}": memory_of_steps(adapted),
+        f"save {ADAPTERS}": of_adapters["save"],
+        f"export {ADAPTERS}": of_adapters["export"],
+        "open for reward": of_judge["open"],
+        "steps of reward": memory_of_steps(judge),
+        "save reward": of_judge["save"],
+        "export reward": of_judge["export"],
+        "scores of pairs": of_judge["scores of pairs"],
         "start of DPO": of_two["scores"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
+        "open for GRPO": of_one["open"] | beside,
+        "answers of GRPO": memory_of_drawing(sampling),
+        "rewards of GRPO": memory_of_judging(sampling),
+        "steps of GRPO": memory_of_sampling(sampling),
+        "save GRPO": of_one["save"] | beside,
+        "export GRPO": of_one["export"] | beside,
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
+        "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}
 
@@ -364,10 +406,11 @@ def main() -> int:
     parser.add_argument("--preset", default="llama-3-70b")
     parser.add_argument("--processes", type=int, default=128, help="on nodes of eight")
     parser.add_argument("--length", type=int, default=8192, help="tokens of a conversation, and of each answer's row")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="the trainings to go through")
     parser.add_argument("--control", choices=("whole",), help="a fault that must show")
     given = parser.parse_args()
     shape = preset_shape(given.preset)
-    rows = list(rows_of(shape, given.processes, given.length, given.control))
+    rows = list(rows_of(shape, given.processes, given.length, given.control, given.parts))
     share = STATE_BYTES * shape.parameter_count / 1e9
     print(f"{shape.parameter_count:,} weights; weights, gradients and optimizer: {share:,.0f} GB, by {given.processes}")
     print("| phase | measured GB | predicted GB | ratio |\n|---|---|---|---|")
@@ -384,7 +427,8 @@ def rows_of(
     with tempfile.TemporaryDirectory() as name:
         found = Tuned(shape, world, length, Path(name), control, parts).measured()
     for phase, expected in predicted(shape, world, length).items():
-        yield phase, found[phase, DEVICE], expected
+        if (phase, DEVICE) in found:
+            yield phase, found[phase, DEVICE], expected
 
 
 if __name__ == "__main__":
