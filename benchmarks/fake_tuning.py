@@ -39,6 +39,7 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import preset_shape
@@ -225,7 +226,7 @@ class Tuned:
 
     def steps_of(self, trainer: Any, name: str) -> None:
         """Make the steps, save and export."""
-        from training.posttrain import spread_state
+        from training.posttrain import fit, spread_state
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
@@ -234,9 +235,14 @@ class Tuned:
         self.counted.begin(f"save {name}")
         with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
             spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
+        self.counted.begin(f"merge {name}")
+        # As many rows as a pass reads, because lengths have no content here.
+        tokens = torch.zeros((max(1, PASS_TOKENS // self.length), self.length), dtype=torch.long)
+        with patch.object(fit, "_save_adapter", lambda *_: ()):
+            made = fit.merged(trainer, {"input_ids": tokens, "attention_mask": tokens + 1}, self.folder)
         self.counted.begin(f"export {name}")
         with patch.object(spread_state, "write_tensor", lambda *_: None):
-            spread_state.write_weights(trainer.model, self.folder / name)
+            spread_state.write_weights(made.model, self.folder / name)
 
     def score(self) -> None:
         """Measure log-likelihoods of rows and answers to short questions."""
@@ -249,6 +255,8 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+        self.counted.begin("whole windows")
+        model._score([tokens], [self.length - 1])
         model.batch_size = BATCH
         self.counted.begin("scores of a batch")
         model._score([tokens] * BATCH, [16] * BATCH)
@@ -376,6 +384,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         f"loss of a sample of {ADAPTERS}": of_adapters["loss of a sample"],
         f"steps of {ADAPTERS}": memory_of_steps(adapted),
         f"save {ADAPTERS}": of_adapters["save"],
+        f"merge {ADAPTERS}": of_adapters["merge"],
         f"export {ADAPTERS}": of_adapters["export"],
         "open for reward": of_judge["open"],
         "steps of reward": memory_of_steps(judge),
@@ -395,6 +404,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
+        "whole windows": of_one["whole windows"],
         "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}

@@ -7,9 +7,9 @@ GPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
@@ -17,12 +17,10 @@ from training.pretrain.models.shape import ModelConfig
 BF16 = 2
 HEAD_TILE = 32_768  # entries of the vocabulary whose logits exist at once (TRL's fused head)
 HEAD_ROWS = 2_048  # … and positions of which they exist
-PASS_TOKENS = 16_384  # of the rows that a reward model reads at once (training.posttrain.models)
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
-# … and of a layer in a pass without gradients in fp32: in its MLP, with two of the model's width, or in its attention.
-SCORED_MLP_STATES, SCORED_STATES = 3, 8
+SCORED_MLP_STATES, SCORED_STATES = 3, 4  # … and of a layer in a pass without gradients, in its MLP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,9 +163,7 @@ def memory_of_drawing(planned: PlannedSampling) -> Needed:
         {"gathered weights": 2 * policy.head + max(policy.block, policy.head // 2), "states": 2 * rows},
         {"gathered weights": 2 * policy.block + policy.block * BF16 // FP32, "states": states},
     )
-    # Keys in fp32, because rotation multiplies them by numbers in fp32; values in bf16.
-    kept = planned.drawn * policy.keys * 3 // 4
-    return held | {"keys and values": kept} | max(moments, key=_sum)
+    return held | {"keys and values": planned.drawn * policy.keys} | max(moments, key=_sum)
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
@@ -206,32 +202,35 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": 2 * (adapters or planned.share)}
     scores = opened | _pass_in_fp32(planned)
+    of_a_position = FP32 * shape.vocab_size
+    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.positions}
+    apart = {"logits": of_a_position * (planned.positions + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,
-        "loss of a sample": opened
-        | {"gathered weights": 2 * planned.head, "logits": FP32 * planned.longest * shape.vocab_size},
+        "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
         "save": held,
+        "merge": held | _pass_in_fp32(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
+        "whole windows": opened | max(at_head, apart, key=_sum),
         "scores of pairs": held | _pass_in_fp32(planned),
         "answers": scores | {"keys and values": planned.positions * planned.keys},
     }
 
 
 def _pass_in_fp32(planned: PlannedTuning) -> Needed:
-    """Return what a pass without gradients needs beside the weights: at the head, or in a layer."""
-    shape, keys = planned.shape, planned.keys // planned.shape.layers
+    """Return what a pass without gradients needs beside the weights: at the head, or in a layer's MLP."""
+    shape = planned.shape
+    wide = SCORED_MLP_STATES + (planned.adapters > 0)  # a layer's output, and that of its adapter
+    states = FP32 * planned.positions * (wide * shape.mlp_width + SCORED_STATES * shape.width)
+    if planned.shard == 1:  # nothing is gathered
+        return {"states": states}
     # The message and what is copied from it, beside the last layer; a reward model has the embedding alone.
     head = 2 * planned.head + (0 if planned.is_reward else planned.block)
-    attention = SCORED_STATES * planned.residual + 2 * planned.positions * keys
-    mlp = FP32 * planned.positions * SCORED_MLP_STATES * shape.mlp_width + 2 * planned.residual
-    if planned.shard == 1:  # nothing is gathered
-        return {"states": max(attention, mlp)}
     return max(
         {"gathered weights": head, "states": 2 * planned.residual},
-        {"gathered weights": 2 * planned.block, "states": attention},
-        {"gathered weights": planned.block, "states": mlp},
+        {"gathered weights": 2 * planned.block, "states": states},
         key=_sum,
     )
 
