@@ -343,8 +343,15 @@ def _tunings(comparison: Comparison, profile: Profile, device: Device | None) ->
             "steps_bytes": sum(steps.values()) if steps else None,
             **_in_room(sum(steps.values()) if steps else None, size, device),
             "computes_twice": computes_twice(section),
+            "measured_peak_bytes": _measured_peak(asset, comparison, size),
             "processes": size.nodes * size.processes,
         }
+
+
+def _measured_peak(asset: str, comparison: Comparison, size: Size) -> int | None:
+    """Return the most memory that a process had when an asset was last made without GPUs; None if it never was."""
+    made = next((last_made(cell, comparison.root) for cell in comparison.cells.values() if cell.asset == asset), None)
+    return made.record.get("cost", {}).get("peak_memory_bytes") if made is not None and not size.gpus_per_node else None
 
 
 def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:

@@ -122,9 +122,11 @@ def _layout(fit: Mapping[str, Any]) -> str:
 
 def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items() if size)
+    measured = one["measured_peak_bytes"]
+    beside = f"; the last training had {_bytes(measured)}" if measured else ""
     yield (
         f"{_model(one)}; each of {one['processes']} processes needs at least {_bytes(one['least_bytes'])} ({parts}),"
-        " and activations"
+        f" and activations{beside}"
     )
     if one["steps"]:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())

@@ -391,7 +391,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "save reward": of_judge["save"],
         "export reward": of_judge["export"],
         "scores of pairs": of_judge["scores of pairs"],
-        "start of DPO": of_two["scores"],
+        "start of DPO": of_two["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],

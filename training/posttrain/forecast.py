@@ -156,20 +156,15 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
 
 def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
-    policy, held = planned.policy, _held_between_steps(planned)
-    rows = planned.drawn * policy.shape.width * FP32
-    states = BF16 * SCORED_MLP_STATES * policy.shape.mlp_width * planned.drawn + 2 * rows
-    moments = (
-        {"gathered weights": 2 * policy.head + max(policy.block, policy.head // 2), "states": 2 * rows},
-        {"gathered weights": 2 * policy.block + policy.block * BF16 // FP32, "states": states},
-    )
-    return held | {"keys and values": planned.drawn * policy.keys} | max(moments, key=_sum)
+    policy = planned.policy
+    kept = {"keys and values": planned.drawn * policy.keys}
+    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), BF16)
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the reward model reads the answers, by purpose."""
     held = _held_between_steps(planned)
-    return held | (_pass_in_fp32(_judge(planned)) if planned.has_judge else {})
+    return held | (_scored(_judge(planned)) if planned.has_judge else {})
 
 
 def _judge(planned: PlannedSampling) -> PlannedTuning:
@@ -201,7 +196,7 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": 2 * (adapters or planned.share)}
-    scores = opened | _pass_in_fp32(planned)
+    scores = opened | _scored(planned)
     of_a_position = FP32 * shape.vocab_size
     at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.positions}
     apart = {"logits": of_a_position * (planned.positions + planned.longest)}  # with a row's probabilities
@@ -210,27 +205,32 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "open": opened,
         "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
         "save": held,
-        "merge": held | _pass_in_fp32(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
+        "start": opened | _scored(planned, BF16),
+        "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
         "whole windows": opened | max(at_head, apart, key=_sum),
-        "scores of pairs": held | _pass_in_fp32(planned),
+        "scores of pairs": held | _scored(planned),
         "answers": scores | {"keys and values": planned.positions * planned.keys},
     }
 
 
-def _pass_in_fp32(planned: PlannedTuning) -> Needed:
-    """Return what a pass without gradients needs beside the weights: at the head, or in a layer's MLP."""
+def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:
+    """Return what a pass without gradients needs beside the weights: at the head, or in a layer's MLP.
+
+    number_bytes: of a number in the products; autocast to bf16 leaves the residual stream in fp32.
+    """
     shape = planned.shape
     wide = SCORED_MLP_STATES + (planned.adapters > 0)  # a layer's output, and that of its adapter
-    states = FP32 * planned.positions * (wide * shape.mlp_width + SCORED_STATES * shape.width)
+    states = planned.positions * (number_bytes * wide * shape.mlp_width + FP32 * SCORED_STATES * shape.width)
     if planned.shard == 1:  # nothing is gathered
         return {"states": states}
     # The message and what is copied from it, beside the last layer; a reward model has the embedding alone.
     head = 2 * planned.head + (0 if planned.is_reward else planned.block)
+    copied = planned.block * number_bytes // FP32 if number_bytes < FP32 else 0
     return max(
         {"gathered weights": head, "states": 2 * planned.residual},
-        {"gathered weights": 2 * planned.block, "states": states},
+        {"gathered weights": 2 * planned.block + copied, "states": states},
         key=_sum,
     )
 
