@@ -1,12 +1,14 @@
 """Measure what one process of a large mesh holds while a model is fine-tuned, aligned and scored, without content.
 
 `python -m benchmarks.fake_tuning` opens the shape of `llama-3-70b`, from files that have a size and no content, as the
-first of 128 processes that share it, and goes through the stages' own code: the loss on a sample, two steps of SFT, a
-checkpoint, the export; the reference, the start and two steps of DPO; log-likelihoods and answers. Memory is counted as
-by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of training/posttrain/forecast.py, by which
-`pedigree plan` shows and checks the steps; the exit code is 1 if they differ by more than a tenth.
+first of 128 processes that share it, and goes through the stages' own code: loss, steps, a checkpoint and the export of
+SFT, of all weights and of adapters; the reward model and its scores; the reference, the start and steps of DPO; answers,
+rewards and steps of GRPO, with the initial policy and the reward model beside it; log-likelihoods and answers. Memory
+is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of training/posttrain/forecast.py,
+by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ by more than a tenth.
 
-The control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
+Answers of GRPO have SAMPLED_TOKENS, and their prompts fill the rows, because each token is a pass of its own. The
+control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
-from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import preset_shape
@@ -51,6 +52,7 @@ RANK = 16  # of the adapters
 ADAPTERS = "adapters"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
+COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
 PARTS = ("tune", "adapt", "reward", "align", "sample", "score")
 STEPS = 2  # the second one has the optimizer's state
@@ -236,8 +238,7 @@ class Tuned:
         with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
             spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
         self.counted.begin(f"merge {name}")
-        # As many rows as a pass reads, because lengths have no content here.
-        tokens = torch.zeros((max(1, PASS_TOKENS // self.length), self.length), dtype=torch.long)
+        tokens = torch.zeros((COMPARED, self.length), dtype=torch.long)
         with patch.object(fit, "_save_adapter", lambda *_: ()):
             made = fit.merged(trainer, {"input_ids": tokens, "attention_mask": tokens + 1}, self.folder)
         self.counted.begin(f"export {name}")

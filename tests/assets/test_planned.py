@@ -12,7 +12,9 @@ from assets.cli import main
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
+from tests.assets.fabricate import make_all
 from tests.assets.test_cli import said
+from training import artifact
 
 RECIPE = load_recipe("kitchen")
 CLUSTER = (
@@ -118,6 +120,15 @@ def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch,
     assert told["sft_model"]["fits"] and told["sft_model"]["room_bytes"] == 80e9
     text = " ".join(" ".join(lines_of(json.loads(answer))).split())
     assert re.search(r"in its steps at least [\d.]+ GB of 80 GB \(weights 4.02 GB", text)
+
+
+def test_what_a_post_training_had_stands_beside_what_it_needs(monkeypatch, capsys, tmp_path):
+    made = make_all(RECIPE, tmp_path).cells["sft_model", "kitchen"].artifact
+    artifact.commit_record(made.path, made.record | {"cost": {"peak_memory_bytes": 123_400_000}})
+    _, answer, _ = said(monkeypatch, capsys, "plan", "kitchen", "--root", str(tmp_path), "--json")
+    told = {one["asset"]: one["measured_peak_bytes"] for one in json.loads(answer)["tunings"]}
+    assert told == {"sft_model": 123_400_000, "reward_model": None, "aligned_model": None}
+    assert "and activations; the last training had 123 MB" in " ".join(" ".join(lines_of(json.loads(answer))).split())
 
 
 def test_what_cannot_work_is_refused_by_the_plan_with_the_nearest_layout(monkeypatch, capsys, tmp_path, written):

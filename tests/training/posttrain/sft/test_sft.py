@@ -204,6 +204,22 @@ def test_a_loss_that_was_not_finite_before_a_kill_still_fails_the_gate(chain, tm
     assert gate["evidence"]["loss_after"] < gate["evidence"]["loss_before"]
 
 
+def test_a_merge_is_checked_on_no_more_rows_than_a_pass_reads(chain, tmp_path, monkeypatch):
+    from training.posttrain import fit
+
+    read, logits_of = [], fit.logits_of
+
+    def noted(model, batch):
+        read.append(batch["input_ids"].numel())
+        return logits_of(model, batch)
+
+    monkeypatch.setattr(fit, "logits_of", noted)
+    monkeypatch.setattr("training.posttrain.models.PASS_TOKENS", 100)
+    record = train(chain, tmp_path / "lora", {"peft": {"r": 4}, "epochs": 1})
+    assert tiny.gate(record, "merged_equals_adapter")["passed"]
+    assert len(read) == 2 and all(50 < tokens <= 100 for tokens in read)
+
+
 def test_adapters_are_merged_and_the_logits_stay(chain, tmp_path):
     record = train(chain, tmp_path / "lora", {"peft": {"r": 4, "lora_alpha": 8}})
     gate = tiny.gate(record, "merged_equals_adapter")
