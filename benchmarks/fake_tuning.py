@@ -2,10 +2,11 @@
 
 `python -m benchmarks.fake_tuning` opens the shape of `llama-3-70b`, from files that have a size and no content, as the
 first of 128 processes that share it, and goes through the stages' own code: loss, steps, a checkpoint and the export of
-SFT, of all weights and of adapters; the reward model and its scores; the reference, the start and steps of DPO; answers,
-rewards and steps of GRPO, with the initial policy and the reward model beside it; log-likelihoods and answers. Memory
-is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of training/posttrain/forecast.py,
-by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ by more than a tenth.
+SFT, of all weights and of adapters; the reward model and its scores; the reference, the start and steps of DPO;
+answers, rewards and steps of GRPO, with the initial policy and the reward model beside it; log-likelihoods and answers.
+Memory is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of
+training/posttrain/forecast.py, by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ
+by more than a tenth.
 
 Answers of GRPO have SAMPLED_TOKENS, and their prompts fill the rows, because each token is a pass of its own. The
 control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.

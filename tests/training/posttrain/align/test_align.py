@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 
@@ -256,6 +257,8 @@ def test_the_policy_its_reference_and_the_reward_model_are_opened_in_the_profile
         return {}  # this is the only process
 
     monkeypatch.setattr(model_folder, "options_for", options_for)
+    library = importlib.import_module(f"trl.trainer.{method}_trainer")
+    monkeypatch.setattr(library, "create_model_from_path", library.create_model_from_path)  # the stage replaces it
     align(chain, tmp_path / "shared", {**RL, "method": method, "max_steps": 1}, shard=2)
     assert opened == [2, 2, 2]
 
