@@ -17,9 +17,17 @@ from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.forecast import PlannedTuning, memory_of_steps
+from training.posttrain.forecast import (
+    PlannedSampling,
+    PlannedTuning,
+    memory_of_sampling,
+    memory_of_steps,
+    memory_without_steps,
+    numbers_of_adapters,
+)
 from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.scoring import LEARNED
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees, micro_batches_in
 from training.pretrain.devices import Device, device_of
@@ -40,6 +48,10 @@ from training.records import RecipeError, no_such
 from training.scopes import has_assets
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
+SIZED_BY = {"r", "lora_alpha", "use_rslora", "init_lora_weights"}  # fields of adapters whose memory is predicted
+RANK = 8  # of adapters, where the recipe has none: that of peft
+DRAWS_OTHERWISE = {"optim", "steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
+JUDGED = 64  # prompts whose answers are sampled and judged at once (evaluation.held_out)
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
@@ -75,10 +87,8 @@ def checks(recipe: Recipe) -> Iterator[tuple[str, Callable[[Size], None]]]:
         yield "mixture_weights", partial(_check_proxy, recipe.as_reference())
     for asset, section, parameters, beside in tuned(recipe):
         yield asset, partial(_check_tuning, recipe, section, parameters, beside=beside)
-    if recipe.evaluation.suites:
-        yield "model_scores", _check_shard
-        if has_assets(recipe, "align"):
-            yield "alignment_rewards", _check_shard
+    for asset in scoring(recipe):
+        yield asset, partial(_check_scoring, recipe, asset)
 
 
 def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | AlignRecipe, int, int]]:
@@ -88,12 +98,25 @@ def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | Alig
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
     samples = align.declared.learns_from == "samples"
-    beside = judge + (policy if align.beta and not align.peft else 0) if samples else 0
+    beside = (judge if LEARNED in align.reward_weights else 0) + (policy if _has_reference(align) else 0)
     if has_assets(recipe, "sft"):
         yield "sft_model", recipe.sft, policy, 0
     if has_assets(recipe, "align"):
         yield "reward_model", recipe.reward, judge, 0
-        yield "aligned_model", align, policy, beside
+        yield "aligned_model", align, policy, beside if samples else 0
+
+
+def _has_reference(align: AlignRecipe) -> bool:
+    """Whether a method that samples answers has the initial policy beside the policy."""
+    return bool(align.beta) and not align.peft
+
+
+def scoring(recipe: Recipe) -> Iterator[str]:
+    """Yield every asset for which models are scored and not trained."""
+    if recipe.evaluation.suites:
+        yield "model_scores"
+        if has_assets(recipe, "align"):
+            yield "alignment_rewards"
 
 
 def pretrained(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
@@ -196,26 +219,65 @@ def _check_tuning(
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
     if shared_by(section, size) > 1:
         _check_shard(size)
+    check = partial(_check_tuning_memory, recipe, section, parameters, beside)
+    try:
+        check(size)
+    except RecipeError as error:
+        way = _nearest(check, size) if section.can_be_spread else "its method cannot divide the model"
+        raise RecipeError(f"{error}; {way}") from None
+
+
+def _check_tuning_memory(
+    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int, size: Size
+) -> None:
+    """Check what a process of post-training certainly needs against its GPU, or against the memory of its node."""
+    _check_batch(section, size)
     needed = needed_for(section, parameters, beside, size)
     if size.gpu and size.gpus_per_node:
-        _check_tuning_gpu(section, needed, size)
+        gpu = device_of(size.gpu)
+        where = f"one {gpu.name}"
+        check_memory("post-training", needed, together=1, total=gpu.memory_bytes, where=where)
         if (steps := steps_needed_for(recipe, section, size, is_certain=True)) is not None:
-            gpu = device_of(size.gpu)
-            check_memory("a step", steps, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+            check_memory("a step", steps, together=1, total=gpu.memory_bytes, where=where)
     _check_node("post-training", needed, size, together=size.processes)
 
 
-def _check_tuning_gpu(section: SftRecipe | RewardRecipe | AlignRecipe, needed: Needed, size: Size) -> None:
-    """Check the known needs of a process of post-training against its GPU; name the least `shard` that would fit."""
-    gpu = device_of(size.gpu or "")
+def _check_batch(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> None:
+    processes = size.nodes * size.processes
+    if section.batch_size % processes:
+        raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
+
+
+def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
+    _check_shard(size)
+    check = partial(_check_scoring_memory, recipe, asset)
     try:
-        check_memory("post-training", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+        check(size)
     except RecipeError as error:
-        whole = sum(needed.values()) * shared_by(section, size)
-        least = -(-whole // gpu.memory_bytes)
-        way = f"shard={least} or more is needed" if section.can_be_spread else "its method cannot divide the model"
-        sizes = f"{whole / 1e9:.1f} GB for a whole model, {gpu.memory_bytes / 1e9:.0f} GB of one GPU"
-        raise RecipeError(f"{error}; {sizes}: {way}") from None
+        raise RecipeError(f"{error}; {_nearest(check, size)}") from None
+
+
+def _check_scoring_memory(recipe: Recipe, asset: str, size: Size) -> None:
+    needed = scoring_needed_for(recipe, asset, size, is_certain=True)
+    if needed and size.gpu:
+        gpu = device_of(size.gpu)
+        check_memory("scoring", needed, together=1, total=gpu.memory_bytes, where=f"one {gpu.name}")
+
+
+def _nearest(check: Callable[[Size], None], size: Size) -> str:
+    """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes."""
+    for doublings in range(DOUBLINGS + 1):
+        nodes = size.nodes * 2**doublings
+        for shard in range(1, nodes * size.processes + 1):
+            if (nodes * size.processes) % shard:
+                continue
+            try:
+                check(replace(size, nodes=nodes, shard=shard))
+            except RecipeError:
+                continue
+            return f"on {nodes} nodes shard={shard} fits" if doublings else f"shard={shard} fits"
+    more = "" if size.backend == "local" else f", nor on {size.nodes * 2**DOUBLINGS} nodes"
+    return f"no shard of {size.nodes * size.processes} processes fits{more}"
 
 
 def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int, size: Size) -> Needed:
@@ -228,30 +290,73 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 def steps_needed_for(
     recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
 ) -> Needed | None:
-    """Return the predicted bytes, by purpose, of the steps of SFT or of a method on pairs whose model GPUs share.
+    """Return the predicted bytes, by purpose, of the steps of a post-training whose model GPUs share.
 
     The rows have `max_length` tokens or, if `is_certain`, one: so much is needed whatever the data are. A lower bound
-    where layers are not computed twice. None where nothing is predicted, as in fp32.
+    where layers are not computed twice. None where nothing is predicted, as in fp32 and for single answers (KTO).
     """
-    is_known = isinstance(section, SftRecipe) or (
-        isinstance(section, AlignRecipe) and section.declared.learns_from == "pairs"
+    shard, learns_from = shared_by(section, size), _learns_from(section)
+    is_plain = (
+        section.precision == "bf16" and section.peft.keys() <= SIZED_BY and not DRAWS_OTHERWISE & section.trl.keys()
     )
-    shard = shared_by(section, size)
-    is_plain = section.precision == "bf16" and not section.peft and "optim" not in section.trl
-    if not is_known or not is_plain or shard == 1 or not size.gpus_per_node:
+    if learns_from == "answers" or not is_plain or shard == 1 or not size.gpus_per_node:
         return None
-    sequences = 2 if isinstance(section, AlignRecipe) else 1  # a pair has two
+    shape, sequences = _shape(recipe), 2 if learns_from == "pairs" else 1
     share = section.batch_size // (size.nodes * size.processes)
     row_tokens = sequences * section.max_length
     rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
     planned = PlannedTuning(
-        shape=_shape(recipe),
+        shape=shape,
         shard=shard,
         positions=rows if is_certain else rows * row_tokens,
-        longest=section.max_length,
+        longest=1 if is_certain else section.max_length,
         recomputes=computes_twice(section),
+        adapters=numbers_of_adapters(shape, section.peft.get("r", RANK)) if section.peft else 0,
+        is_reward=isinstance(section, RewardRecipe),
     )
-    return memory_of_steps(planned)
+    if not isinstance(section, AlignRecipe) or learns_from != "samples":
+        return memory_of_steps(planned)
+    sampling = PlannedSampling(
+        policy=planned,
+        drawn=share if is_certain else share * section.max_length,
+        has_reference=_has_reference(section),
+        has_judge=LEARNED in section.reward_weights,
+    )
+    return memory_of_sampling(sampling)
+
+
+def _learns_from(section: SftRecipe | RewardRecipe | AlignRecipe) -> str:
+    if isinstance(section, AlignRecipe):
+        return section.declared.learns_from
+    return "pairs" if isinstance(section, RewardRecipe) else "conversations"
+
+
+def scoring_needed_for(recipe: Recipe, asset: str, size: Size, *, is_certain: bool = False) -> Needed | None:
+    """Return the predicted bytes, by purpose, of a process that scores models on GPUs; None without GPUs.
+
+    The rows fill the model's length, or the prompts and answers of alignment theirs; if `is_certain`, they have one
+    token, and there is one of them.
+    """
+    if not size.gpus_per_node:
+        return None
+    shape, align = _shape(recipe), recipe.align
+    judges = asset == "alignment_rewards"
+    length = align.max_length + align.max_new_tokens if judges else shape.max_length
+    rows = JUDGED if judges else recipe.evaluation.batch_size
+    planned = PlannedTuning(
+        shape=shape,
+        shard=size.shard,
+        positions=1 if is_certain else rows * length,
+        longest=1 if is_certain else length,
+    )
+    moments = memory_without_steps(planned)
+    reads_windows = recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None
+    names = ["scores", "answers", *(["whole windows"] if reads_windows and not judges else [])]
+    needed = max((moments[name] for name in names), key=lambda parts: sum(parts.values()))
+    if judges:  # the SFT model, the aligned one and the reward model
+        reward = replace(planned, is_reward=True).share
+        needed |= {"weights": needed["weights"] + planned.share, "reward model": reward}
+    return {name: part for name, part in needed.items() if part}
 
 
 def computes_twice(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:

@@ -12,7 +12,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from assets.capacity import check_fit, computes_twice, needed_for, pretrained, steps_needed_for, tuned
+from assets.capacity import (
+    check_fit,
+    computes_twice,
+    needed_for,
+    pretrained,
+    scoring,
+    scoring_needed_for,
+    steps_needed_for,
+    tuned,
+)
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
 from assets.status import Cell, Comparison, last_made
@@ -50,7 +59,8 @@ def plan(comparison: Comparison, profile: Profile, *, name: str, device: Device 
         "profile": profile.name,
         "problem": _problem(comparison.recipe, name),
         "trainings": list(_trainings(comparison, profile, device, mfu)),
-        "tunings": list(_tunings(comparison, profile)),
+        "tunings": list(_tunings(comparison, profile, device)),
+        "scorings": list(_scorings(comparison, profile, device)),
     }
     predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in told["trainings"]}
     rates = FirstRun(comparison.recipe, comparison.root, profile.size_for)
@@ -309,14 +319,16 @@ def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float)
     ]
 
 
-# Post-training
+# Post-training and scoring
 
 
-def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any]]:
+def _tunings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
     """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it.
 
-    `steps` is what its steps need in all, where GPUs share the model.
+    `steps` is what its steps need in all, where GPUs share the model. `flops_per_token` are of a training on one token
+    of a row of `max_length`.
     """
+    shape = comparison.recipe.model.shape(vocab_size=comparison.recipe.tokenizer.vocabulary)
     for asset, section, parameters, beside in tuned(comparison.recipe):
         size = profile.size_for(asset)
         needed = needed_for(section, parameters, beside, size)
@@ -324,10 +336,43 @@ def _tunings(comparison: Comparison, profile: Profile) -> Iterator[dict[str, Any
         yield {
             "asset": asset,
             "parameters": parameters,
+            "flops_per_token": shape.training_flops_per_token(section.max_length),
             "memory": needed,
             "least_bytes": sum(needed.values()),
             "steps": steps,
             "steps_bytes": sum(steps.values()) if steps else None,
+            **_in_room(sum(steps.values()) if steps else None, size, device),
             "computes_twice": computes_twice(section),
+            "measured_peak_bytes": _measured_peak(asset, comparison, size),
             "processes": size.nodes * size.processes,
         }
+
+
+def _measured_peak(asset: str, comparison: Comparison, size: Size) -> int | None:
+    """Return the most memory that a process had when an asset was last made without GPUs; None if it never was."""
+    made = next((last_made(cell, comparison.root) for cell in comparison.cells.values() if cell.asset == asset), None)
+    return made.record.get("cost", {}).get("peak_memory_bytes") if made is not None and not size.gpus_per_node else None
+
+
+def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
+    """Yield the memory of each stage that scores models; `memory` is None without GPUs."""
+    shape = comparison.recipe.model.shape(vocab_size=comparison.recipe.tokenizer.vocabulary)
+    for asset in scoring(comparison.recipe):
+        size = profile.size_for(asset)
+        needed = scoring_needed_for(comparison.recipe, asset, size)
+        most = sum(needed.values()) if needed else None
+        yield {
+            "asset": asset,
+            "parameters": shape.parameter_count,
+            "flops_per_token": shape.training_flops_per_token(shape.max_length) / 3,  # without a backward pass
+            "memory": needed,
+            "peak_bytes": most,
+            **_in_room(most, size, device),
+            "processes": size.nodes * size.processes,
+        }
+
+
+def _in_room(most: int | None, size: Size, device: Device | None) -> dict[str, Any]:
+    """Return the bytes that a process may use, of which memory, and whether so many fit; None where unknown."""
+    room, where = _room(size, device_of(size.gpu) if size.gpu else device)
+    return {"room_bytes": room, "of": where, "fits": None if room is None or most is None else most <= room}

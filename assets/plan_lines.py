@@ -34,6 +34,10 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     for one in told["tunings"]:
         yield ""
         yield from _tuning(one)
+    for one in told["scorings"]:
+        if one["memory"]:
+            yield ""
+            yield from _scoring(one)
 
 
 def _assets(told: Mapping[str, Any]) -> Iterator[str]:
@@ -118,14 +122,35 @@ def _layout(fit: Mapping[str, Any]) -> str:
 
 def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items() if size)
+    measured = one["measured_peak_bytes"]
+    beside = f"; the last training had {_bytes(measured)}" if measured else ""
     yield (
-        f"{one['asset']}: {one['parameters']:,} parameters; each of {one['processes']} processes needs at least"
-        f" {_bytes(one['least_bytes'])} ({parts}), and activations"
+        f"{_model(one)}; each of {one['processes']} processes needs at least {_bytes(one['least_bytes'])} ({parts}),"
+        f" and activations{beside}"
     )
     if one["steps"]:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
         least = "" if one["computes_twice"] else "at least "
-        yield f"in its steps {least}{_bytes(one['steps_bytes'])} ({parts})"
+        yield f"in its steps {least}{_bytes(one['steps_bytes'])}{_verdict(one)} ({parts})"
+
+
+def _scoring(one: Mapping[str, Any]) -> Iterator[str]:
+    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items())
+    yield (
+        f"{_model(one)}; each of {one['processes']} processes needs {_bytes(one['peak_bytes'])}{_verdict(one)}"
+        f" for rows that are as long as they may be ({parts})"
+    )
+
+
+def _model(one: Mapping[str, Any]) -> str:
+    return f"{one['asset']}: {one['parameters']:,} parameters, {one['flops_per_token'] / 1e6:,.2f} MFLOP a token"
+
+
+def _verdict(one: Mapping[str, Any]) -> str:
+    """Return of which memory a need is, and whether it does not fit; nothing if the memory is not known."""
+    if one["room_bytes"] is None:
+        return ""
+    return f" of {_bytes(one['room_bytes'])}{': DOES NOT FIT' if one['fits'] is False else ''}"
 
 
 def _bytes(size: float) -> str:

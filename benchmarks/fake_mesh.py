@@ -112,6 +112,17 @@ class Memory(TorchDispatchMode):
             self.peaks[phase, place] = held
 
     @contextmanager
+    def inside(self, phase: str) -> Iterator[None]:
+        """Count this context as another phase, which may come several times."""
+        before, self.phase = self.phase, phase
+        for place, held in self.live.items():
+            self.peaks[phase, place] = max(held, self.peaks.get((phase, place), 0))
+        try:
+            yield
+        finally:
+            self.phase = before
+
+    @contextmanager
     def on(self, place: str) -> Iterator[None]:
         """Count the storages that are made in this context as those of `place`."""
         before, self.place = self.place, place

@@ -1,12 +1,15 @@
 """Measure what one process of a large mesh holds while a model is fine-tuned, aligned and scored, without content.
 
 `python -m benchmarks.fake_tuning` opens the shape of `llama-3-70b`, from files that have a size and no content, as the
-first of 128 processes that share it, and goes through the stages' own code: the loss on a sample, two steps of SFT, a
-checkpoint, the export; the reference, the start and two steps of DPO; log-likelihoods and answers. Memory is counted as
-by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of training/posttrain/forecast.py, by which
-`pedigree plan` shows and checks the steps; the exit code is 1 if they differ by more than a tenth.
+first of 128 processes that share it, and goes through the stages' own code: loss, steps, a checkpoint and the export of
+SFT, of all weights and of adapters; the reward model and its scores; the reference, the start and steps of DPO;
+answers, rewards and steps of GRPO, with the initial policy and the reward model beside it; log-likelihoods and answers.
+Memory is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is the prediction of
+training/posttrain/forecast.py, by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ
+by more than a tenth.
 
-The control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
+Answers of GRPO have SAMPLED_TOKENS, and their prompts fill the rows, because each token is a pass of its own. The
+control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +32,16 @@ from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
 from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
-from training.posttrain.forecast import PlannedTuning, memory_of_steps, memory_without_steps
+from training.posttrain.forecast import (
+    PlannedSampling,
+    PlannedTuning,
+    memory_of_drawing,
+    memory_of_judging,
+    memory_of_sampling,
+    memory_of_steps,
+    memory_without_steps,
+    numbers_of_adapters,
+)
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import preset_shape
@@ -37,6 +49,13 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import header
 
 PASSES = 2  # of a process in a step, each with one conversation or one pair
+RANK = 16  # of the adapters
+ADAPTERS = "adapters"
+SCORED_PAIRS = 2
+SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
+COMPARED = 8  # rows with which a stage asks for the check of a merge
+BATCH = 8  # rows that are scored at once
+PARTS = ("tune", "adapt", "reward", "align", "sample", "score")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
 WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
@@ -45,7 +64,10 @@ WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT
 class Tuned:
     """A model of a shape in files without content, and the phases of its tuning as the first of `world` processes."""
 
-    def __init__(self, shape: ModelConfig, world: int, length: int, folder: Path, control: str | None) -> None:
+    def __init__(
+        self, shape: ModelConfig, world: int, length: int, folder: Path, control: str | None, parts: Sequence[str]
+    ) -> None:
+        self.parts = parts
         self.shape, self.world, self.length, self.control = shape, world, length, control
         self.folder, self.model_files = folder, folder / "base" / "model"
         self.counted = Memory()
@@ -62,7 +84,8 @@ class Tuned:
             "trl": {"activation_checkpointing": True},
         }
         # A pair has two sequences.
-        tokens = self.length * (2 if stage == "align" else 1)
+        is_paired = stage == "reward" or settings.get("method") == "dpo"
+        tokens = self.length * (2 if is_paired else 1)
         places = {"processes": min(8, self.world), "nodes": max(1, self.world // 8)}
         layout = {**places, "shard": self.world, "micro_batch_tokens": tokens}
         return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
@@ -70,55 +93,133 @@ class Tuned:
     def measured(self) -> Peaks:
         """Run SFT, DPO and scoring on the fake mesh; return the most bytes that the process held in each phase."""
         found: Peaks = {}
-        for part in (self.tune, self.align, self.score):
+        for name in self.parts:
             self.counted = Memory()  # what is left of the part before does not count
             with in_fake_world(self.world, self.counted):
-                part()
+                getattr(self, name)()
             found |= self.counted.peaks
         return found
 
-    def tune(self) -> None:
-        """Measure the loss before, steps, a checkpoint and the export of SFT."""
-        from training.posttrain.chat import Chat, Encoded, template
-        from training.posttrain.models import load_tokenizer
+    def tune(self, name: str = "SFT", **settings: Any) -> Any:
+        """Measure the loss before, steps, a checkpoint and the export of SFT; return its trainer."""
+        from training.posttrain.chat import Encoded
         from training.posttrain.sft import sft
         from training.posttrain.sft.settings import SftRecipe
 
-        chat = Chat.of(self.model_files, template("pedigree", ""))
-        job = self.job("sft", epochs=1, data=[{"uri": "nowhere"}])
+        chat = self.chat
+        job = self.job("sft", epochs=1, data=[{"uri": "nowhere"}], **settings)
         tokens = list(range(self.length))
         row = Encoded(input_ids=[token % 300 for token in tokens], trained=[token % 2 == 1 for token in tokens])
         rows = [row] * (STEPS * PASSES * self.world)
-        tokenizer = load_tokenizer(self.model_files, chat)
-        self.counted.begin("open for SFT")
+        self.counted.begin(f"open for {name}")
         with patch.object(sft, "_base", lambda _: self.model_files):
             recipe = job.settings_as(SftRecipe, "sft")
-            trainer, _ = sft._trainer(job, work_in(self.folder), recipe, chat, tokenizer, rows)
-        self.counted.begin("loss of a sample")
+            trainer, _ = sft._trainer(job, work_in(self.folder), recipe, chat, self.tokenizer, rows)
+        self.counted.begin(f"loss of a sample of {name}")
         sft.mean_loss(trainer.model, rows[:2], chat)
-        self.steps_of(trainer, "SFT")
+        self.steps_of(trainer, name)
+
+    def adapt(self) -> None:
+        """Measure the steps of SFT by adapters, a checkpoint, merging and export."""
+        self.tune(ADAPTERS, peft={"r": RANK})
+
+    def reward(self) -> None:
+        """Measure steps of the reward model, the scores of pairs and the export."""
+        from training.posttrain.reward import reward
+        from training.posttrain.reward.settings import RewardRecipe
+
+        job = self.job("reward", epochs=1)
+        recipe = job.settings_as(RewardRecipe, "reward")
+        self.counted.begin("open for reward")
+        trainer, _ = reward._trainer(
+            job, work_in(self.folder), recipe, self.tokenizer, SimpleNamespace(train=self.pairs), self.model_files
+        )
+        self.steps_of(trainer, "reward")
+        self.counted.begin("scores of pairs")
+        reward.pair_scores(trainer.model, self.pairs[:SCORED_PAIRS], self.chat)
+
+    def sample(self) -> None:
+        """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
+        from trl.trainer import grpo_trainer
+        from trl.trainer.grpo_config import GRPOConfig
+        from trl.trainer.grpo_trainer import GRPOTrainer
+
+        from training.generate import sampler
+        from training.posttrain.align import sampled
+        from training.posttrain.align.rewards import LearnedReward
+        from training.posttrain.reward.reward import Judge
+
+        asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
+        prompts = [{"prompt": asked, "answer": "", "rivals": []}] * (STEPS * self.world)
+        given = self.given(method="grpo", max_steps=STEPS, num_generations=2, max_new_tokens=SAMPLED_TOKENS)
+        self.counted.begin("open for GRPO")
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(type(given), "sft_model", self.model_files))
+            stack.enter_context(patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))))
+            learned = LearnedReward.__new__(LearnedReward)
+            learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
+            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
+
+            draw = trainer._drawn
+
+            def drawn(prompts: list[list[int]]) -> list[list[int]]:
+                with self.counted.inside("answers of GRPO"):
+                    return draw(prompts)
+
+            def rewarded(_: Any, asked: list[Any], __: Any, answers: list[list[int]]) -> torch.Tensor:
+                with self.counted.inside("rewards of GRPO"):
+                    learned.rewards(asked, answers)
+                return torch.zeros(len(asked) * self.world, 1)  # TRL looks for NaN, but these have no content
+
+            stack.enter_context(patch.object(trainer, "_drawn", drawn))
+            stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
+            stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
+            self.steps_of(trainer, "GRPO")
+
+    @property
+    def chat(self) -> Any:
+        """The chat of the model."""
+        from training.posttrain.chat import Chat, template
+
+        return Chat.of(self.model_files, template("pedigree", ""))
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model."""
+        from training.posttrain.models import load_tokenizer
+
+        return load_tokenizer(self.model_files, self.chat)
+
+    @property
+    def pairs(self) -> list[Any]:
+        """The preference pairs of all steps."""
+        from training.posttrain.preferences.pairs import EncodedPair
+
+        half = [token % 300 for token in range(self.length // 2)]
+        return [EncodedPair(prompt_ids=half, chosen_ids=half, rejected_ids=half)] * (STEPS * PASSES * self.world)
+
+    def given(self, **settings: Any) -> Any:
+        """Return the input of a preference method."""
+        from training.posttrain.align.alignment import Alignment
+        from training.posttrain.align.settings import AlignRecipe
+
+        job = self.job("align", epochs=1, **settings)
+        return Alignment(
+            job=job,
+            work=work_in(self.folder),
+            recipe=job.settings_as(AlignRecipe, "align"),
+            chat=self.chat,
+            tokenizer=self.tokenizer,
+            pairs=SimpleNamespace(train=self.pairs),
+        )
 
     def align(self) -> None:
         """Measure the reference, the start and steps of DPO."""
         from training.posttrain.align import paired
         from training.posttrain.align.alignment import Alignment
-        from training.posttrain.align.settings import AlignRecipe
         from training.posttrain.align.start import start_of
-        from training.posttrain.chat import Chat, template
-        from training.posttrain.models import load_tokenizer
-        from training.posttrain.preferences.pairs import EncodedPair
 
-        chat = Chat.of(self.model_files, template("pedigree", ""))
-        job, half = self.job("align", method="dpo", epochs=1), [token % 300 for token in range(self.length // 2)]
-        pair = EncodedPair(prompt_ids=half, chosen_ids=half, rejected_ids=half)
-        given = Alignment(
-            job=job,
-            work=work_in(self.folder),
-            recipe=job.settings_as(AlignRecipe, "align"),
-            chat=chat,
-            tokenizer=load_tokenizer(self.model_files, chat),
-            pairs=SimpleNamespace(train=[pair] * (STEPS * PASSES * self.world)),
-        )
+        given = self.given(method="dpo")
         self.counted.begin("open for DPO")
         with patch.object(Alignment, "sft_model", self.model_files):
             trainer = paired.pairs_trainer(given, {})
@@ -128,7 +229,7 @@ class Tuned:
 
     def steps_of(self, trainer: Any, name: str) -> None:
         """Make the steps, save and export."""
-        from training.posttrain import spread_state
+        from training.posttrain import fit, spread_state
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
@@ -137,9 +238,13 @@ class Tuned:
         self.counted.begin(f"save {name}")
         with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
             spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
+        self.counted.begin(f"merge {name}")
+        tokens = torch.zeros((COMPARED, self.length), dtype=torch.long)
+        with patch.object(fit, "_save_adapter", lambda *_: ()):
+            made = fit.merged(trainer, {"input_ids": tokens, "attention_mask": tokens + 1}, self.folder)
         self.counted.begin(f"export {name}")
         with patch.object(spread_state, "write_tensor", lambda *_: None):
-            spread_state.write_weights(trainer.model, self.folder / name)
+            spread_state.write_weights(made.model, self.folder / name)
 
     def score(self) -> None:
         """Measure log-likelihoods of rows and answers to short questions."""
@@ -152,6 +257,11 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+        self.counted.begin("whole windows")
+        model._score([tokens], [self.length - 1])
+        model.batch_size = BATCH
+        self.counted.begin("scores of a batch")
+        model._score([tokens] * BATCH, [16] * BATCH)
 
 
 def write_empty_model(shape: ModelConfig, folder: Path) -> None:
@@ -159,9 +269,12 @@ def write_empty_model(shape: ModelConfig, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from tests.training.posttrain import tiny
+    from training.generate.chat_template import TEMPLATE_FILE
+    from training.posttrain.chat import template
     from training.posttrain.spread_state import INDEX_FILE, file_name, in_files
 
     tiny.write_tokenizer(folder)
+    (folder / TEMPLATE_FILE).write_text(template("pedigree", ""), "utf-8")
     config = export.hugging_face_config(shape, eos_id=0, pad_id=1)
     (folder / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):
@@ -197,33 +310,49 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
     from trl.kernels import chunked_logprob
 
     from evaluation import local_model
-    from training.generate import sampler
+    from training.generate import sampler, spread
     from training.posttrain import fit
     from training.posttrain.align import reference
 
     os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
     os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world)), "ACCELERATE_TORCH_DEVICE": "cpu"}
-    opened = model_folder.AutoModelForCausalLM.from_pretrained
 
-    def mapped(*given: Any, **options: Any) -> Any:
-        with counted.on(NOWHERE):  # files; what a process keeps of them is copied later
-            return opened(*given, **options)
+    def mapped(opened: Callable[..., Any]) -> Callable[..., Any]:
+        def opened_nowhere(*given: Any, **options: Any) -> Any:
+            with counted.on(NOWHERE):  # files; what a process keeps of them is copied later
+                return opened(*given, **options)
+
+        return opened_nowhere
 
     layout = Layout(nodes=max(1, world // 8), processes=min(8, world), shard=world)
     with fake_world(layout), ExitStack() as stack:
         mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
         stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
-        stack.enter_context(patch.object(model_folder.AutoModelForCausalLM, "from_pretrained", mapped))
+        for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
+            stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
         # As on GPUs: bf16 is fast there, and attention keeps no probabilities.
         stack.enter_context(patch.object(fit, "dtype_here", lambda *_: torch.bfloat16))
         stack.enter_context(patch.object(fit, "replaced_here", lambda *_: ""))
         stack.enter_context(patch.object(fit, "_device", lambda: torch.device("cuda")))
+        stack.enter_context(patch.object(spread, "_passes_in_any", lambda *_, **__: False))  # there is nobody else
+        stack.enter_context(patch.object(torch.nn.Module, "to", moved(torch.nn.Module.to)))
         for tile in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # on GPUs kernels do these in place
             stack.enter_context(patch.object(chunked_logprob, tile, lambda *_, **__: None))
         for module in (reference, local_model, sampler):
             stack.enter_context(patch.object(module, "shared_out", first_alone))
         stack.enter_context(without_content(counted))
         yield
+
+
+def moved(to: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch's `to` without moves to the only device: torch cannot exchange weights that have no content."""
+
+    def moved_there(module: torch.nn.Module, *given: Any, **options: Any) -> Any:
+        dtype = options.get("dtype") or next((one for one in given if isinstance(one, torch.dtype)), None)
+        is_there = all(dtype in (None, weight.dtype) for weight in module.parameters())
+        return module if is_there else to(module, *given, **options)
+
+    return moved_there
 
 
 def first_alone(
@@ -242,20 +371,43 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     """Return the bytes that are predicted for each phase."""
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)
-    of_one, of_two = memory_without_steps(conversation), memory_without_steps(pair)
+    adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    judge = replace(pair, is_reward=True)
+    sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
+    of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
+    beside = {"initial policy": conversation.share, "reward model": judge.share}
     needed = {
         "open for SFT": of_one["open"],
-        "loss of a sample": of_one["loss of a sample"],
+        "loss of a sample of SFT": of_one["loss of a sample"],
         "steps of SFT": memory_of_steps(conversation),
         "save SFT": of_one["save"],
         "export SFT": of_one["export"],
-        "start of DPO": of_two["scores"],
+        f"open for {ADAPTERS}": of_adapters["open"],
+        f"loss of a sample of {ADAPTERS}": of_adapters["loss of a sample"],
+        f"steps of {ADAPTERS}": memory_of_steps(adapted),
+        f"save {ADAPTERS}": of_adapters["save"],
+        f"merge {ADAPTERS}": of_adapters["merge"],
+        f"export {ADAPTERS}": of_adapters["export"],
+        "open for reward": of_judge["open"],
+        "steps of reward": memory_of_steps(judge),
+        "save reward": of_judge["save"],
+        "export reward": of_judge["export"],
+        "scores of pairs": of_judge["scores of pairs"],
+        "start of DPO": of_two["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
+        "open for GRPO": of_one["open"] | beside,
+        "answers of GRPO": memory_of_drawing(sampling),
+        "rewards of GRPO": memory_of_judging(sampling),
+        "steps of GRPO": memory_of_sampling(sampling),
+        "save GRPO": of_one["save"] | beside,
+        "export GRPO": of_one["export"] | beside,
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
+        "whole windows": of_one["whole windows"],
+        "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}
 
@@ -266,10 +418,11 @@ def main() -> int:
     parser.add_argument("--preset", default="llama-3-70b")
     parser.add_argument("--processes", type=int, default=128, help="on nodes of eight")
     parser.add_argument("--length", type=int, default=8192, help="tokens of a conversation, and of each answer's row")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="the trainings to go through")
     parser.add_argument("--control", choices=("whole",), help="a fault that must show")
     given = parser.parse_args()
     shape = preset_shape(given.preset)
-    rows = list(rows_of(shape, given.processes, given.length, given.control))
+    rows = list(rows_of(shape, given.processes, given.length, given.control, given.parts))
     share = STATE_BYTES * shape.parameter_count / 1e9
     print(f"{shape.parameter_count:,} weights; weights, gradients and optimizer: {share:,.0f} GB, by {given.processes}")
     print("| phase | measured GB | predicted GB | ratio |\n|---|---|---|---|")
@@ -279,12 +432,15 @@ def main() -> int:
     return 1 if any(differs(found, expected) for _, found, expected in rows) else 0
 
 
-def rows_of(shape: ModelConfig, world: int, length: int, control: str | None = None) -> Iterator[tuple[str, int, int]]:
+def rows_of(
+    shape: ModelConfig, world: int, length: int, control: str | None = None, parts: Sequence[str] = PARTS
+) -> Iterator[tuple[str, int, int]]:
     """Yield phase, measured and predicted bytes. The shape must not tie its embeddings."""
     with tempfile.TemporaryDirectory() as name:
-        found = Tuned(shape, world, length, Path(name), control).measured()
+        found = Tuned(shape, world, length, Path(name), control, parts).measured()
     for phase, expected in predicted(shape, world, length).items():
-        yield phase, found[phase, DEVICE], expected
+        if (phase, DEVICE) in found:
+            yield phase, found[phase, DEVICE], expected
 
 
 if __name__ == "__main__":

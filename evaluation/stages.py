@@ -39,7 +39,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="3",
+    version="4",
     module="evaluation.judging",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),

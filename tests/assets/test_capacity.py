@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -72,9 +73,33 @@ def test_post_training_on_a_known_gpu_needs_room_for_its_model(profile, asset):
     large = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
     check = dict(capacity.checks(large))[asset]
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
-    with pytest.raises(RecipeError, match=r"post-training needs .* GB for a whole model, 80 GB of one GPU: shard=2 or"):
+    with pytest.raises(RecipeError, match=r"post-training needs .* one H100 has 80 GB; .*; shard=(\d+) fits") as error:
         check(read_size(gpus, cores=1, where=""))
-    check(read_size({**gpus, "shard": 8}, cores=1, where=""))
+    nearest = int(re.findall(r"shard=(\d+) fits", str(error.value))[0])
+    check(read_size({**gpus, "shard": nearest}, cores=1, where=""))
+    with pytest.raises(RecipeError, match="needs at least"):
+        check(read_size({**gpus, "shard": nearest // 2}, cores=1, where=""))
+
+
+WIDER = {"width": 8192, "layers": 80, "heads": 64, "kv_heads": 8, "mlp_width": 28672}  # 70 billion weights
+
+
+def test_a_reward_model_larger_than_its_place_is_refused_and_the_nearest_layout_is_named():
+    model = dataclasses.replace(RECIPE.model, **WIDER, tied_embeddings=False)
+    sections = {
+        name: dataclasses.replace(getattr(RECIPE, name), batch_size=64, trl={"activation_checkpointing": True})
+        for name in ("sft", "reward", "align")
+    }
+    recipe = dataclasses.replace(RECIPE, model=model, **sections)
+    check = dict(capacity.checks(recipe))["reward_model"]
+    gpus = {"backend": "slurm", "nodes": 1, "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
+    said = r"post-training needs at least 1 x \(weights 34.2 \+ optimizer 68.5 .* one H100 has 80 GB; .*"
+    with pytest.raises(RecipeError, match=said) as error:
+        check(read_size({**gpus, "shard": 8}, cores=1, where=""))
+    nodes, shard = map(int, re.search(r"on (\d+) nodes shard=(\d+) fits", str(error.value)).groups())
+    check(read_size({**gpus, "nodes": nodes, "shard": shard}, cores=1, where=""))
+    with pytest.raises(RecipeError, match="needs at least"):  # half of it does not fit
+        check(read_size({**gpus, "nodes": nodes, "shard": shard // 2}, cores=1, where=""))
 
 
 def test_the_steps_of_a_spread_post_training_must_fit_its_gpus():
@@ -107,8 +132,73 @@ def test_the_steps_of_a_spread_post_training_grow_with_what_a_pass_reads():
     assert of_rows["weights of all layers in bf16"] > 2 * 32 * 4096 * 4096
     twice = dataclasses.replace(sft, trl={"activation_checkpointing": True})
     assert "weights of all layers in bf16" not in capacity.steps_needed_for(recipe, twice, size)
-    unknown = (dataclasses.replace(sft, peft={"r": 4}), dataclasses.replace(sft, precision="fp32"), recipe.reward)
+    unknown = (
+        dataclasses.replace(sft, peft={"r": 4, "lora_dropout": 0.1}),
+        dataclasses.replace(sft, precision="fp32"),
+        dataclasses.replace(align, method="kto"),
+    )
     assert not any(capacity.steps_needed_for(recipe, one, size) for one in unknown)
+
+
+def test_the_steps_of_every_spread_post_training_say_what_they_hold():
+    """Adapters leave the model without gradients; a reward model has no head; sampling has models beside the policy."""
+    model = dataclasses.replace(RECIPE.model, **LLAMA, tied_embeddings=False)
+    recipe = dataclasses.replace(RECIPE, model=model)
+    gpus = {
+        "backend": "slurm",
+        "processes": 8,
+        "gpus_per_node": 8,
+        "gpu": "H100",
+        "shard": 8,
+        "micro_batch_tokens": 512,
+    }
+    size = read_size(gpus, cores=1, where="")
+    shape, twice = capacity._shape(recipe), {"activation_checkpointing": True}
+    share, head = 4 * shape.parameter_count // 8, 4 * shape.vocab_size * shape.width
+
+    def steps(section, **changes):
+        return capacity.steps_needed_for(recipe, dataclasses.replace(section, trl=twice, **changes), size)
+
+    adapted, reward = steps(RECIPE.sft, peft={"r": 16}), steps(RECIPE.reward)
+    inner = 16 * (8 * 4096 + 2 * (4096 + 1024) + 3 * (4096 + 14336) - 4 * 4096) * 32
+    assert adapted["weights"] == share and adapted["adapters"] == adapted["gradients"] == 4 * inner
+    assert adapted["optimizer"] == 2 * adapted["gradients"] and steps(RECIPE.sft)["gradients"] == share
+    assert reward["weights"] == (8 * share - head) // 8 and "head and loss" not in reward
+    sampled = dataclasses.replace(RECIPE.align, method="grpo", batch_size=64, num_generations=4)
+    whole, alone = steps(sampled), steps(sampled, beta=0.0, verifiable_reward_weight=1.0, rewards={})
+    assert whole["initial policy"] == share and whole["reward model"] == reward["weights"]
+    assert "initial policy" not in alone
+    assert "initial policy" not in steps(sampled, peft={"r": 16})  # it is the model without its adapters
+    only_rule = dataclasses.replace(sampled, rewards={"length": 1.0})
+    assert "reward model" not in steps(only_rule)
+    tuned = {name: beside for name, _, _, beside in capacity.tuned(dataclasses.replace(recipe, align=only_rule))}
+    assert tuned["aligned_model"] == shape.parameter_count  # the initial policy
+    # All answers of a step are drawn at once, whatever a pass of the training reads.
+    long = {"max_length": 8192, "max_new_tokens": 4096}
+    drawn = capacity.steps_needed_for(recipe, dataclasses.replace(sampled, trl=twice, **long, batch_size=512), size)
+    assert drawn["keys and values"] == 64 * 8192 * 32 * 2 * 1024 * 4
+
+
+def test_a_model_that_cannot_be_scored_in_its_place_is_refused_with_the_nearest_layout():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **WIDER, tied_embeddings=False))
+    checks = dict(capacity.checks(recipe))
+    gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
+    for asset in ("model_scores", "alignment_rewards"):
+        with pytest.raises(
+            RecipeError, match=r"scoring needs at least 1 x \(weights (274|548) .*shard=(\d+) fits"
+        ) as error:
+            checks[asset](read_size(gpus, cores=1, where=""))
+        nearest = int(re.findall(r"shard=(\d+) fits", str(error.value))[0])
+        assert 1 < nearest <= 16
+        nodes = max(1, nearest // 8)
+        checks[asset](read_size({**gpus, "nodes": nodes, "shard": nearest}, cores=1, where=""))
+    shared = read_size({**gpus, "shard": 8}, cores=1, where="")
+    one, judging = (
+        capacity.scoring_needed_for(recipe, asset, shared, is_certain=True)
+        for asset in ("model_scores", "alignment_rewards")
+    )
+    assert judging["weights"] == 2 * one["weights"] and judging["reward model"] < one["weights"]
+    assert capacity.scoring_needed_for(recipe, "model_scores", read_size({}, cores=1, where="")) is None
 
 
 def test_a_warmup_and_a_decay_that_overlap_are_refused():

@@ -12,7 +12,9 @@ from assets.cli import main
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
 from resources.profile import ProfileError
+from tests.assets.fabricate import make_all
 from tests.assets.test_cli import said
+from training import artifact
 from training.pretrain import forecast
 
 RECIPE = load_recipe("kitchen")
@@ -116,8 +118,42 @@ def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch,
     assert told["sft_model"]["steps_bytes"] > told["sft_model"]["least_bytes"] > 16e9
     assert "weights of all layers in bf16" in told["sft_model"]["steps"]
     assert told["reward_model"]["steps"] is None
+    assert told["sft_model"]["fits"] and told["sft_model"]["room_bytes"] == 80e9
     text = " ".join(" ".join(lines_of(json.loads(answer))).split())
-    assert re.search(r"in its steps at least [\d.]+ GB \(weights 4.02 GB", text)
+    assert re.search(r"in its steps at least [\d.]+ GB of 80 GB \(weights 4.02 GB", text)
+
+
+def test_what_a_post_training_had_stands_beside_what_it_needs(monkeypatch, capsys, tmp_path):
+    made = make_all(RECIPE, tmp_path).cells["sft_model", "kitchen"].artifact
+    artifact.commit_record(made.path, made.record | {"cost": {"peak_memory_bytes": 123_400_000}})
+    _, answer, _ = said(monkeypatch, capsys, "plan", "kitchen", "--root", str(tmp_path), "--json")
+    told = {one["asset"]: one["measured_peak_bytes"] for one in json.loads(answer)["tunings"]}
+    assert told == {"sft_model": 123_400_000, "reward_model": None, "aligned_model": None}
+    assert "and activations; the last training had 123 MB" in " ".join(" ".join(lines_of(json.loads(answer))).split())
+
+
+def test_what_cannot_work_is_refused_by_the_plan_with_the_nearest_layout(monkeypatch, capsys, tmp_path, written):
+    recipe = written("large.yaml", LARGE % "llama-3-8b")
+    gpus = "processes: 8, gpus_per_node: 8, gpu: H100"
+
+    def told(**shards):
+        base = f"  base_model: {{nodes: 2, {gpus}, shard: 16, micro_batch_tokens: 8192, recompute: full}}\n"
+        sizes = base + "".join(f"  {asset}: {{nodes: 2, {gpus}, shard: {n}}}\n" for asset, n in shards.items())
+        profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm}}\nstages:\n{sizes}")
+        code, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+        return code, json.loads(answer)
+
+    code, whole = told(sft_model=16, reward_model=1)
+    refused = re.search(r"reward_model: post-training needs at least .* GB; .*; shard=(\d+) fits", whole["problem"])
+    assert code == 2 and refused, whole["problem"]
+    code, shared = told(sft_model=16, reward_model=refused[1], aligned_model=16, model_scores=16)
+    assert "reward_model" not in shared["problem"]
+    reward = next(one for one in shared["tunings"] if one["asset"] == "reward_model")
+    assert reward["steps"]["weights"] == 4 * reward["parameters"] // int(refused[1])
+    scored = next(one for one in shared["scorings"] if one["asset"] == "model_scores")
+    assert scored["peak_bytes"] > scored["memory"]["weights"] == 4 * scored["parameters"] // 16
+    lines = " ".join(" ".join(lines_of(shared)).split())
+    assert re.search(r"model_scores: [\d,]+ parameters, .* each of 16 processes needs .* GB of 80 GB", lines)
 
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):

@@ -370,6 +370,28 @@ def test_processes_that_share_the_models_judge_like_one(tmp_path, judged):
     assert made["numerics"]["processes"] == 2
 
 
+def test_every_model_that_is_scored_or_judged_is_opened_in_as_many_shares_as_the_profile_says(
+    tmp_path, scored, judged, monkeypatch
+):
+    """Results do not show it: a process that opens the whole model gives the same ones, until its memory is full."""
+    from training.generate import model_folder
+
+    opened = []
+
+    def options_for(shard):
+        opened.append(shard)
+        return {}  # this is the only process
+
+    monkeypatch.setattr(model_folder, "options_for", options_for)
+    # Of a scoring: base, SFT and aligned model. Of a judging: the last two for prompts, the reward model for all
+    # answers, and the three of them for held-out prompts.
+    for made, number in ((scored, 3), (judged, 6)):
+        opened.clear()
+        job = dataclasses.replace(read_job(made / "job.json"), output=str(tmp_path / made.name))
+        assert run_job(dataclasses.replace(job, run=dataclasses.replace(job.run, shard=2)), STAGES) == 0
+        assert opened == [2] * number
+
+
 def test_a_model_that_processes_share_is_scored_by_the_command_like_in_one(tmp_path, models):
     from assets.outside import evaluate
     from resources.compute.size import read_size

@@ -30,7 +30,7 @@ from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import keeps_weights
-from training.posttrain.models import load_model
+from training.posttrain.models import load_model, passes
 from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
@@ -333,13 +333,17 @@ class Merged:
 def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Merged:
     """Return the trained model with its adapters merged, and a gate that compares logits before and after the merge.
 
-    `sample` is a batch of `input_ids` and `attention_mask`. The adapters alone are written to `adapter/` in `folder`,
-    as peft reads them. A model without adapters is returned as it is.
+    `sample` is a batch of `input_ids` and `attention_mask`, of which only the rows of one pass are compared. The
+    adapters alone are written to `adapter/` in `folder`, as peft reads them. A model without adapters is returned as it
+    is.
     """
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     model.eval()
     if not hasattr(model, "merge_and_unload"):
         return Merged(model=model)
+    rows, width = sample["input_ids"].shape
+    some = next(passes([width] * rows))
+    sample = {name: values[some] for name, values in sample.items()}
     files = _save_adapter(model, folder)
     before = logits_of(model, sample)
     model = merge_adapters(model) if is_spread(model) else model.merge_and_unload()

@@ -7,11 +7,11 @@ GPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.memory import Needed
-from training.pretrain.models.account import FP32, parameter_shapes
+from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
 
 BF16 = 2
@@ -20,6 +20,7 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+SCORED_MLP_STATES, SCORED_STATES = 3, 4  # … and of a layer in a pass without gradients, in its MLP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,8 @@ class PlannedTuning:
     """What is tuned or scored: the model's shape, the processes that share it, and what a pass reads.
 
     positions: of all rows of a pass. longest: of its longest row. recomputes: whether layers are computed twice.
+    adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
+    head gives one number and not the vocabulary.
     """
 
     shape: ModelConfig
@@ -34,11 +37,14 @@ class PlannedTuning:
     positions: int
     longest: int
     recomputes: bool = True
+    adapters: int = 0
+    is_reward: bool = False
 
     @property
     def share(self) -> int:
         """Bytes of a process's weights, which are in fp32."""
-        return FP32 * self.shape.parameter_count // self.shard
+        absent = 0 if self.shape.tied_embeddings or not self.is_reward else self.shape.vocab_size * self.shape.width
+        return FP32 * (self.shape.parameter_count - absent) // self.shard
 
     @property
     def head(self) -> int:
@@ -53,41 +59,132 @@ class PlannedTuning:
     @property
     def block(self) -> int:
         """Bytes of a layer's weights, which FSDP gathers in fp32."""
-        sizes: dict[str, int] = {}
-        for name, sides in parameter_shapes(self.shape):
-            if name.startswith("blocks."):
-                unit = ".".join(name.split(".")[:2])
-                sizes[unit] = sizes.get(unit, 0) + prod(sides)
-        return FP32 * max(sizes.values())
+        return FP32 * max(size for unit, size in numbers_of_units(self.shape).items() if unit)
+
+    @property
+    def keys(self) -> int:
+        """Bytes of a position's keys and values in all layers."""
+        widths = self.shape.head_widths
+        return FP32 * self.shape.layers * (widths.keys + widths.values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSampling:
+    """A tuning by sampled answers, which are drawn in one go for all passes of a step.
+
+    drawn: positions of all prompts and answers of a process in a step. has_reference: whether the initial policy is
+    beside the policy. has_judge: whether the reward model is.
+    """
+
+    policy: PlannedTuning
+    drawn: int
+    has_reference: bool
+    has_judge: bool
+
+
+def numbers_of_adapters(shape: ModelConfig, rank: int) -> int:
+    """Return the numbers of the adapters of a rank, which every linear layer but the head has.
+
+    transformers has queries, keys and values in layers of their own. A layer's experts are not counted.
+    """
+    split = {"query_key_value": 3}
+    return rank * sum(
+        sides[0] + split.get(name.rpartition(".")[2], 1) * sides[1]
+        for name, sides in parameter_shapes(shape)
+        if name.startswith("blocks.") and len(sides) == 2
+    )
 
 
 def memory_of_steps(planned: PlannedTuning) -> Needed:
-    """Return the bytes that a process needs in the steps of SFT or DPO, by purpose: at the head, or in a layer.
+    """Return the bytes that a process needs in the steps of SFT, a reward model or DPO, by purpose.
 
-    Unless layers are computed twice it is a lower bound: autograd keeps their weights in bf16 for the backward pass,
-    which are counted, and their states, which are not.
+    It is the most of the moments at the head, at the embedding, and in a layer. Unless layers are computed twice it is
+    a lower bound: autograd keeps their weights in bf16 for the backward pass, which are counted, and their states,
+    which are not.
     """
+    return _most(_moments_of_steps(planned))
+
+
+def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     shape = planned.shape
-    trained = {
+    trained = FP32 * planned.adapters or planned.share
+    held = {
         "weights": planned.share,
-        "gradients": planned.share,
-        "optimizer": 2 * planned.share,
+        "adapters": FP32 * planned.adapters,
+        "gradients": trained,
+        "optimizer": 2 * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
     if not planned.recomputes:
-        trained["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
+        held["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
     tile = min(HEAD_TILE, shape.vocab_size)
-    head = {
-        "gathered weights": 2 * planned.head + planned.block,  # the head with its gradient, and the next layer
-        "head and loss": BF16 * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual,
-    }
+    loss = BF16 * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
+    # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
+    head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
     states = BF16 * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
     layer = {
         "gathered weights": planned.head + 2 * planned.block,
         "weights of a layer in bf16": planned.block * BF16 // FP32,
         "states of a layer": planned.positions * states,
     }
-    return trained | max(head, layer, key=lambda parts: sum(parts.values()))
+    if planned.adapters:
+        head = max(
+            {"gathered weights": 2 * planned.head + planned.block},
+            {"gathered weights": planned.head + planned.block, "head and loss": loss},
+            key=_sum,
+        )
+        layer["gathered weights"] = planned.block + max(planned.head, planned.block)
+    if planned.is_reward:  # the embedding, its gradient and the first layer; the head is small
+        head = {"gathered weights": 2 * planned.head + planned.block}
+    return [held | head, held | layer]
+
+
+def memory_of_sampling(planned: PlannedSampling) -> Needed:
+    """Return the bytes that a process needs in the steps of GRPO or RLOO, by purpose."""
+    policy = planned.policy
+    beside = {
+        "initial policy": policy.share if planned.has_reference else 0,
+        "reward model": _judge(planned).share if planned.has_judge else 0,
+    }
+    moments = _moments_of_steps(policy)
+    if not policy.adapters:
+        # FSDP fetches the head once more, because a pass without gradients went before.
+        at_embedding = {"states of all layers": policy.residual, "gathered weights": 3 * policy.head + policy.block}
+        moments.append({name: moments[0][name] for name in ("weights", "gradients", "optimizer")} | at_embedding)
+    return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
+
+
+def memory_of_drawing(planned: PlannedSampling) -> Needed:
+    """Return the bytes that a process needs while the policy draws its answers, by purpose."""
+    policy = planned.policy
+    kept = {"keys and values": planned.drawn * policy.keys}
+    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), BF16)
+
+
+def memory_of_judging(planned: PlannedSampling) -> Needed:
+    """Return the bytes that a process needs while the reward model reads the answers, by purpose."""
+    held = _held_between_steps(planned)
+    return held | (_scored(_judge(planned)) if planned.has_judge else {})
+
+
+def _judge(planned: PlannedSampling) -> PlannedTuning:
+    policy = planned.policy
+    positions = max(policy.longest, min(PASS_TOKENS, planned.drawn))
+    return PlannedTuning(
+        shape=policy.shape, shard=policy.shard, positions=positions, longest=policy.longest, is_reward=True
+    )
+
+
+def _held_between_steps(planned: PlannedSampling) -> Needed:
+    policy = planned.policy
+    trained = FP32 * policy.adapters or policy.share
+    return {
+        "weights": policy.share,
+        "adapters": FP32 * policy.adapters,
+        "optimizer": 2 * trained,
+        "initial policy": policy.share if planned.has_reference else 0,
+        "reward model": _judge(planned).share if planned.has_judge else 0,
+    }
 
 
 def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
@@ -96,18 +193,51 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     `answers` are written after prompts of `longest` positions.
     """
     shape = planned.shape
-    opened, held = {"weights": planned.share}, {"weights": planned.share, "optimizer": 2 * planned.share}
-    scores = opened | {
-        "gathered weights": 2 * planned.head + planned.block,  # the message and the head, beside the last layer
-        "states": 2 * planned.residual,
-    }
-    keys = shape.head_widths.keys + shape.head_widths.values
+    adapters = FP32 * planned.adapters
+    opened = {"weights": planned.share, "adapters": adapters}
+    held = opened | {"optimizer": 2 * (adapters or planned.share)}
+    scores = opened | _scored(planned)
+    of_a_position = FP32 * shape.vocab_size
+    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.positions}
+    apart = {"logits": of_a_position * (planned.positions + planned.longest)}  # with a row's probabilities
+    whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,
-        "loss of a sample": opened
-        | {"gathered weights": 2 * planned.head, "logits": FP32 * planned.longest * shape.vocab_size},
+        "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
         "save": held,
-        "export": held | {"whole weight": 2 * planned.head},
+        "start": opened | _scored(planned, BF16),
+        "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
+        "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
-        "answers": scores | {"keys and values": FP32 * planned.positions * shape.layers * keys},
+        "whole windows": opened | max(at_head, apart, key=_sum),
+        "scores of pairs": held | _scored(planned),
+        "answers": scores | {"keys and values": planned.positions * planned.keys},
     }
+
+
+def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:
+    """Return what a pass without gradients needs beside the weights: at the head, or in a layer's MLP.
+
+    number_bytes: of a number in the products; autocast to bf16 leaves the residual stream in fp32.
+    """
+    shape = planned.shape
+    wide = SCORED_MLP_STATES + (planned.adapters > 0)  # a layer's output, and that of its adapter
+    states = planned.positions * (number_bytes * wide * shape.mlp_width + FP32 * SCORED_STATES * shape.width)
+    if planned.shard == 1:  # nothing is gathered
+        return {"states": states}
+    # The message and what is copied from it, beside the last layer; a reward model has the embedding alone.
+    head = 2 * planned.head + (0 if planned.is_reward else planned.block)
+    copied = planned.block * number_bytes // FP32 if number_bytes < FP32 else 0
+    return max(
+        {"gathered weights": head, "states": 2 * planned.residual},
+        {"gathered weights": 2 * planned.block + copied, "states": states},
+        key=_sum,
+    )
+
+
+def _sum(parts: Needed) -> int:
+    return sum(parts.values())
+
+
+def _most(moments: list[Needed]) -> Needed:
+    return {name: size for name, size in max(moments, key=_sum).items() if size}

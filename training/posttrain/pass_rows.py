@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+PASS_TOKENS = 16_384  # of the rows that are read at once without a training, padding included
+
 
 def rows_in_pass(share: int, *, micro_batch_tokens: int | None, row_tokens: int) -> int:
     """Return the rows of one pass, of the `share` of a batch that a process has: the most that divide it and fit."""

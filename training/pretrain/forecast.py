@@ -27,7 +27,7 @@ from training.pretrain.models.account import (
     evaluation_bytes,
     largest_bytes,
     least_bytes,
-    parameter_shapes,
+    numbers_of_units,
 )
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
@@ -281,10 +281,7 @@ def _gathered(
     is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
     the next block is copied. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
     """
-    sizes: dict[str, int] = {}
-    for name, shape in parameter_shapes(config):
-        unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
-        sizes[unit] = sizes.get(unit, 0) + prod(shape)
+    sizes = numbers_of_units(config)
     block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
     message = (FP32 - number_bytes) * block if in_step else 0
     if degrees.zero_stage == 3:

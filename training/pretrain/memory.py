@@ -63,6 +63,7 @@ _ADVICE = {
     "pretrain": f"lower micro_batch_tokens, set recompute, or {_LARGER}",
     "doremi": f"lower micro_batch_tokens, or {_LARGER}",
     "a step": f"set trl: {{activation_checkpointing: true}}, raise shard, or {_LARGER}",
+    "scoring": f"raise shard, or {_LARGER}",
     "post-training": f"train adapters (peft), or {_LARGER}",
 }
 

@@ -18,6 +18,7 @@ from benchmarks import parallel
 from tests.peak import peak
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.records import RecipeError
 
 pytestmark = pytest.mark.timeout(1200)  # the tasks of the first test take minutes on a loaded machine
@@ -33,6 +34,7 @@ KTO = {**DPO, "method": "kto", "epochs": 21 / 80}  # of both answers of each pai
 STEPS = {"sft": 16, "reward": 3, "align": 3}
 DIED_AT = {"sft": 7, "align": 2}
 LIMIT = {"sft": 1e-4, "reward": 1e-5, "align": 1e-5}  # relative difference of losses, and of weights after all steps
+ROWS = [list(range(10, 10 + length)) for length in (60, 3, 40, 5, 50)]
 WIDE = {"width": 384, "layers": 12}
 PRELOADED = (
     *("trl.trainer.sft_trainer", "training.posttrain.sft.sft"),
@@ -100,6 +102,21 @@ def held(root, name, stage, settings, rank, size, *, shard, model="wide"):
     return most[0]
 
 
+def judged_apart(root, rank, size):
+    """The scores of different rows in each process, by a reward model that they share; the first has more passes."""
+    from training.posttrain import models
+    from training.posttrain.reward.reward import Judge, token_scores
+
+    as_one_of(rank, size)
+    models.PASS_TOKENS = 64
+    judge = Judge(root / "reward_model" / "model", shard=size)
+    found = token_scores(judge.model, ROWS if rank == 0 else ROWS[:1], judge.chat)
+    told = [None] * size
+    torch.distributed.all_gather_object(told, found)
+    models.PASS_TOKENS = PASS_TOKENS
+    return told
+
+
 def refused(root, rank, size):
     from training.generate.model_folder import open_model
 
@@ -133,6 +150,7 @@ def done(chain, tmp_path_factory):
         "sft replicas": of("sft replicas", 4, 2),
         "sft-adapters replicas": of("sft-adapters replicas", 4, 2),
         "refused": (3, partial(refused, root)),
+        "judged apart": (2, partial(judged_apart, root)),
         "sft spread": of("sft spread", 2, 2),
         "sft passes": of("sft passes", 2, 2, **passes),
         "sft resumed": of("sft resumed", 2, 2),
@@ -194,6 +212,16 @@ def test_a_model_is_trained_in_several_processes_like_in_one(done, name):
         for record in records
     ]
     assert others[0] == others[1]
+
+
+def test_processes_that_share_a_reward_model_may_score_different_numbers_of_rows(done):
+    from training.posttrain.reward.reward import Judge, token_scores
+
+    root, said = done
+    judge = Judge(root / "reward_model" / "model")
+    alone = token_scores(judge.model, ROWS, judge.chat)
+    assert said["judged apart"][0] == pytest.approx(alone, abs=1e-4)
+    assert said["judged apart"][1] == pytest.approx(alone[:1], abs=1e-4)
 
 
 def test_no_process_holds_the_whole_of_a_spread_model_in_training_or_export(done):

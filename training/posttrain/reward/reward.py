@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from training.generate.chat_template import template_digest
+from training.generate.spread import in_step
 from training.job import Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Message
 from training.posttrain.counted_rows import counting_rows, filled
@@ -27,7 +28,7 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
+from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, passes, right_padded, save_model
 from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.spread_state import saving_parts
@@ -128,17 +129,20 @@ def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tu
     return list(zip(chosen, rejected, strict=True))
 
 
-def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch_size: int = 64) -> list[float]:
-    """Return the reward model's score of each tokenized conversation, computed in fp32, in the order of `rows`."""
+def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat) -> list[float]:
+    """Return the reward model's score of each tokenized conversation, computed in fp32, in the order of `rows`.
+
+    The processes that share a model may have different rows, and so different numbers of passes.
+    """
     import torch
 
     order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))
     scores = [0.0] * len(rows)
-    with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            batch = right_padded([rows[i] for i in chosen], chat.pad_id, model.device)
-            for i, score in zip(chosen, model(**batch, use_cache=False).logits[:, 0].float().tolist(), strict=True):
+    with torch.no_grad(), torch.autocast(model.device.type, enabled=False), in_step(model, torch.no_grad()):
+        for some in passes([len(rows[i]) for i in order]):
+            batch = right_padded([rows[i] for i in order[some]], chat.pad_id, model.device)
+            given = model(**batch, use_cache=False).logits[:, 0].float().tolist()
+            for i, score in zip(order[some], given, strict=True):
                 scores[i] = score
     return scores
 
@@ -146,7 +150,7 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat, *, batch
 class Judge:
     """A loaded reward model that scores conversations.
 
-    With `shard`, each weight is divided among so many processes, which then must score equally many conversations.
+    With `shard`, each weight is divided among so many processes, all of which must score when one does.
     """
 
     def __init__(self, model_folder: Path, *, shard: int = 1) -> None:

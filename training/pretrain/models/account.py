@@ -66,6 +66,15 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
         yield from ((f"blocks.{layer}.{name}", shape) for name, shape in weights(config, layer))
 
 
+def numbers_of_units(config: ModelConfig) -> dict[str, int]:
+    """Return the count of weights of each layer, by its name, and of what is outside of layers, under ""."""
+    sizes: dict[str, int] = {}
+    for name, shape in parameter_shapes(config):
+        unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
+        sizes[unit] = sizes.get(unit, 0) + prod(shape)
+    return sizes
+
+
 def optimizer_bytes(config: ModelConfig, optimizer: str | Optimizer) -> int:
     """Return the bytes of an optimizer's fp32 state. Pedigree's optimizers may be given by name."""
     part = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer

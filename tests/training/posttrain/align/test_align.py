@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 
@@ -241,6 +242,44 @@ def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp
         load_model(folder / "model").state_dict() for folder in (chain / "sft_model", tmp_path / "aligned")
     )
     assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo"])
+def test_the_policy_its_reference_and_the_reward_model_are_opened_in_the_profile_s_shares(
+    chain, tmp_path, monkeypatch, method
+):
+    from training.generate import model_folder
+
+    opened = []
+
+    def options_for(shard):
+        opened.append(shard)
+        return {}  # this is the only process
+
+    monkeypatch.setattr(model_folder, "options_for", options_for)
+    library = importlib.import_module(f"trl.trainer.{method}_trainer")
+    monkeypatch.setattr(library, "create_model_from_path", library.create_model_from_path)  # the stage replaces it
+    align(chain, tmp_path / "shared", {**RL, "method": method, "max_steps": 1}, shard=2)
+    assert opened == [2, 2, 2]
+
+
+def test_no_two_answers_of_a_training_are_drawn_from_the_same_random_numbers(chain, tmp_path, monkeypatch):
+    """Each of a step, of the parts of its batch, of two steps, and of two seeds has its own."""
+    from training.posttrain.align import drawn
+
+    used, given = [], drawn.Drawn.__init__
+
+    def noted(self, args, prompts, seeds, **more):
+        used.append(list(seeds))
+        given(self, args, prompts, seeds, **more)
+
+    monkeypatch.setattr(drawn.Drawn, "__init__", noted)
+    settings = {**RL, "rewards": {"length": 1.0}, "beta": 0.0, "trl": {"steps_per_generation": 1}}
+    for seed in (0, 1):
+        align(chain, tmp_path / str(seed), {**settings, "seed": seed}, micro_batch_tokens=4 * RL["max_length"])
+    # Two steps of two parts with four answers each, of either seed.
+    assert [len(seeds) for seeds in used] == [4] * 8
+    assert len({seed for seeds in used for seed in seeds}) == 32
 
 
 def test_a_method_from_outside_trains_and_is_told_when_it_fails(chain, tmp_path, monkeypatch):

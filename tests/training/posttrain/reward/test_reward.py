@@ -10,7 +10,8 @@ import pytest
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
 from training.job import DataError, RefusedInput
-from training.posttrain.reward.reward import score
+from training.posttrain.pass_rows import PASS_TOKENS
+from training.posttrain.reward.reward import Judge, score, token_scores
 from training.progress import read_metrics
 
 
@@ -30,6 +31,16 @@ def test_scores_order_answers_and_do_not_depend_on_their_neighbours(chain):
     together = score(folder, [curt, polite])
     assert together[1] > together[0]
     assert together == pytest.approx([score(folder, [curt])[0], score(folder, [polite])[0]], abs=1e-4)
+
+
+def test_few_tokens_are_read_at_once_however_long_the_rows_are(chain):
+    judge, read = Judge(chain / "reward_model" / "model"), []
+    judge.model.register_forward_pre_hook(lambda *call: read.append(call[2]["input_ids"].numel()), with_kwargs=True)
+    rows = [list(range(10, 10 + length)) for length in (3, 200) for _ in range(64)]
+    chosen = token_scores(judge.model, [row * 2 for row in rows], judge.chat)
+    assert max(read) <= PASS_TOKENS and len(read) == 3 and sum(read) >= 64 * 400
+    alone = [token_scores(judge.model, [row * 2], judge.chat)[0] for row in (rows[0], rows[-1])]
+    assert [chosen[0], chosen[-1]] == pytest.approx(alone, abs=1e-4)
 
 
 def test_a_model_below_the_threshold_is_refused_by_what_comes_next(chain, tmp_path):

@@ -185,6 +185,41 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(
     assert [row["step"] for row in read_metrics(output / "metrics.jsonl")][19] == 20
 
 
+def test_a_loss_that_was_not_finite_before_a_kill_still_fails_the_gate(chain, tmp_path, killed_at):
+    """The gate is on the losses of all steps, of which those before the checkpoint come from the checkpoint."""
+    from training.posttrain.fit import COMPLETE_MARK, last_checkpoint, seal
+
+    output = tmp_path / "sft_model"
+    with killed_at(20):
+        train(chain, output, checkpoint_seconds=1e-6)
+    checkpoint, _ = last_checkpoint(output / "scratch" / "trainer")
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state["log_history"][3]["loss"] = math.nan
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    (checkpoint / COMPLETE_MARK).unlink()
+    seal(checkpoint)
+    record = train(chain, output)
+    gate = tiny.gate(record, "loss_finite_and_falling")
+    assert not gate["passed"] and gate["evidence"]["steps"] == record["metrics"]["steps"] == 48
+    assert gate["evidence"]["loss_after"] < gate["evidence"]["loss_before"]
+
+
+def test_a_merge_is_checked_on_no_more_rows_than_a_pass_reads(chain, tmp_path, monkeypatch):
+    from training.posttrain import fit
+
+    read, logits_of = [], fit.logits_of
+
+    def noted(model, batch):
+        read.append(batch["input_ids"].numel())
+        return logits_of(model, batch)
+
+    monkeypatch.setattr(fit, "logits_of", noted)
+    monkeypatch.setattr("training.posttrain.models.PASS_TOKENS", 100)
+    record = train(chain, tmp_path / "lora", {"peft": {"r": 4}, "epochs": 1})
+    assert tiny.gate(record, "merged_equals_adapter")["passed"]
+    assert len(read) == 2 and all(50 < tokens <= 100 for tokens in read)
+
+
 def test_adapters_are_merged_and_the_logits_stay(chain, tmp_path):
     record = train(chain, tmp_path / "lora", {"peft": {"r": 4, "lora_alpha": 8}})
     gate = tiny.gate(record, "merged_equals_adapter")
