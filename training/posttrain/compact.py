@@ -70,7 +70,9 @@ def why_padded(model: Any) -> str:
         return f"the model's attention has a window of {window} tokens"
     if getattr(config, "output_router_logits", False):
         return "the loss takes the router's balance"
-    if getattr(model, "is_gradient_checkpointing", False):
+    # transformers 5.23 renamed it, and warns about the old name.
+    checkpointing = "is_activation_checkpointing"
+    if getattr(model, checkpointing if hasattr(model, checkpointing) else "is_gradient_checkpointing", False):
         return "activation_checkpointing computes each layer twice"
     return ""
 

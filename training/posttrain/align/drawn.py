@@ -26,6 +26,7 @@ from transformers import (
 from trl.models.utils import unwrap_model_for_generation
 
 from training.generate.model_folder import padded
+from training.generate.roomy_cache import roomy_cache
 from training.generate.sampler import continued
 from training.generate.spread import in_step
 from training.posttrain.align.settings import GENERATES_OTHERWISE
@@ -65,8 +66,10 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any]) -> Any:
                 unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model,
                 torch.no_grad(),
                 in_step(model, torch.no_grad()),
+                self.accelerator.autocast(),  # around all steps, so that weights are cast once
             ):
-                return continued(model, prompts, self.max_completion_length, ends, draw, fill=fill)
+                cache = roomy_cache(model.config)
+                return continued(model, prompts, self.max_completion_length, ends, draw, fill=fill, cache=cache)
 
     return type(trainer_class.__name__, (DrawsAlike,), {})
 
