@@ -1,7 +1,6 @@
 """A cache of keys and values that leaves room for further tokens, so that no step of sampling copies it.
 
-transformers' own cache is copied whole for each new token. Under autocast it is also kept in fp32, and cast for each
-token anew; here it is kept in the precision of the products.
+transformers' own cache is copied whole for each new token. Here keys and values have the precision of the keys.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ class RoomyLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._rooms: list[Tensor] = []
-        device = key_states.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else key_states.dtype
         before, new = self.get_seq_length(), key_states.shape[-2]
         if not self._rooms or len(self._rooms[0]) != len(key_states) or self._rooms[0].shape[-2] < before + new:
-            self._rooms = [self._room(one, before + new + ROOM, dtype) for one in (key_states, value_states)]
+            self._rooms = [self._room(one, before + new + ROOM, key_states.dtype) for one in (key_states, value_states)]
             if before:
                 for room, known in zip(self._rooms, (self.keys, self.values), strict=True):
                     room[..., :before, :] = known

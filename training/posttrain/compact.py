@@ -1,17 +1,16 @@
 """Passes of training on a CPU that compute no padding, no prefix twice, and logits only where a token is trained.
 
 TRL's trainers read log-probabilities by `model(..., labels=labels, fused_lm_head=True)`, and all their losses follow
-from these. On a CPU TRL pads the rows, and projects every position to the vocabulary three times. Here the tokens of all
-rows stand behind one another in one row, tokens with which several rows begin (a prompt before two answers) stand there
-once, and attention is computed piece by piece. Log-probabilities and gradients are those of TRL up to rounding.
+from these. On a CPU TRL pads the rows, and projects every position to the vocabulary three times. Here the tokens of
+all rows stand behind one another in one row, tokens with which several rows begin (a prompt before two answers) stand
+there once, and attention is computed piece by piece. Log-probabilities and gradients are those of TRL up to rounding.
 
-Legend: B rows, T tokens of the longest row, N tokens that are computed, L trained tokens, H heads, D width, V vocabulary.
+Legend: B rows, T tokens of the longest row, N computed tokens, L trained tokens, H heads, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
@@ -22,6 +21,7 @@ from torch.nn import functional
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from trl.trainer.utils import FusedCausalLMOutput
 
+from training.generate.attention import attending, in_fp32
 from training.generate.spread import is_spread
 
 # Families whose layers treat each position by itself, except in attention that takes nothing but scaled products.
@@ -94,7 +94,7 @@ def log_probs(model: Any, *, input_ids: Tensor, attention_mask: Tensor, labels: 
 def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], temperature: float) -> Any:
     mask_BT = named["labels"][:, 1:] != -100
     packed = pack(named["input_ids"], named["attention_mask"].bool(), mask_BT)
-    with _attention(model.config):
+    with attending(model.config, PIECES):
         hidden_ND = model.base_model(
             input_ids=packed.tokens_N[None],
             position_ids=packed.positions_N[None],
@@ -209,16 +209,6 @@ def _mask(shared: int, rest: int) -> Tensor:
 # Attention
 
 
-@contextmanager
-def _attention(config: Any) -> Iterator[None]:
-    before = config._attn_implementation
-    config._attn_implementation = PIECES
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
 def attention_of_pieces(
     module: Any,
     query: Tensor,
@@ -230,29 +220,17 @@ def attention_of_pieces(
     pieces: Sequence[Piece],
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Return the attention of the pieces [1, N, H, D], from query, key and value [1, H, N, D].
-
-    In fp32, since flash attention in bf16 takes four times as long on a CPU.
-    """
-    del attention_mask
-    repeats = query.shape[1] // key.shape[1]
-    if repeats > 1:
-        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    """Return the attention of the pieces [1, N, H, D], from query, key and value [1, H, N, D]."""
+    del module, attention_mask
     lengths = [piece.length for piece in pieces]
-    with torch.autocast(query.device.type, enabled=False):
-        queries, keys, values = (one.float().split(lengths, 2) for one in (query, key, value))
-        made = []
-        for number, piece in enumerate(pieces):
-            ahead = [piece.start] * (piece.start >= 0)
-            known, said = (
-                torch.cat([some[at] for at in [*ahead, number]], 2) if ahead else some[number]
-                for some in (keys, values)
-            )
-            made.append(
-                functional.scaled_dot_product_attention(
-                    queries[number], known, said, attn_mask=piece.mask, is_causal=piece.mask is None, scale=scaling
-                ).transpose(1, 2)
-            )
+    queries, keys, values = (one.split(lengths, 2) for one in (query, key, value))
+    made = []
+    for number, piece in enumerate(pieces):
+        read = [piece.start, number] if piece.start >= 0 else [number]
+        known, said = (torch.cat([some[at] for at in read], 2) for some in (keys, values))
+        made.append(
+            in_fp32(queries[number], known, said, attn_mask=piece.mask, is_causal=piece.mask is None, scale=scaling)
+        )
     return torch.cat(made, 1), None
 
 
