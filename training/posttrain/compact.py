@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from types import MethodType
 from typing import Any
 
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from trl.trainer.utils import FusedCausalLMOutput
 
 from training.generate.attention import attending, in_fp32
 from training.generate.spread import is_spread
@@ -44,6 +43,7 @@ def without_padding(trainer_module: Any) -> None:
         adds_head(model, outputs=outputs, **options)
         padded = model.forward
 
+        @wraps(type(model).forward)  # its signature is asked for
         def forward(self: Any, *given: Any, **named: Any) -> Any:
             if given or not named.get("fused_lm_head") or options.get("cast_lm_head_to_fp32"):
                 return padded(*given, **named)
@@ -52,9 +52,16 @@ def without_padding(trainer_module: Any) -> None:
             return _compact(self, named, outputs, options.get("temperature", 1.0))
 
         model.forward = MethodType(forward, model)
+        model.has_compact_passes = True
 
     if adds_head.__module__ != __name__:
         trainer_module.add_fused_lm_head = added
+
+
+def said_of(model: Any) -> dict[str, str]:
+    """Return what is noted of a model that TRL trains: why its passes are padded, if they are."""
+    why = why_padded(model) if getattr(model, "has_compact_passes", False) else ""
+    return {"padded_passes": why} if why else {}
 
 
 def why_padded(model: Any) -> str:
@@ -104,6 +111,8 @@ def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], tem
             use_cache=False,
             pieces=packed.pieces,
         ).last_hidden_state[0]
+    from trl.trainer.utils import FusedCausalLMOutput
+
     head = model.get_output_embeddings()
     found = _of_tokens(
         hidden_ND[packed.before_L], head.weight, head.bias, named["labels"][:, 1:][mask_BT], temperature, outputs

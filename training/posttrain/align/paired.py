@@ -19,7 +19,7 @@ from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.align.start import Start, start_of
-from training.posttrain.compact import without_padding
+from training.posttrain.compact import said_of, without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,
@@ -88,7 +88,7 @@ def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start
             "steps": trainer.state.global_step,
         },
         gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
-        notes={},
+        notes=said_of(trainer.model),
     )
 
 

@@ -21,7 +21,7 @@ from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
-from training.posttrain.compact import without_padding
+from training.posttrain.compact import said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -78,7 +78,10 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         counts=counts,
         metrics={**_windows(reporter, recipe), "steps": trainer.state.global_step, "prompts": len(prompts)},
         gates=(finite_gate(reporter.losses), *made.gates),
-        notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {},
+        notes={
+            **({"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}),
+            **said_of(trainer.model),
+        },
     )
 
 

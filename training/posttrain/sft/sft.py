@@ -14,6 +14,7 @@ from typing import Any
 from training.generate.chat_template import template_digest
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
+from training.posttrain.compact import log_probs, said_of, why_padded, without_padding
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -68,7 +69,7 @@ def run(job: Job, work: Work) -> Outcome:
             else math.nan,
         },
         gates=(gate, loss_gate(reporter.losses, before=before, after=after), *made.gates),
-        notes={"chat_template_digest": template_digest(chat.template)},
+        notes={"chat_template_digest": template_digest(chat.template), **said_of(trainer.model)},
     )
 
 
@@ -109,8 +110,6 @@ def _trainer(
         from datasets import Dataset
         from trl.trainer import sft_trainer
         from trl.trainer.sft_config import SFTConfig
-
-        from training.posttrain.compact import without_padding
 
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="sft")
     extra = {
@@ -162,8 +161,6 @@ def mean_loss(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
 def _loss_in_pass(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
     """Return the sum of the losses of all trained tokens."""
     import torch
-
-    from training.posttrain.compact import log_probs, why_padded
 
     batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
     labels = right_padded([row.labels for row in rows], UNTRAINED, model.device)["input_ids"]
