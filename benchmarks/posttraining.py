@@ -14,8 +14,8 @@ tokenizing and writing), and for multiple choice those of the answers.
 | grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
 | choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
 
-TRL can put rows of similar length together only among some hundred rows; below that, its "best" is not the best that
-it can do. "Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention.
+"Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention. TRL
+can put rows of similar length together only if there are some hundred rows; with fewer, its "best" could be better.
 """
 
 from __future__ import annotations
@@ -245,6 +245,9 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from training.posttrain.rewards import length
+    from training.posttrain.scoring import Sampled
+
     name = {"sft": "SFT", "dpo": "DPO", "grpo": "GRPO"}[part]
     start = folder / ("base_model" if part == "sft" else "sft_model") / "model"
     rows = read_jsonl(folder / ("answers.jsonl" if part == "sft" else "pairs.jsonl"))
@@ -268,7 +271,9 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
     model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True)
     if best:
         model.set_attn_implementation("eager")
-    more = {"reward_funcs": lambda completions, **_: [-abs(NEW_TOKENS - len(one)) for one in completions]}
+    few_words = length.Settings(most_words=NEW_TOKENS)
+    scored = lambda completions, **_: [length.score(Sampled(text=one), few_words) for one in completions]  # noqa: E731
+    more = {"reward_funcs": scored}
     trainer = getattr(trl, f"{name}Trainer")(
         model=model,
         args=getattr(trl, f"{name}Config")(**settings),

@@ -98,7 +98,8 @@ def _is_plain(named: Mapping[str, Any]) -> bool:
 def log_probs(model: Any, *, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> Tensor:
     """Return the log-probabilities of the tokens that have a label [B, T-1], 0 elsewhere, in a compact pass."""
     given = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-    return _compact(model, given, ("log_probs",), 1.0).log_probs
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # adapters are inside it too
+    return _compact(inner, given, ("log_probs",), 1.0).log_probs
 
 
 def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], temperature: float) -> Any:

@@ -1,4 +1,4 @@
-"""Passes without padding have the log-probabilities, metrics and gradients of TRL's, and it is said where they are not."""
+"""Passes without padding have the outputs and gradients of TRL's passes, and it is said where they cannot be made."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_model_that_needs_padding_makes_the_passes_of_trl(reason, monkeypatch)
     monkeypatch.setattr(compact, "pack", lambda *_: pytest.fail("the pass is compact"))
     if "window" in reason or "twice" in reason:
         assert_alike(model, padded, batch())
-    else:
+    elif "router" not in reason:
         model(**batch(), fused_lm_head=True)
 
 
