@@ -32,7 +32,7 @@ class RoomyLayer(DynamicLayer):
         before, new = self.get_seq_length(), key_states.shape[-2]
         if not self._rooms or len(self._rooms[0]) != len(key_states) or self._rooms[0].shape[-2] < before + new:
             self._rooms = [self._room(one, before + new + ROOM, key_states.dtype) for one in (key_states, value_states)]
-            if before:
+            if before and self.keys is not None and self.values is not None:
                 for room, known in zip(self._rooms, (self.keys, self.values), strict=True):
                     room[..., :before, :] = known
         for room, some in zip(self._rooms, (key_states, value_states), strict=True):

@@ -194,7 +194,8 @@ def _families(rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
     """Yield groups of rows with the number of tokens with which they all begin; 0 for a row by itself."""
     members: list[int] = []
     shared = 0
-    for row in sorted((number for number, row in enumerate(rows) if row), key=lambda number: rows[number]):
+    order = sorted((list(row), number) for number, row in enumerate(rows) if row)
+    for row in (number for _, number in order):
         common = _common(rows[members[0]], rows[row]) if members else 0
         both = min(common, shared) if len(members) > 1 else common
         if members and both >= LEAST_SHARED and both * len(members) >= shared * (len(members) - 1):
@@ -382,7 +383,8 @@ class _LogProbs(torch.autograd.Function):
         return tuple(told.get(name) for name in ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1"))
 
     @staticmethod
-    def backward(ctx: Any, of_log_probs: Tensor | None, of_entropy: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        of_log_probs, of_entropy, *_ = gradients
         hidden_LD, weight_VD, bias_V, targets_L, log_probs_L, entropy_L = ctx.saved_tensors
         kept_LV = ctx.kept
         gradient_L = torch.zeros_like(log_probs_L) if of_log_probs is None else of_log_probs
