@@ -10,7 +10,7 @@ tokenizing and writing), and for multiple choice those of the answers.
 | part | rows | peer, stock | peer, best |
 |---|---|---|---|
 | sft | prompts and answers (Dolly, GSM8K) | TRL's SFTTrainer | no checkpointing, rows of similar length, eager |
-| dpo | at most 64 pairs (dpo_en_demo), 8 a step | TRL's DPOTrainer | no checkpointing, eager, reference computed once |
+| dpo | at most 64 pairs (dpo_en_demo), 8 a step | TRL's DPOTrainer | no checkpointing, the reference computed once |
 | grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
 | choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
 
@@ -269,7 +269,7 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
         if part == "dpo":
             settings["precompute_ref_log_probs"] = True
     model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True)
-    if best:
+    if best and part != "dpo":  # its rows are so long that plain attention takes longer than the default
         model.set_attn_implementation("eager")
     few_words = length.Settings(most_words=NEW_TOKENS)
     scored = lambda completions, **_: [length.score(Sampled(text=one), few_words) for one in completions]  # noqa: E731
