@@ -127,7 +127,7 @@ def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], tem
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPiece:
     """Tokens that stand behind one another: the beginning that some rows share, or the rest of one row.
 
     `start` is the number of the piece before it in its row, -1 at the row's beginning. `mask` says which tokens of
@@ -145,7 +145,7 @@ class Packed:
 
     tokens_N: Tensor
     positions_N: Tensor
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowPiece, ...]
     before_L: Tensor
 
 
@@ -160,13 +160,13 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor) -> Packed:
         place_T = attended_T.cumsum(0) - 1
         wanted.append(place_T[:-1][trained_T].tolist())
         rows.append(tokens_T[attended_T].tolist()[: wanted[-1][-1] + 1] if wanted[-1] else [])
-    pieces: list[Piece] = []
+    pieces: list[RowPiece] = []
     tokens: list[int] = []
     positions: list[int] = []
     place: list[list[int]] = [[] for _ in rows]
 
     def add(some: Sequence[int], first: int, start: int, mask: Tensor | None = None) -> list[int]:
-        pieces.append(Piece(len(some), start, mask))
+        pieces.append(RowPiece(len(some), start, mask))
         tokens.extend(some)
         positions.extend(range(first, first + len(some)))
         return list(range(len(tokens) - len(some), len(tokens)))
@@ -231,7 +231,7 @@ def attention_of_pieces(
     attention_mask: Tensor | None,
     *,
     scaling: float,
-    pieces: Sequence[Piece],
+    pieces: Sequence[RowPiece],
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return the attention of the pieces [1, N, H, D], from query, key and value [1, H, N, D]."""
@@ -263,7 +263,7 @@ class _BlockAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, pieces: Sequence[Piece]) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, pieces: Sequence[RowPiece]) -> Tensor:
         made = value.new_empty((value.shape[1], value.shape[0], value.shape[2]))
         kept = []
         for own, spans in _blocks(pieces):
@@ -296,7 +296,7 @@ def _later() -> Tensor:
     return torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
 
 
-def _blocks(pieces: Sequence[Piece]) -> Iterator[tuple[slice, list[slice]]]:
+def _blocks(pieces: Sequence[RowPiece]) -> Iterator[tuple[slice, list[slice]]]:
     """Yield the places of some queries, and those of the keys that they read, of which the last are their own."""
     ends = list(itertools.accumulate(piece.length for piece in pieces))
     for piece, end in zip(pieces, ends, strict=True):
