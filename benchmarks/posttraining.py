@@ -9,12 +9,13 @@ tokenizing and writing), and for multiple choice those of the answers.
 
 | part | rows | peer, stock | peer, best |
 |---|---|---|---|
-| sft | prompts and answers (Dolly) | TRL's SFTTrainer | no checkpointing, rows of similar length, eager |
-| dpo | pairs (dpo_en_demo) | TRL's DPOTrainer | no checkpointing, eager, the reference computed once |
+| sft | prompts and answers (Dolly, GSM8K) | TRL's SFTTrainer | no checkpointing, rows of similar length, eager |
+| dpo | at most 64 pairs (dpo_en_demo), 8 a step | TRL's DPOTrainer | no checkpointing, the reference computed once |
 | grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
 | choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
 
-"Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention.
+"Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention. TRL
+can put rows of similar length together only if there are some hundred rows; with fewer, its "best" could be better.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import contextlib
 import gzip
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -34,12 +36,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.sorting import TRAIN_FILE, read_jsonl
 
 PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
 SHAPES = {"kitchen": (192, 4, 3, 512), "12.5M": (320, 8, 5, 864)}  # width, layers, heads, width of the MLP
 VOCABULARY = {"kitchen": 2048, "12.5M": 8192}
 LENGTH, BATCH = 512, 16
+PAIRS_BATCH = 8  # pairs of a step; each has two rows
 NEW_TOKENS, GENERATIONS = 32, 8
 
 
@@ -101,8 +104,12 @@ def prepare(folder: Path, number: int, shape: str) -> None:
     """Write the random model, our inputs made from the rows, and the rows as TRL reads them."""
     from tests.training.posttrain import tiny
 
-    dolly = rows_of("sft/dolly_15k_subset.jsonl.gz")
-    answers = [{"prompt": row["prompt"], "completion": row["answer"]} for row in dolly]
+    answers = [
+        {"prompt": row[asked], "completion": row["answer"]}
+        for name, asked in (("dolly_15k_subset", "prompt"), ("gsm8k_train", "question"))
+        for row in islice(rows_of(f"sft/{name}.jsonl.gz"), 10 * number)
+    ]
+    random.Random(0).shuffle(answers)
     pairs = [
         {
             "prompt": row["conversations"][-1]["value"],
@@ -113,15 +120,19 @@ def prepare(folder: Path, number: int, shape: str) -> None:
     ]
     write_model(folder / "base_model" / "model", [" ".join(row.values()) for row in answers + pairs], shape)
     base = tiny.commit(folder, "base_model")
-    short = lambda *texts: sum(map(len, texts)) < LENGTH * 2  # noqa: E731 - characters: no side cuts a row
-    answers = list(islice((row for row in answers if short(*row.values())), number))
-    pairs = list(islice((row for row in pairs if short(*row.values())), number))
+    # By characters, so that no side cuts a row.
+    answers = list(islice((row for row in answers if sum(map(len, row.values())) < 2 * LENGTH), number))
+    longest = lambda row: len(row["prompt"]) + max(len(row["chosen"]), len(row["rejected"]))  # noqa: E731
+    pairs = list(islice((row for row in pairs if longest(row) < 4 * LENGTH), number))
     tiny.write_rows(folder / "answers.jsonl", answers)
-    tiny.write_rows(folder / "pairs.jsonl", pairs)
+    tiny.write_rows(folder / "all_pairs.jsonl", pairs)
     source = {"uri": str(folder / "answers.jsonl"), "format": "prompt_answer", "prompt_field": "prompt"}
     tiny.run("instructions", folder / "instruction_data", {"sft": {"data": [{**source, "answer_field": "completion"}]}})
-    source = {"uri": str(folder / "pairs.jsonl"), "format": "chosen_rejected"}
+    source = {"uri": str(folder / "all_pairs.jsonl"), "format": "chosen_rejected"}
     tiny.run("preferences", folder / "preference_data", {"preferences": {"data": [source], "held_out_fraction": 0.01}})
+    trained = read_jsonl(folder / "preference_data" / TRAIN_FILE)  # TRL must not train on the held-out pairs either
+    said = [{side: row[side][-1]["content"] for side in ("prompt", "chosen", "rejected")} for row in trained]
+    tiny.write_rows(folder / "pairs.jsonl", said)
     # DPO and GRPO begin with a model that has a chat template; SFT gives it one.
     settings = {
         "epochs": 1.0,
@@ -208,7 +219,8 @@ def own(part: str, folder: Path, out: Path, *, best: bool) -> None:
     from tests.training.posttrain import tiny
 
     del best  # ours has one form
-    common = {"epochs": 1.0, "batch_size": BATCH, "max_length": 2 * LENGTH, "precision": "bf16"}
+    size = PAIRS_BATCH if part == "dpo" else BATCH
+    common = {"epochs": 1.0, "batch_size": size, "max_length": 2 * LENGTH, "precision": "bf16"}
     pairs = tiny.made(folder, "preference_data")
     if part == "sft":
         inputs = (tiny.made(folder, "base_model"), tiny.made(folder, "instruction_data"))
@@ -233,12 +245,15 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from training.posttrain.rewards import length
+    from training.posttrain.scoring import Sampled
+
     name = {"sft": "SFT", "dpo": "DPO", "grpo": "GRPO"}[part]
     start = folder / ("base_model" if part == "sft" else "sft_model") / "model"
     rows = read_jsonl(folder / ("answers.jsonl" if part == "sft" else "pairs.jsonl"))
     settings: dict[str, Any] = {
         "output_dir": str(out),
-        "per_device_train_batch_size": BATCH,
+        "per_device_train_batch_size": PAIRS_BATCH if part == "dpo" else BATCH,
         "num_train_epochs": 1,
         "report_to": "none",
         "save_strategy": "no",
@@ -254,9 +269,11 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
         if part == "dpo":
             settings["precompute_ref_log_probs"] = True
     model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True)
-    if best:
+    if best and part != "dpo":  # its rows are so long that plain attention takes longer than the default
         model.set_attn_implementation("eager")
-    more = {"reward_funcs": lambda completions, **_: [-abs(NEW_TOKENS - len(one)) for one in completions]}
+    few_words = length.Settings(most_words=NEW_TOKENS)
+    scored = lambda completions, **_: [length.score(Sampled(text=one), few_words) for one in completions]  # noqa: E731
+    more = {"reward_funcs": scored}
     trainer = getattr(trl, f"{name}Trainer")(
         model=model,
         args=getattr(trl, f"{name}Config")(**settings),

@@ -140,19 +140,29 @@ class Sampler:
 
 
 def continued(
-    model: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw, *, fill: int
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    ends: torch.Tensor,
+    draw: Draw,
+    *,
+    fill: int,
+    cache: Any = None,
 ) -> list[list[int]]:
     """Return the model's new tokens after each prompt, up to and including the first token in `ends`.
 
     Prompts are padded on the left with `fill`. `draw` chooses a token for each row from the logits of the next one.
+    With an empty `cache`, which takes the place of transformers' own, prompts that are equal are read once.
     """
-    tokens_BT = padded(prompts, fill, left=True).to(model.device)
-    lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=tokens_BT.device)
+    distinct = list(prompts) if cache is None else [list(one) for one in dict.fromkeys(map(tuple, prompts))]
+    rows_B = None if len(distinct) == len(prompts) else torch.tensor([distinct.index(list(one)) for one in prompts])
+    tokens_BT = padded(distinct, fill, left=True).to(model.device)
+    lengths_B = torch.tensor([len(prompt) for prompt in distinct], device=tokens_BT.device)
     width = tokens_BT.shape[1]
     mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
     positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
     finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
-    cache, new = None, []
+    new = []
     for _ in range(max_new_tokens):
         output = model(
             input_ids=tokens_BT,
@@ -163,7 +173,12 @@ def continued(
             logits_to_keep=1,
         )
         cache = output.past_key_values
-        next_B = torch.where(finished_B, ends[0], draw(output.logits[:, -1].float()))
+        logits_BV = output.logits[:, -1].float()
+        if rows_B is not None and not new:
+            rows_B = rows_B.to(model.device)
+            cache.batch_select_indices(rows_B)
+            logits_BV, mask_BT, positions_BT = logits_BV[rows_B], mask_BT[rows_B], positions_BT[rows_B]
+        next_B = torch.where(finished_B, ends[0], draw(logits_BV))
         new.append(next_B)
         finished_B = finished_B | torch.isin(next_B, ends)
         if finished_B.all():

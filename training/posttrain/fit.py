@@ -30,6 +30,7 @@ from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import keeps_weights
+from training.posttrain.compact import said_of
 from training.posttrain.models import load_model, passes
 from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.passed_through import check_passed_through
@@ -176,8 +177,10 @@ class Reporter(TrainerCallback):
         """Report a warning in the job's log."""
         self._work.progress.message(text, level="WARNING")
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take over the metrics of the steps before a checkpoint."""
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
+        """Take over the metrics of the steps before a checkpoint, and report whether passes compute padding."""
+        for why in said_of(model).values():
+            self._work.progress.message(f"passes are TRL's own, which compute padding: {why}")
         for logs in state.log_history:
             self._keep(logs)
 

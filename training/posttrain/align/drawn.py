@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,13 @@ from transformers import (
 )
 from trl.models.utils import unwrap_model_for_generation
 
+from training.generate.attention import IN_FP32, attending
 from training.generate.model_folder import padded
+from training.generate.roomy_cache import roomy_cache
 from training.generate.sampler import continued
 from training.generate.spread import in_step
 from training.posttrain.align.settings import GENERATES_OTHERWISE
+from training.posttrain.compact import why_padded
 from training.posttrain.fit import load_for_training
 from training.posttrain.spread_state import saving_parts
 
@@ -61,12 +65,16 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any]) -> Any:
             fill, device = int(self._tokenizer.pad_token_id), self.accelerator.device
             ends = torch.tensor(self.eos_token_ids, device=device)
             draw = Drawn(self.args, prompts, seeds, fill=fill, device=device)
+            is_plain = not why_padded(self.model)
             with (
                 unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model,
                 torch.no_grad(),
                 in_step(model, torch.no_grad()),
+                self.accelerator.autocast(),  # around all steps, so that weights are cast once
+                attending(model.config, IN_FP32) if is_plain else nullcontext(),
             ):
-                return continued(model, prompts, self.max_completion_length, ends, draw, fill=fill)
+                cache = roomy_cache(model.config) if is_plain else None
+                return continued(model, prompts, self.max_completion_length, ends, draw, fill=fill, cache=cache)
 
     return type(trainer_class.__name__, (DrawsAlike,), {})
 

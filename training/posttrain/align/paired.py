@@ -19,6 +19,7 @@ from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.align.start import Start, start_of
+from training.posttrain.compact import said_of, without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,
@@ -37,6 +38,7 @@ from training.posttrain.preferences.pairs import EncodedPair
 from training.posttrain.spread_state import saving_parts
 
 unhashed(dpo_trainer)
+without_padding(dpo_trainer)
 _SharedDPOTrainer: Any = counting_rows(saving_parts(dpo_trainer.DPOTrainer))
 TrainerOfPairs = TypeVar("TrainerOfPairs", bound="TokenizedDPOTrainer")
 StartGate = Callable[[Start, AlignRecipe], Gate]
@@ -86,7 +88,7 @@ def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start
             "steps": trainer.state.global_step,
         },
         gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
-        notes={},
+        notes=said_of(trainer.model),
     )
 
 

@@ -8,6 +8,7 @@ weighted sum of the recipe's rewards: the reward model's standardized score, whe
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat, Message
+from training.posttrain.compact import said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -76,7 +78,10 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         counts=counts,
         metrics={**_windows(reporter, recipe), "steps": trainer.state.global_step, "prompts": len(prompts)},
         gates=(finite_gate(reporter.losses), *made.gates),
-        notes={"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {},
+        notes={
+            **({"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}),
+            **said_of(trainer.model),
+        },
     )
 
 
@@ -84,6 +89,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
     order = prompt_order(len(prompts), recipe)
+    without_padding(sys.modules[trainer.__module__])
     if given.shard > 1:
         spread_reference(trainer, precision=recipe.precision, shard=given.shard)
     extra = {

@@ -20,6 +20,7 @@ from training.posttrain.align.losses import answers_start
 from training.posttrain.align.paired import train_from_start
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.start import ROWS, Start
+from training.posttrain.compact import without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
 from training.posttrain.preferences.answers import EncodedAnswer, read_answers
@@ -28,6 +29,7 @@ from training.records import RecipeError
 
 ESTIMATES_DIVERGENCE = "kto"  # the loss that needs answers behind other prompts
 unhashed(kto_trainer)
+without_padding(kto_trainer)
 _SharedKTOTrainer: Any = counting_rows(saving_parts(kto_trainer.KTOTrainer))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from training.generate.chat_template import template_digest
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
+from training.posttrain.compact import log_probs, said_of, why_padded, without_padding
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
@@ -68,7 +69,7 @@ def run(job: Job, work: Work) -> Outcome:
             else math.nan,
         },
         gates=(gate, loss_gate(reporter.losses, before=before, after=after), *made.gates),
-        notes={"chat_template_digest": template_digest(chat.template)},
+        notes={"chat_template_digest": template_digest(chat.template), **said_of(trainer.model)},
     )
 
 
@@ -107,8 +108,8 @@ def _trainer(
 ) -> tuple[Any, Reporter]:
     with uncollected("trl.trainer.sft_trainer"):
         from datasets import Dataset
+        from trl.trainer import sft_trainer
         from trl.trainer.sft_config import SFTConfig
-        from trl.trainer.sft_trainer import SFTTrainer
 
     rows, passes = rows_per_pass(job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="sft")
     extra = {
@@ -131,7 +132,8 @@ def _trainer(
             columns["labels"].append([UNTRAINED] * len(row.labels))
     table = Dataset.from_dict(columns)
     shard = job.run.shard if recipe.can_be_spread else 1
-    trainer = saving_parts(SFTTrainer)(
+    without_padding(sft_trainer)
+    trainer = saving_parts(sft_trainer.SFTTrainer)(
         model=load_for_training(_base(job), precision=recipe.precision, shard=shard),
         args=config,
         train_dataset=table,
@@ -162,6 +164,8 @@ def _loss_in_pass(model: Any, rows: Sequence[Encoded], chat: Chat) -> float:
 
     batch = right_padded([row.input_ids for row in rows], chat.pad_id, model.device)
     labels = right_padded([row.labels for row in rows], UNTRAINED, model.device)["input_ids"]
+    if not why_padded(model):
+        return -float(log_probs(model, **batch, labels=labels).sum(dtype=torch.float64))
     logits = model(**batch, use_cache=False).logits.float()
     # Row by row, because a copy of all logits would take as much again.
     losses = (

@@ -79,8 +79,9 @@ def test_the_loss_of_a_sample_is_the_same_in_several_passes(chain, monkeypatch):
     expected = loss_by_hand(model, rows)
     assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
     seen = []
-    forward = type(model).forward
-    monkeypatch.setattr(type(model), "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
+    inner = type(model.base_model)
+    forward = inner.forward
+    monkeypatch.setattr(inner, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
     monkeypatch.setattr("training.posttrain.models.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
     assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
     assert len(seen) == 3 and all(rows == 1 or rows * tokens <= 80 for rows, tokens in seen)
