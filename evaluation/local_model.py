@@ -22,6 +22,7 @@ from lm_eval.api.model import TemplateLM
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.generate.sampler import Sampler, by_length
 from training.generate.spread import shared_out
+from training.posttrain.compact import of_tails, why_padded
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
@@ -76,6 +77,8 @@ class LocalModel(TemplateLM):
         """Return the log-probability in nats of each continuation, and whether it is the greedy one."""
         longest = self.max_length + 1  # the last token of a sequence is predicted, not read
         self.sampler.truncated_prompts += sum(len(c) + len(x) > longest for _, c, x in requests)
+        if not why_padded(self.model):
+            return self._in_compact_passes(requests, longest)
         shared, single = self._by_context(requests)
         results: list[Scored] = [(0.0, False)] * len(requests)
 
@@ -95,6 +98,37 @@ class LocalModel(TemplateLM):
             for i, result in zip(chain.from_iterable(batch), scored, strict=True):
                 results[i] = result
         return results
+
+    def _in_compact_passes(self, requests: list[Asked], longest: int) -> list[Scored]:
+        """Return what `_loglikelihood_tokens` returns, by passes without padding that read a context once."""
+        results: list[Scored] = [(0.0, False)] * len(requests)
+
+        def score(batch: list[int]) -> list[Scored]:
+            sequences = [(requests[i][1] + requests[i][2])[-longest:] for i in batch]
+            with torch.inference_mode():
+                return of_tails(self.model, sequences, [len(requests[i][2]) for i in batch])
+
+        for batch, scored in shared_out(self._neighbours(requests), score, model=self.model):
+            for i, result in zip(batch, scored, strict=True):
+                results[i] = result
+        return results
+
+    def _neighbours(self, requests: list[Asked]) -> Iterator[list[int]]:
+        """Yield batches of at most `batch_size` requests. Those of one context are together, if a batch holds them."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i in sorted(range(len(requests)), key=lambda i: requests[i][1]):
+            groups.setdefault(tuple(requests[i][1]), []).append(i)
+        batch: list[int] = []
+        for group in groups.values():
+            if batch and len(batch) + len(group) > self.batch_size:
+                yield batch
+                batch = []
+            batch += group
+            while len(batch) > self.batch_size:
+                yield batch[: self.batch_size]
+                batch = batch[self.batch_size :]
+        if batch:
+            yield batch
 
     def _by_context(self, requests: list[Asked]) -> tuple[list[list[int]], list[int]]:
         """Divide requests into groups of one context, of at most a batch, and those whose context is not shared.

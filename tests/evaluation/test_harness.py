@@ -11,6 +11,7 @@ from training.data.exams.settings import BenchmarkRecipe
 
 torch = pytest.importorskip("torch")
 
+from evaluation import local_model  # noqa: E402
 from evaluation.exams import ExamItem  # noqa: E402
 from evaluation.harness import judge_of, run_suites  # noqa: E402
 from evaluation.local_model import LocalModel  # noqa: E402
@@ -43,7 +44,15 @@ class _Request:
         self.args = args
 
 
-def test_answers_equal_those_of_the_stock_harness(base_folder):
+@pytest.fixture(params=["compact", "padded"])
+def passes(request, monkeypatch):
+    """The passes of log-likelihoods: those of a CPU, and those of other devices and families."""
+    if request.param == "padded":
+        monkeypatch.setattr(local_model, "why_padded", lambda model: "as on a GPU")
+    return request.param
+
+
+def test_answers_equal_those_of_the_stock_harness(base_folder, passes):
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM
 
@@ -64,8 +73,8 @@ def test_answers_equal_those_of_the_stock_harness(base_folder):
     assert ours.loglikelihood_rolling(rolling) == pytest.approx(stock.loglikelihood_rolling(rolling), rel=1e-3)
 
 
-def test_a_question_is_read_once_for_all_its_choices(base_folder):
-    questions = [f"{'The dog jumps over the bread. ' * (n + 1)}The oven is heated to" for n in range(3)]
+def test_a_question_is_read_once_for_all_its_choices(base_folder, passes):
+    questions = [f"{'abc'[n]} {'The dog jumps over the bread. ' * (n + 1)}The oven is heated to" for n in range(3)]
     choices = [" 180 degrees", " blue", " forty or fifty", " d"]
     requests = [_Request(question, choice) for question in questions for choice in choices]
     together, alone = LocalModel(base_folder, batch_size=8), LocalModel(base_folder, batch_size=1)
@@ -73,22 +82,25 @@ def test_a_question_is_read_once_for_all_its_choices(base_folder):
     for mine, other in zip(together.loglikelihood(requests), alone.loglikelihood(requests), strict=True):
         assert mine == (pytest.approx(other[0], abs=1e-4), other[1])
     contexts = [len(together.tok_encode(question)) for question in questions]
-    longest = max(len(together.tok_encode(choice)) for choice in choices)
-    # Two questions make a batch. Contexts are padded to the longer one, choices to the longest, less its last token.
-    assert sum(read[together]) == 2 * contexts[2] + contexts[0] + len(requests) * (longest - 1)
+    lengths = [len(together.tok_encode(choice)) for choice in choices]
+    # The last token of a choice is predicted, not read.
+    if passes == "compact":
+        assert sum(read[together]) == sum(contexts) + 3 * (sum(lengths) - len(lengths))
+    else:  # two questions make a batch: contexts are padded to the longer one, choices to the longest
+        assert sum(read[together]) == 2 * contexts[2] + contexts[0] + len(requests) * (max(lengths) - 1)
     assert sum(read[alone]) >= len(choices) * sum(contexts)
 
 
 def count_tokens(model):
     """Return a list to which each pass of the model adds the number of its positions, with padding."""
     read = []
-    model.model.register_forward_pre_hook(
+    model.model.base_model.register_forward_pre_hook(
         lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
     )
     return read
 
 
-def test_continuations_of_one_token_need_no_second_pass(base_folder):
+def test_continuations_of_one_token_need_no_second_pass(base_folder, passes):
     model = LocalModel(base_folder, batch_size=8)
     letters = [one for one in " a b c d e f g h".split(" ") if one and len(model.tok_encode(one)) == 1]
     read = count_tokens(model)

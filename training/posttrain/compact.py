@@ -28,7 +28,8 @@ from training.generate.spread import is_spread
 # Families whose layers treat each position by itself, except in attention that takes nothing but scaled products.
 FAMILIES = ("llama", "mistral", "olmo2", "olmo3", "qwen2", "qwen3", "qwen3_moe")
 PIECES = "pedigree_pieces"  # the name of the attention, as transformers knows it
-LEAST_SHARED = 16  # tokens that rows must have in common at their beginning to share them
+LEAST_SHARED = 16  # tokens that rows must have in common at their beginning to share them, in training
+LEAST_READ = 4  # … and where answers are only scored
 BLOCK = 256  # queries whose attention is computed at once
 TILE_LOGITS = 2**20  # numbers in the logits that are computed at once, which fit into a processor's cache
 KEPT_LOGITS = 2**28  # most probabilities that are kept for the backward pass; above that, TRL computes them twice
@@ -102,9 +103,41 @@ def log_probs(model: Any, *, input_ids: Tensor, attention_mask: Tensor, labels: 
     return _compact(inner, given, ("log_probs",), 1.0).log_probs
 
 
+def of_tails(model: Any, rows: Sequence[Sequence[int]], tails: Sequence[int]) -> list[tuple[float, bool]]:
+    """Return of each row the log-probability in nats of its last `tails` tokens, and whether all are the likeliest.
+
+    `why_padded` must be empty. At least one token stands before a tail.
+    """
+    width, device = max(map(len, rows)), model.device
+    tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    lengths_B = torch.tensor([len(row) for row in rows], device=device)
+    at_T = torch.arange(width, device=device)
+    attended_BT = at_T < lengths_B[:, None]
+    in_tail_BT = attended_BT & (at_T >= (lengths_B - torch.tensor(tails, device=device))[:, None])
+    if not in_tail_BT.any():
+        return [(0.0, True)] * len(rows)
+    named = {"input_ids": tokens_BT, "attention_mask": attended_BT, "labels": tokens_BT.masked_fill(~in_tail_BT, -100)}
+    _, (log_probs_L, *_, is_top1_L) = _found(model, named, ("log_probs", "is_top1"), 1.0, least=LEAST_READ)
+    assert log_probs_L is not None and is_top1_L is not None, "both were asked for"
+    parts = zip(log_probs_L.split(list(tails)), is_top1_L.split(list(tails)), strict=True)
+    return [(float(log_probs.sum()), bool(is_top1.all())) for log_probs, is_top1 in parts]
+
+
 def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], temperature: float) -> Any:
+    from trl.trainer.utils import FusedCausalLMOutput
+
+    mask_BT, found = _found(model, named, outputs, temperature)
+    told = [None if one is None else one.new_zeros(mask_BT.shape).masked_scatter(mask_BT, one) for one in found]
+    names = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+    return FusedCausalLMOutput(**dict(zip(names, told, strict=True)), label_mask=mask_BT)
+
+
+def _found(
+    model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], temperature: float, *, least: int = LEAST_SHARED
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    """Return which tokens but the first have a label [B, T-1], and what `_of_tokens` says of them, row by row."""
     mask_BT = named["labels"][:, 1:] != -100
-    packed = pack(named["input_ids"], named["attention_mask"].bool(), mask_BT)
+    packed = pack(named["input_ids"], named["attention_mask"].bool(), mask_BT, least=least)
     with attending(model.config, PIECES):
         hidden_ND = model.base_model(
             input_ids=packed.tokens_N[None],
@@ -112,15 +145,9 @@ def _compact(model: Any, named: Mapping[str, Any], outputs: tuple[str, ...], tem
             use_cache=False,
             pieces=packed.pieces,
         ).last_hidden_state[0]
-    from trl.trainer.utils import FusedCausalLMOutput
-
     head = model.get_output_embeddings()
-    found = _of_tokens(
-        hidden_ND[packed.before_L], head.weight, head.bias, named["labels"][:, 1:][mask_BT], temperature, outputs
-    )
-    told = [None if one is None else one.new_zeros(mask_BT.shape).masked_scatter(mask_BT, one) for one in found]
-    names = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-    return FusedCausalLMOutput(**dict(zip(names, told, strict=True)), label_mask=mask_BT)
+    targets_L = named["labels"][:, 1:][mask_BT]
+    return mask_BT, _of_tokens(hidden_ND[packed.before_L], head.weight, head.bias, targets_L, temperature, outputs)
 
 
 # Packing
@@ -149,10 +176,10 @@ class Packed:
     before_L: Tensor
 
 
-def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor) -> Packed:
+def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor, *, least: int = LEAST_SHARED) -> Packed:
     """Return rows as one row of pieces. `trained_BT` [B, T-1] says of each token but the first whether it is trained.
 
-    Tokens after the last one that is needed are left out.
+    Tokens after the last one that is needed are left out. Beginnings of `least` tokens are shared.
     """
     rows: list[list[int]] = []
     wanted: list[list[int]] = []  # of each row: places in the row of the tokens before those that are trained
@@ -171,7 +198,7 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor) -> Packed:
         positions.extend(range(first, first + len(some)))
         return list(range(len(tokens) - len(some), len(tokens)))
 
-    for members, shared in _families(rows):
+    for members, shared in _families(rows, least):
         start, beginning = len(pieces), add(rows[members[0]][:shared], 0, -1) if shared else []
         for row in members:
             rest = rows[row][shared:]
@@ -190,7 +217,7 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor) -> Packed:
     )
 
 
-def _families(rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
+def _families(rows: Sequence[Sequence[int]], least: int) -> Iterator[tuple[list[int], int]]:
     """Yield groups of rows with the number of tokens with which they all begin; 0 for a row by itself."""
     members: list[int] = []
     shared = 0
@@ -198,7 +225,7 @@ def _families(rows: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
     for row in (number for _, number in order):
         common = _common(rows[members[0]], rows[row]) if members else 0
         both = min(common, shared) if len(members) > 1 else common
-        if members and both >= LEAST_SHARED and both * len(members) >= shared * (len(members) - 1):
+        if members and both >= least and both * len(members) >= shared * (len(members) - 1):
             members, shared = [*members, row], both
             continue
         if members:
