@@ -19,10 +19,10 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
+from training.generate.compact import of_tails, why_padded
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.generate.sampler import Sampler, by_length
 from training.generate.spread import shared_out
-from training.posttrain.compact import of_tails, why_padded
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM

@@ -351,8 +351,21 @@ def assert_alike(folder: Path, other: Path) -> None:
                 numbers = row.pop("log_likelihoods", None)
                 assert same.pop("log_likelihoods", None) == (numbers and pytest.approx(numbers, rel=1e-5))
                 assert same == row
+        elif name.name.endswith("bits_per_byte.json"):  # of log-likelihoods
+            mine, theirs = (leaves(json.loads((one / name).read_bytes())) for one in (folder, other))
+            assert mine.keys() == theirs.keys()
+            for place, number in mine.items():
+                assert theirs[place] == (pytest.approx(number, rel=1e-5) if isinstance(number, float) else number)
         else:
             assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def leaves(value):
+    """Return all numbers and texts of a JSON value, with their places."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if inside is None:
+        return {(): value}
+    return {(key, *place): leaf for key, one in inside for place, leaf in leaves(one).items()}
 
 
 def test_processes_that_share_the_models_judge_like_one(tmp_path, judged):

@@ -12,6 +12,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import DPO, RL, inputs
 from tests.training.posttrain.conftest import SFT
+from training.generate import compact as passes
 from training.posttrain import compact
 from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 
@@ -82,11 +83,11 @@ def assert_alike(model, padded, given, *, limit=1e-6):
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("family", compact.FAMILIES)
+@pytest.mark.parametrize("family", passes.FAMILIES)
 def test_a_compact_pass_has_the_outputs_and_gradients_of_trl(family, left):
     options = EXPERTS if family == "qwen3_moe" else {"sliding_window": 512} if family == "olmo3" else {}
     model, padded = both_of(family, temperature=0.7, **options)
-    assert compact.why_padded(model) == ""
+    assert passes.why_padded(model) == ""
     assert_alike(model, padded, batch(left=left))
 
 
@@ -111,7 +112,7 @@ def test_in_bf16_the_log_probabilities_are_those_of_trl_up_to_its_rounding():
 
 def test_what_rows_share_and_what_follows_their_last_trained_token_is_not_computed():
     given = batch()
-    packed = compact.pack(given["input_ids"], given["attention_mask"].bool(), given["labels"][:, 1:] != -100)
+    packed = passes.pack(given["input_ids"], given["attention_mask"].bool(), given["labels"][:, 1:] != -100)
     # Each row without its last token, after which nothing is trained; 25 tokens that three rows share, and a row twice.
     assert len(packed.tokens_N) == (39 + 69 + 49 - 2 * 25) + 32 + 299
     assert sum(piece.length for piece in packed.pieces) == len(packed.tokens_N)
@@ -131,8 +132,8 @@ REASONS = {
 def test_a_model_that_needs_padding_makes_the_passes_of_trl(reason, monkeypatch):
     model, padded = both_of("llama")
     REASONS[reason](model.train())
-    assert reason in compact.why_padded(model)
-    monkeypatch.setattr(compact, "pack", lambda *_: pytest.fail("the pass is compact"))
+    assert reason in passes.why_padded(model)
+    monkeypatch.setattr(passes, "pack", lambda *_: pytest.fail("the pass is compact"))
     if "window" in reason or "twice" in reason:
         assert_alike(model, padded, batch())
     elif "router" not in reason:
@@ -140,8 +141,8 @@ def test_a_model_that_needs_padding_makes_the_passes_of_trl(reason, monkeypatch)
 
 
 def test_a_model_that_is_divided_among_processes_makes_the_passes_of_trl(monkeypatch):
-    monkeypatch.setattr(compact, "is_spread", lambda _: True)
-    assert compact.why_padded(both_of("llama")[0]) == "the model is divided among processes"
+    monkeypatch.setattr(passes, "is_spread", lambda _: True)
+    assert passes.why_padded(both_of("llama")[0]) == "the model is divided among processes"
 
 
 def test_a_pass_without_trained_tokens_is_that_of_trl():

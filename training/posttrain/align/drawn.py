@@ -27,12 +27,12 @@ from transformers import (
 from trl.models.utils import unwrap_model_for_generation
 
 from training.generate.attention import IN_FP32, attending
+from training.generate.compact import why_padded
 from training.generate.model_folder import padded
 from training.generate.roomy_cache import roomy_cache
 from training.generate.sampler import continued
 from training.generate.spread import in_step
 from training.posttrain.align.settings import GENERATES_OTHERWISE
-from training.posttrain.compact import why_padded
 from training.posttrain.fit import load_for_training
 from training.posttrain.spread_state import saving_parts
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from training.generate.chat_template import template_digest
+from training.generate.compact import why_padded
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
-from training.posttrain.compact import log_probs, said_of, why_padded, without_padding
+from training.posttrain.compact import log_probs, said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
     adapter_config,
