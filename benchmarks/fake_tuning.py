@@ -257,9 +257,9 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
-        self.counted.begin("whole windows")
-        model._score([tokens], [self.length - 1])
         model.batch_size = BATCH
+        self.counted.begin("whole windows")
+        model._loglikelihood_tokens([(("", ""), [first], tokens[1:]) for first in range(BATCH)])
         self.counted.begin("scores of a batch")
         model._score([tokens] * BATCH, [16] * BATCH)
 
@@ -406,7 +406,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
-        "whole windows": of_one["whole windows"],
+        "whole windows": memory_without_steps(replace(conversation, positions=BATCH * length))["whole windows"],
         "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}

@@ -6,7 +6,8 @@ One step of small models over packed documents is computed in fp32 on the CPU, a
 attention as `masked`, `flex` and `varlen`, eager and with compiled blocks, plain heads, grouped queries, windows,
 experts (`grouped_mm`), and another family. Compared are the loss and all gradients, as ‖difference‖ ÷ ‖reference‖.
 `masked`, torch's own attention with a mask, is the measure: rounding to bf16 alone gives its difference. A form passes
-if its difference is at most TOLERANCE times that one.
+if its difference is at most TOLERANCE times that one. fp8, if torchao is installed, is measured by the difference that
+torchao's emulation has on the CPU.
 
 Then three promises about steps: `read_steps` gives the same weights as steps read one by one, a resumed training those
 of one without a pause, and a second run those of the first. Where bits differ, the largest difference is shown.
@@ -17,6 +18,7 @@ It needs torch, numpy and safetensors. With `--device cpu`, for a test of this s
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import tempfile
 import time
@@ -63,9 +65,14 @@ class Form:
 
     attention: Kind
     compiled: bool = False
+    precision: str = "bf16"
 
     def __str__(self) -> str:
-        return f"{self.attention}{', compiled blocks' if self.compiled else ''}"
+        more = [*(["compiled blocks"] if self.compiled else []), *(["fp8"] if self.precision == "fp8" else [])]
+        return ", ".join([self.attention, *more])
+
+
+EMULATED = Form(attention="blocks", precision="fp8")  # on the CPU
 
 
 def shapes() -> dict[str, ModelConfig]:
@@ -82,10 +89,16 @@ def shapes() -> dict[str, ModelConfig]:
 
 def forms(device: torch.device, config: ModelConfig) -> list[Form]:
     """Return the forms that a device has for a model, the measure first."""
+    has_fp8 = not config.experts.count and importlib.util.find_spec("torchao") is not None
     if device.type == "cpu":
-        return [Form(attention="masked"), Form(attention="blocks")]
+        return [Form(attention="masked"), Form(attention="blocks"), *([EMULATED] if has_fp8 else [])]
     kinds: list[Kind] = ["flex", "varlen"] if may_be_varlen(config) else ["flex"]
-    return [Form(attention="masked")] + [Form(attention=kind, compiled=on) for kind in kinds for on in (False, True)]
+    fp8 = [Form(attention="flex", compiled=True, precision="fp8")] if has_fp8 else []
+    return [
+        Form(attention="masked"),
+        *(Form(attention=kind, compiled=on) for kind in kinds for on in (False, True)),
+        *fp8,
+    ]
 
 
 def may_be_varlen(config: ModelConfig) -> bool:
@@ -120,7 +133,7 @@ def made(config: ModelConfig, device: torch.device, *, precision: str, steps: in
 
 def step_of(config: ModelConfig, device: torch.device, form: Form | None) -> tuple[float, Tensor]:
     """Return loss and gradients, as one vector on the CPU, of the first step; None is fp32 on the CPU."""
-    trainer = made(config, device, precision="fp32" if form is None else "bf16")
+    trainer = made(config, device, precision="fp32" if form is None else form.precision)
     if form is not None:
         trainer.attention = form.attention
         compile_model(trainer, "blocks" if form.compiled else False)
@@ -133,9 +146,9 @@ def compared(device: torch.device, kinds: Sequence[str]) -> Iterator[dict[str, A
     """Yield for each model and form how far it is from fp32 on the CPU. `kinds`: of attention; none is all."""
     for name, config in shapes().items():
         loss, gradients = step_of(config, torch.device("cpu"), None)
-        measure = None
+        measures: dict[str, float] = {}  # by precision
         for form in forms(device, config):
-            if measure is not None and kinds and form.attention not in kinds:
+            if measures and kinds and form.attention not in kinds:
                 continue
             row: dict[str, Any] = {"model": name, "form": str(form)}
             began = time.perf_counter()
@@ -145,12 +158,15 @@ def compared(device: torch.device, kinds: Sequence[str]) -> Iterator[dict[str, A
                 yield row | {"passed": False, "error": f"{type(error).__name__}: {error}"[:600]}
                 continue
             apart = float((own - gradients).norm() / gradients.norm())
-            measure = apart if measure is None else measure
+            if form.precision not in measures:
+                emulated = step_of(config, torch.device("cpu"), EMULATED)[1] if form.precision == "fp8" else own
+                measures[form.precision] = float((emulated - gradients).norm() / gradients.norm())
+            measure = measures[form.precision]
             yield row | {
                 "passed": apart <= TOLERANCE * measure,
                 "loss_difference": abs(own_loss - loss),
                 "gradient_difference": apart,
-                "of_masked": apart / measure,
+                "of_the_measure": apart / measure,
                 "seconds": time.perf_counter() - began,
             }
 

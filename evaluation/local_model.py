@@ -23,6 +23,7 @@ from training.generate.compact import of_tails, why_padded
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.generate.sampler import Sampler, by_length
 from training.generate.spread import shared_out
+from training.posttrain.models import passes
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
@@ -84,7 +85,10 @@ class LocalModel(TemplateLM):
 
         def score(batch: list[int]) -> list[Scored]:
             sequences = [(requests[i][1] + requests[i][2])[-longest:] for i in batch]
-            return self._score(sequences, [len(requests[i][2]) for i in batch])
+            scored = [len(requests[i][2]) for i in batch]
+            # Of a whole window the logits of all positions are needed.
+            some = passes([len(tokens) for tokens in sequences], vocabulary=self.model.config.vocab_size)
+            return [one for rows in some for one in self._score(sequences[rows], scored[rows])]
 
         def score_shared(batch: list[list[int]]) -> list[Scored]:
             return self._score_shared([(requests[g[0]][1], [requests[i][2] for i in g]) for g in batch])

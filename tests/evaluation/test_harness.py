@@ -91,6 +91,19 @@ def test_a_question_is_read_once_for_all_its_choices(base_folder, passes):
     assert sum(read[alone]) >= len(choices) * sum(contexts)
 
 
+def test_padded_rows_are_read_in_passes_of_bounded_logits(base_folder, monkeypatch):
+    monkeypatch.setattr(local_model, "why_padded", lambda model: "as on a GPU")
+    rows = [_Request("", "The dog jumps over the bread. " * n) for n in range(1, 6)]
+    model = LocalModel(base_folder, batch_size=8)
+    expected, read = model.loglikelihood(rows), count_tokens(model)
+    most = 30
+    monkeypatch.setattr("training.posttrain.models.PASS_LOGITS", most * model.model.config.vocab_size)
+    found = model.loglikelihood(rows)
+    assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], rel=1e-5)
+    lengths = [len(model.tok_encode(row.args[1])) for row in rows]
+    assert len(read) > 1 and all(count <= most or count in lengths for count in read)
+
+
 def count_tokens(model):
     """Return a list to which each pass of the model adds the number of its positions, with padding."""
     read = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from training.posttrain.pass_rows import PASS_TOKENS
+from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
@@ -198,8 +198,9 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     held = opened | {"optimizer": 2 * (adapters or planned.share)}
     scores = opened | _scored(planned)
     of_a_position = FP32 * shape.vocab_size
-    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.positions}
-    apart = {"logits": of_a_position * (planned.positions + planned.longest)}  # with a row's probabilities
+    windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
+    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * windows}
+    apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,

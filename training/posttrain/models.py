@@ -18,13 +18,12 @@ from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
 from training.generate.spread import is_first, is_spread
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
-from training.posttrain.pass_rows import PASS_TOKENS
+from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.posttrain.spread_state import write_weights
 from training.tokenizer_files import write_tokenizer
 
 MODEL_FOLDER = "model"
 PASS_ROWS = 64
-PASS_LOGITS = 2**28  # numbers in the logits of these rows
 TEMPLATE_FILE = "chat_template.jinja"
 VERSION_FIELD = "transformers_version"  # left out, because the model does not depend on it
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PASS_TOKENS = 16_384  # of the rows that are read at once without a training, padding included
+PASS_LOGITS = 2**28  # numbers in the logits of these rows
 
 
 def rows_in_pass(share: int, *, micro_batch_tokens: int | None, row_tokens: int) -> int:
