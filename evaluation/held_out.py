@@ -9,7 +9,8 @@ from typing import Any
 from training.generate.sampler import Sampler, seeds_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
-from training.posttrain.models import passes, right_padded
+from training.posttrain.models import right_padded
+from training.posttrain.pass_rows import passes
 from training.posttrain.reward.reward import Judge, token_scores
 
 JUDGED_PROMPTS = 64

@@ -23,7 +23,7 @@ from training.generate.compact import of_tails, why_padded
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
 from training.generate.sampler import Sampler, by_length
 from training.generate.spread import shared_out
-from training.posttrain.models import passes
+from training.posttrain.pass_rows import passes
 
 Conversation = Sequence[dict[str, str]]
 MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM

@@ -97,7 +97,7 @@ def test_padded_rows_are_read_in_passes_of_bounded_logits(base_folder, monkeypat
     model = LocalModel(base_folder, batch_size=8)
     expected, read = model.loglikelihood(rows), count_tokens(model)
     most = 30
-    monkeypatch.setattr("training.posttrain.models.PASS_LOGITS", most * model.model.config.vocab_size)
+    monkeypatch.setattr("training.posttrain.pass_rows.PASS_LOGITS", most * model.model.config.vocab_size)
     found = model.loglikelihood(rows)
     assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], rel=1e-5)
     lengths = [len(model.tok_encode(row.args[1])) for row in rows]

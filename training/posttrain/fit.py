@@ -31,8 +31,8 @@ from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import keeps_weights
 from training.posttrain.compact import said_of
-from training.posttrain.models import load_model, passes
-from training.posttrain.pass_rows import rows_in_pass
+from training.posttrain.models import load_model
+from training.posttrain.pass_rows import passes, rows_in_pass
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
 from training.process.precision import dtype_here, replaced_here

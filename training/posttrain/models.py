@@ -6,7 +6,7 @@ import copy
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,10 @@ from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
 from training.generate.spread import is_first, is_spread
 from training.posttrain.chat import END, END_OF_TEXT, PAD, Chat
-from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.posttrain.spread_state import write_weights
 from training.tokenizer_files import write_tokenizer
 
 MODEL_FOLDER = "model"
-PASS_ROWS = 64
 TEMPLATE_FILE = "chat_template.jinja"
 VERSION_FIELD = "transformers_version"  # left out, because the model does not depend on it
 
@@ -97,24 +95,6 @@ def _save_spread(model: Any, folder: Path) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text("utf-8"))
-
-
-def passes(lengths: Sequence[int], *, vocabulary: int = 1) -> Iterator[slice]:
-    """Yield slices of rows of these lengths, in order, that one pass without a training may read.
-
-    Each has one row, or at most PASS_ROWS that are padded to at most PASS_TOKENS, and whose logits over a `vocabulary`
-    are at most PASS_LOGITS. They do not depend on the number of processes, and so no result does.
-    """
-    most = min(PASS_TOKENS, PASS_LOGITS // vocabulary)
-    start = longest = 0
-    for at, length in enumerate(lengths):
-        longest = max(longest, length)
-        rows = at + 1 - start
-        if rows > 1 and (rows > PASS_ROWS or rows * longest > most):
-            yield slice(start, at)
-            start, longest = at, length
-    if start < len(lengths):
-        yield slice(start, len(lengths))
 
 
 def right_padded(rows: Sequence[Sequence[int]], pad_id: int, on: torch.device) -> dict[str, torch.Tensor]:

@@ -104,16 +104,16 @@ def held(root, name, stage, settings, rank, size, *, shard, model="wide"):
 
 def judged_apart(root, rank, size):
     """The scores of different rows in each process, by a reward model that they share; the first has more passes."""
-    from training.posttrain import models
+    from training.posttrain import pass_rows
     from training.posttrain.reward.reward import Judge, token_scores
 
     as_one_of(rank, size)
-    models.PASS_TOKENS = 64
+    pass_rows.PASS_TOKENS = 64
     judge = Judge(root / "reward_model" / "model", shard=size)
     found = token_scores(judge.model, ROWS if rank == 0 else ROWS[:1], judge.chat)
     told = [None] * size
     torch.distributed.all_gather_object(told, found)
-    models.PASS_TOKENS = PASS_TOKENS
+    pass_rows.PASS_TOKENS = PASS_TOKENS
     return told
 
 

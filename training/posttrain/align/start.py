@@ -14,7 +14,7 @@ import torch
 
 from training.job import Gate
 from training.posttrain.counted_rows import COUNTS
-from training.posttrain.models import passes
+from training.posttrain.pass_rows import passes
 
 ROWS = 32
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit

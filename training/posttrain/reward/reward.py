@@ -28,7 +28,8 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, passes, right_padded, save_model
+from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
+from training.posttrain.pass_rows import passes
 from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.spread_state import saving_parts

@@ -28,7 +28,8 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_tokenizer, passes, right_padded, save_model
+from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.pass_rows import passes
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
