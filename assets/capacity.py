@@ -332,7 +332,7 @@ def _learns_from(section: SftRecipe | RewardRecipe | AlignRecipe) -> str:
 
 
 def scoring_needed_for(recipe: Recipe, asset: str, size: Size, *, is_certain: bool = False) -> Needed | None:
-    """Return the predicted bytes, by purpose, of a process that scores models on GPUs; None without GPUs.
+    """Return the predicted GPU memory of a process that scores models, in bytes by purpose; None without GPUs.
 
     The rows fill the model's length, or the prompts and answers of alignment theirs; if `is_certain`, they have one
     token, and there is one of them.

@@ -349,7 +349,7 @@ def _tunings(comparison: Comparison, profile: Profile, device: Device | None) ->
 
 
 def _measured_peak(asset: str, comparison: Comparison, size: Size) -> int | None:
-    """Return the most memory that a process had when an asset was last made without GPUs; None if it never was."""
+    """Return the peak memory of a process in bytes, measured when an asset was last made on CPUs; None if never."""
     made = next((last_made(cell, comparison.root) for cell in comparison.cells.values() if cell.asset == asset), None)
     return made.record.get("cost", {}).get("peak_memory_bytes") if made is not None and not size.gpus_per_node else None
 

@@ -142,7 +142,7 @@ class Part:
         self._pool = ThreadPoolExecutor(2)
 
     def begin(self) -> None:
-        """Give the next part the whole of its time."""
+        """Start the time limit of the next part."""
         self.until = time.monotonic() + self.seconds
 
     def close(self) -> None:

@@ -27,12 +27,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.posttraining import rows_of
+from benchmarks.posttraining import Shape, pairs_of_texts, rows_of, write_model
 from training.artifact import write_json
 from training.posttrain.sorting import read_jsonl
 
 PARTS, SIDES = ("sft", "dpo"), ("own", "best", "liger", "stock")
-SHAPE, TINY = (2048, 16, 32, 8, 8192), (64, 2, 4, 2, 128)  # width, layers, heads, key-value heads, width of the MLP
+SHAPE: Shape = (2048, 16, 32, 8, 8192)
+TINY: Shape = (64, 2, 4, 2, 128)
 VOCABULARY, MOST_CHARACTERS, LENGTH, BATCH, WARM, HELD_OUT = 8192, 4000, 2048, 16, 4, 0.01
 SORTED = "group_by_length"
 
@@ -89,24 +90,18 @@ def process(part: str, side: str, folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def prepare(folder: Path, number: int, shape: tuple[int, ...]) -> None:
+def prepare(folder: Path, number: int, shape: Shape) -> None:
     """Write the random model, our inputs made from the rows, and the rows as TRL reads them."""
     from tests.training.posttrain import tiny
 
     dolly = rows_of("sft/dolly_15k_subset.jsonl.gz")
     answers = [{"prompt": row["prompt"], "completion": row["answer"]} for row in dolly]
-    pairs = [
-        {
-            "prompt": row["conversations"][-1]["value"],
-            "chosen": row["chosen"]["value"],
-            "rejected": row["rejected"]["value"],
-        }
-        for row in rows_of("preference/dpo_en_demo.jsonl.gz")
-    ]
+    pairs = pairs_of_texts()
     short = lambda *texts: sum(map(len, texts)) < MOST_CHARACTERS  # noqa: E731 - characters: no side cuts a row
     answers = list(islice((row for row in answers if short(*row.values())), number))
     pairs = list(islice((row for row in pairs if short(*row.values())), number))
-    write_model(folder / "base_model" / "model", [" ".join(row.values()) for row in answers + pairs], shape)
+    texts = [" ".join(row.values()) for row in answers + pairs]
+    write_model(folder / "base_model" / "model", texts, vocabulary=VOCABULARY, length=LENGTH, shape=shape)
     tiny.commit(folder, "base_model")
     tiny.write_rows(folder / "answers.jsonl", answers)
     tiny.write_rows(folder / "pairs.jsonl", pairs)
@@ -116,35 +111,6 @@ def prepare(folder: Path, number: int, shape: tuple[int, ...]) -> None:
     tiny.run(
         "preferences", folder / "preference_data", {"preferences": {"data": [source], "held_out_fraction": HELD_OUT}}
     )
-
-
-def write_model(folder: Path, texts: list[str], shape: tuple[int, ...]) -> None:
-    """Write a random Llama and a tokenizer trained on the texts."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from tests.training.posttrain import tiny
-
-    tiny.write_tokenizer(folder, texts, vocabulary=VOCABULARY)
-    width, layers, heads, kv_heads, mlp = shape
-    torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=VOCABULARY,
-                hidden_size=width,
-                intermediate_size=mlp,
-                num_hidden_layers=layers,
-                num_attention_heads=heads,
-                num_key_value_heads=kv_heads,
-                max_position_embeddings=LENGTH,
-                bos_token_id=None,
-                eos_token_id=0,
-                pad_token_id=1,
-                tie_word_embeddings=True,
-            )
-        )
-    model.save_pretrained(folder)
 
 
 # The sides

@@ -88,7 +88,7 @@ def shapes() -> dict[str, ModelConfig]:
 
 
 def forms(device: torch.device, config: ModelConfig) -> list[Form]:
-    """Return the forms that a device has for a model, the measure first."""
+    """Return the kinds of attention, compilation and precision that a device has for a model, the baseline first."""
     has_fp8 = not config.experts.count and importlib.util.find_spec("torchao") is not None
     if device.type == "cpu":
         return [Form(attention="masked"), Form(attention="blocks"), *([EMULATED] if has_fp8 else [])]
@@ -102,7 +102,7 @@ def forms(device: torch.device, config: ModelConfig) -> list[Form]:
 
 
 def may_be_varlen(config: ModelConfig) -> bool:
-    """Return whether this torch computes a model's attention by `varlen_attn` (`check_varlen`)."""
+    """Return whether the installed torch can compute a model's attention by `varlen_attn`."""
     from torch.nn.attention.varlen import varlen_attn
 
     return config.own_layers is None and (config.group == 1 or "enable_gqa" in signature(varlen_attn).parameters)
@@ -195,7 +195,7 @@ def read_together(trainer: Trainer, folder: Path) -> Tensor:
 
 
 def resumed(trainer: Trainer, folder: Path) -> Tensor:
-    """Train half of the steps, write a checkpoint, and train the rest with another trainer that reads it."""
+    """Return the last weights of a training that is stopped at half, saved, and resumed by a second trainer."""
     store = checkpoint.Store(folder / "checkpoints", trainer.world)
     trainer.state.store = store
     while trainer.state.position.step < STEPS // 2:

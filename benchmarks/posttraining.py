@@ -39,7 +39,8 @@ from typing import Any
 from training.posttrain.sorting import TRAIN_FILE, read_jsonl
 
 PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
-SHAPES = {"kitchen": (192, 4, 3, 512), "12.5M": (320, 8, 5, 864)}  # width, layers, heads, width of the MLP
+Shape = tuple[int, int, int, int, int]  # width, layers, heads, key-value heads, width of the MLP
+SHAPES: dict[str, Shape] = {"kitchen": (192, 4, 3, 3, 512), "12.5M": (320, 8, 5, 5, 864)}
 VOCABULARY = {"kitchen": 2048, "12.5M": 8192}
 LENGTH, BATCH = 512, 16
 PAIRS_BATCH = 8  # pairs of a step; each has two rows
@@ -110,15 +111,11 @@ def prepare(folder: Path, number: int, shape: str) -> None:
         for row in islice(rows_of(f"sft/{name}.jsonl.gz"), 10 * number)
     ]
     random.Random(0).shuffle(answers)
-    pairs = [
-        {
-            "prompt": row["conversations"][-1]["value"],
-            "chosen": row["chosen"]["value"],
-            "rejected": row["rejected"]["value"],
-        }
-        for row in rows_of("preference/dpo_en_demo.jsonl.gz")
-    ]
-    write_model(folder / "base_model" / "model", [" ".join(row.values()) for row in answers + pairs], shape)
+    pairs = pairs_of_texts()
+    texts = [" ".join(row.values()) for row in answers + pairs]
+    write_model(
+        folder / "base_model" / "model", texts, vocabulary=VOCABULARY[shape], length=2 * LENGTH, shape=SHAPES[shape]
+    )
     base = tiny.commit(folder, "base_model")
     # By characters, so that no side cuts a row.
     answers = list(islice((row for row in answers if sum(map(len, row.values())) < 2 * LENGTH), number))
@@ -145,31 +142,44 @@ def prepare(folder: Path, number: int, shape: str) -> None:
     tiny.run("sft", folder / "sft_model", {"sft": {**settings, "data": [{"uri": "x"}]}}, inputs)
 
 
-def write_model(folder: Path, texts: list[str], shape: str) -> None:
-    """Write a random Llama and a tokenizer trained on the texts."""
+def pairs_of_texts() -> list[dict[str, str]]:
+    """Return the shared preference pairs as prompt, chosen and rejected answer."""
+    return [
+        {
+            "prompt": row["conversations"][-1]["value"],
+            "chosen": row["chosen"]["value"],
+            "rejected": row["rejected"]["value"],
+        }
+        for row in rows_of("preference/dpo_en_demo.jsonl.gz")
+    ]
+
+
+def write_model(folder: Path, texts: list[str], *, vocabulary: int, length: int, shape: Shape) -> None:
+    """Write a random Llama for rows of `length` tokens, and a tokenizer trained on the texts."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from tests.training.posttrain import tiny
 
-    tiny.write_tokenizer(folder, texts, vocabulary=VOCABULARY[shape])
-    width, layers, heads, mlp = SHAPES[shape]
+    tiny.write_tokenizer(folder, texts, vocabulary=vocabulary)
+    width, layers, heads, kv_heads, mlp_width = shape
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY[shape],
-            hidden_size=width,
-            intermediate_size=mlp,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=heads,
-            max_position_embeddings=2 * LENGTH,
-            bos_token_id=None,
-            eos_token_id=0,
-            pad_token_id=1,
-            tie_word_embeddings=True,
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocabulary,
+                hidden_size=width,
+                intermediate_size=mlp_width,
+                num_hidden_layers=layers,
+                num_attention_heads=heads,
+                num_key_value_heads=kv_heads,
+                max_position_embeddings=length,
+                bos_token_id=None,
+                eos_token_id=0,
+                pad_token_id=1,
+                tie_word_embeddings=True,
+            )
         )
-    )
     model.save_pretrained(folder)
 
 

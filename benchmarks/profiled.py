@@ -73,7 +73,7 @@ def busy(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class _Enough(Exception):
-    """All steps were made."""
+    """Raised to end the training after the last profiled step."""
 
 
 class _Profiled:

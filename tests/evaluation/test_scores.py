@@ -387,15 +387,7 @@ def test_every_model_that_is_scored_or_judged_is_opened_in_as_many_shares_as_the
     tmp_path, scored, judged, monkeypatch
 ):
     """Results do not show it: a process that opens the whole model gives the same ones, until its memory is full."""
-    from training.generate import model_folder
-
-    opened = []
-
-    def options_for(shard):
-        opened.append(shard)
-        return {}  # this is the only process
-
-    monkeypatch.setattr(model_folder, "options_for", options_for)
+    opened = tiny.shares_opened(monkeypatch)
     # Of a scoring: base, SFT and aligned model. Of a judging: the last two for prompts, the reward model for all
     # answers, and the three of them for held-out prompts.
     for made, number in ((scored, 3), (judged, 6)):

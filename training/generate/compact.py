@@ -34,7 +34,7 @@ UNWANTED = -100  # the label of a token whose log-probability nobody asks for
 
 
 def why_padded(model: Any) -> str:
-    """Return why a model's passes are TRL's own, which compute padding; empty if they are compact."""
+    """Return the reason why a model cannot make passes without padding; empty if it can."""
     config = model.config
     if model.device.type != "cpu":
         return f"the model is on a device of type {model.device.type}"
@@ -57,9 +57,9 @@ def why_padded(model: Any) -> str:
 
 
 def of_tails(model: Any, rows: Sequence[Sequence[int]], tails: Sequence[int]) -> list[tuple[float, bool]]:
-    """Return of each row the log-probability in nats of its last `tails` tokens, and whether all are the likeliest.
+    """Return for each row the log-probability in nats of its last tokens, and whether greedy decoding gives them.
 
-    `why_padded` must be empty. At least one token stands before a tail.
+    `tails` are the numbers of these tokens. `why_padded` must be empty. At least one token stands before a tail.
     """
     width, device = max(map(len, rows)), model.device
     tokens_BT = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
@@ -80,7 +80,9 @@ def of_tails(model: Any, rows: Sequence[Sequence[int]], tails: Sequence[int]) ->
 
 
 def states_before(model: Any, named: Mapping[str, Any], *, least: int = LEAST_SHARED) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which tokens but the first have a label [B, T-1], the last states before them [L, D], and them [L].
+    """Run the model without padding; return which tokens have a label, the states that predict them, and the tokens.
+
+    They are [B, T-1] (of all tokens but the first), [L, D] and [L].
 
     `named` has `input_ids`, `attention_mask` and `labels`, each [B, T]. Beginnings of `least` tokens are read once.
     """
@@ -123,7 +125,9 @@ class Packed:
 
 
 def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor, *, least: int = LEAST_SHARED) -> Packed:
-    """Return rows as one row of pieces. `trained_BT` [B, T-1] says of each token but the first whether it is trained.
+    """Pack padded rows into one row without padding, in which a beginning that several rows share stands once.
+
+    `trained_BT` [B, T-1] says of each token but the first whether its log-probability is wanted.
 
     Tokens after the last one that is needed are left out. Beginnings of `least` tokens are shared.
     """
@@ -164,7 +168,7 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor, *, least: i
 
 
 def _families(rows: Sequence[Sequence[int]], least: int) -> Iterator[tuple[list[int], int]]:
-    """Yield groups of rows with the number of tokens with which they all begin; 0 for a row by itself."""
+    """Group rows by a common prefix: yield the numbers of rows and the prefix's length, 0 for a row by itself."""
     members: list[int] = []
     shared = 0
     order = sorted((list(row), number) for number, row in enumerate(rows) if row)
@@ -182,7 +186,7 @@ def _families(rows: Sequence[Sequence[int]], least: int) -> Iterator[tuple[list[
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of tokens with which both rows begin."""
+    """Return the length of the common prefix of two rows."""
     return next(
         (n for n, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs),
         min(len(one), len(other)),
@@ -270,7 +274,7 @@ def _later() -> Tensor:
 
 
 def _blocks(pieces: Sequence[RowPiece]) -> Iterator[tuple[slice, list[slice]]]:
-    """Yield the places of some queries, and those of the keys that they read, of which the last are their own."""
+    """Yield each block of queries with the spans of the keys that it attends to; the last span ends with the block."""
     ends = list(itertools.accumulate(piece.length for piece in pieces))
     for piece, end in zip(pieces, ends, strict=True):
         first = end - piece.length

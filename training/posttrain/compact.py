@@ -45,7 +45,7 @@ def without_padding(trainer_module: Any) -> None:
 
 
 def said_of(model: Any) -> dict[str, str]:
-    """Return what is noted of a model that TRL trains: why its passes are padded, if they are."""
+    """Return the artifact's note `padded_passes`: why a model's passes have padding; empty if they have none."""
     why = why_padded(model) if getattr(model, "has_compact_passes", False) else ""
     return {"padded_passes": why} if why else {}
 

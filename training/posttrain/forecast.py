@@ -63,7 +63,7 @@ class PlannedTuning:
 
     @property
     def keys(self) -> int:
-        """Bytes of a position's keys and values in all layers."""
+        """Bytes of the key-value cache for one position of one row, all layers together."""
         widths = self.shape.head_widths
         return FP32 * self.shape.layers * (widths.keys + widths.values)
 
@@ -83,7 +83,7 @@ class PlannedSampling:
 
 
 def numbers_of_adapters(shape: ModelConfig, rank: int) -> int:
-    """Return the numbers of the adapters of a rank, which every linear layer but the head has.
+    """Return the number of weights in LoRA adapters of a rank, one on every linear layer except the head.
 
     transformers has queries, keys and values in layers of their own. A layer's experts are not counted.
     """

@@ -160,3 +160,17 @@ def benchmark_index(root: Path, *benchmarks: dict[str, Any]) -> InputArtifact:
 
 def gate(record: dict[str, Any], name: str) -> dict[str, Any]:
     return next(gate for gate in record["gates"] if gate["name"] == name)
+
+
+def shares_opened(monkeypatch: Any) -> list[int]:
+    """A list that takes the shares in which each model is opened from now on; all are opened whole, by this process."""
+    from training.generate import model_folder
+
+    opened: list[int] = []
+
+    def options_for(shard: int) -> dict[str, Any]:
+        opened.append(shard)
+        return {}
+
+    monkeypatch.setattr(model_folder, "options_for", options_for)
+    return opened

@@ -248,15 +248,7 @@ def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp
 def test_the_policy_its_reference_and_the_reward_model_are_opened_in_the_profile_s_shares(
     chain, tmp_path, monkeypatch, method
 ):
-    from training.generate import model_folder
-
-    opened = []
-
-    def options_for(shard):
-        opened.append(shard)
-        return {}  # this is the only process
-
-    monkeypatch.setattr(model_folder, "options_for", options_for)
+    opened = tiny.shares_opened(monkeypatch)
     library = importlib.import_module(f"trl.trainer.{method}_trainer")
     monkeypatch.setattr(library, "create_model_from_path", library.create_model_from_path)  # the stage replaces it
     align(chain, tmp_path / "shared", {**RL, "method": method, "max_steps": 1}, shard=2)
