@@ -28,6 +28,7 @@ FAMILIES = ("llama", "mistral", "olmo2", "olmo3", "qwen2", "qwen3", "qwen3_moe")
 PIECES = "pedigree_pieces"  # the name of the attention, as transformers knows it
 LEAST_SHARED = 16  # tokens that rows must have in common at their beginning to share them, in training
 LEAST_READ = 4  # … and where answers are only scored
+SLACK = 4  # tokens by which rows are padded whose attention is then computed at once
 BLOCK = 256  # queries whose attention is computed at once
 TILE_LOGITS = 2**20  # numbers in the logits that are computed at once, which fit into a processor's cache
 UNWANTED = -100  # the label of a token whose log-probability nobody asks for
@@ -103,15 +104,21 @@ def states_before(model: Any, named: Mapping[str, Any], *, least: int = LEAST_SH
 
 @dataclass(frozen=True, slots=True)
 class RowPiece:
-    """Tokens that stand behind one another: the beginning that some rows share, or the rest of one row.
+    """Tokens that stand behind one another: the beginning that some rows share, the rest of one row, or whole rows.
 
     `start` is the number of the piece before it in its row, -1 at the row's beginning. `mask` says which tokens of
-    both pieces each of its tokens attends to; None: those up to itself.
+    both pieces each of its tokens attends to; None: those up to itself. `rows` are rows of `length` tokens each.
     """
 
     length: int
     start: int = -1
     mask: Tensor | None = field(default=None, compare=False)
+    rows: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Number of the tokens in all rows."""
+        return self.rows * self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,8 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor, *, least: i
 
     `trained_BT` [B, T-1] says of each token but the first whether its log-probability is wanted.
 
-    Tokens after the last one that is needed are left out. Beginnings of `least` tokens are shared.
+    Tokens after the last one that is needed are left out. Beginnings of `least` tokens are shared. Other rows are
+    ordered by length, and those of almost one length are padded with up to SLACK tokens, whose states nobody reads.
     """
     rows: list[list[int]] = []
     wanted: list[list[int]] = []  # of each row: places in the row of the tokens before those that are trained
@@ -142,21 +150,28 @@ def pack(tokens_BT: Tensor, attended_BT: Tensor, trained_BT: Tensor, *, least: i
     positions: list[int] = []
     place: list[list[int]] = [[] for _ in rows]
 
-    def add(some: Sequence[int], first: int, start: int, mask: Tensor | None = None) -> list[int]:
-        pieces.append(RowPiece(len(some), start, mask))
+    def add(some: Sequence[int], first: int) -> list[int]:
         tokens.extend(some)
         positions.extend(range(first, first + len(some)))
         return list(range(len(tokens) - len(some), len(tokens)))
 
+    alone: list[int] = []
     for members, shared in _families(rows, least):
-        start, beginning = len(pieces), add(rows[members[0]][:shared], 0, -1) if shared else []
+        if not shared:
+            alone += members
+            continue
+        start, beginning = len(pieces), add(rows[members[0]][:shared], 0)
+        pieces.append(RowPiece(shared))
         for row in members:
             rest = rows[row][shared:]
-            if not rest:
-                place[row] = beginning
-                continue
-            mask = _mask(shared, len(rest)) if shared else None
-            place[row] = beginning + add(rest, shared, start if shared else -1, mask)
+            if rest:
+                pieces.append(RowPiece(len(rest), start, _mask(shared, len(rest))))
+            place[row] = beginning + add(rest, shared)
+    for members in _alike(alone, rows):
+        length = len(rows[members[0]])
+        pieces.append(RowPiece(length, rows=len(members)))
+        for row in members:
+            place[row] = add(rows[row] + rows[row][-1:] * (length - len(rows[row])), 0)
     before = [places[at] for places, some in zip(place, wanted, strict=True) for at in some]
     device = tokens_BT.device
     return Packed(
@@ -183,6 +198,18 @@ def _families(rows: Sequence[Sequence[int]], least: int) -> Iterator[tuple[list[
         members, shared = [row], 0
     if members:
         yield members, shared
+
+
+def _alike(numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield the numbers in groups of rows that are at most SLACK tokens shorter than the first, the longest first."""
+    group: list[int] = []
+    for row in sorted(numbers, key=lambda number: -len(rows[number])):
+        if group and len(rows[row]) < len(rows[group[0]]) - SLACK:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -220,16 +247,28 @@ def attention_of_pieces(
         dtype = torch.get_autocast_dtype(device)
         given = (query[0] * scaling).to(dtype), key[0].to(dtype), value[0].to(dtype)
         return _BlockAttention.apply(*given, pieces)[None], None
-    lengths = [piece.length for piece in pieces]
-    queries, keys, values = (one.split(lengths, 2) for one in (query, key, value))
+    spans = _spans(pieces)
     made = []
-    for number, piece in enumerate(pieces):
-        read = [piece.start, number] if piece.start >= 0 else [number]
-        known, said = (torch.cat([some[at] for at in read], 2) for some in (keys, values))
-        made.append(
-            in_fp32(queries[number], known, said, attn_mask=piece.mask, is_causal=piece.mask is None, scale=scaling)
-        )
+    for piece, span in zip(pieces, spans, strict=True):
+        own, known, said = (_in_rows(one[0], span, piece).transpose(0, 1) for one in (query, key, value))
+        if piece.start >= 0:
+            known, said = (
+                torch.cat([one[:, :, spans[piece.start]], own], 2) for one, own in ((key, known), (value, said))
+            )
+        some = in_fp32(own, known, said, attn_mask=piece.mask, is_causal=piece.mask is None, scale=scaling)
+        made.append(some.flatten(0, 1)[None])
     return torch.cat(made, 1), None
+
+
+def _spans(pieces: Sequence[RowPiece]) -> list[slice]:
+    """Return where each piece stands."""
+    ends = itertools.accumulate(piece.tokens for piece in pieces)
+    return [slice(end - piece.tokens, end) for piece, end in zip(pieces, ends, strict=True)]
+
+
+def _in_rows(tensor: Tensor, span: slice, piece: RowPiece) -> Tensor:
+    """Return a piece's part of a tensor [H, N, D] as a view [H, rows, length, D]."""
+    return tensor[:, span].unflatten(1, (piece.rows, piece.length))
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -243,12 +282,12 @@ class _BlockAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, pieces: Sequence[RowPiece]) -> Tensor:
         made = value.new_empty((value.shape[1], value.shape[0], value.shape[2]))
         kept = []
-        for own, spans in _blocks(pieces):
-            scores = torch.bmm(query[:, own], _read(key, spans).transpose(1, 2))
-            size = own.stop - own.start
+        for one in _blocks(pieces):
+            scores = one.own(query) @ one.read(key).transpose(2, 3)
+            size = scores.shape[2]
             scores[..., -size:].masked_fill_(_later()[:size, :size], -torch.inf)
             kept.append(scores.softmax(-1))
-            made[own] = torch.bmm(kept[-1], _read(value, spans)).transpose(0, 1)
+            one.own(made.transpose(0, 1)).copy_(kept[-1] @ one.read(value))
         ctx.save_for_backward(query, key, value)
         ctx.pieces, ctx.kept = pieces, kept
         return made
@@ -258,12 +297,12 @@ class _BlockAttention(torch.autograd.Function):
         query, key, value = ctx.saved_tensors
         gradient = gradients[0].transpose(0, 1).contiguous()
         of_query, of_key, of_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
-        for (own, spans), weights in zip(_blocks(ctx.pieces), ctx.kept, strict=True):
-            slope = torch.bmm(gradient[:, own], _read(value, spans).transpose(1, 2))
+        for one, weights in zip(_blocks(ctx.pieces), ctx.kept, strict=True):
+            slope = one.own(gradient) @ one.read(value).transpose(2, 3)
             slope = torch._softmax_backward_data(slope, weights, -1, weights.dtype)
-            of_query[:, own] = torch.bmm(slope, _read(key, spans))
-            _add(of_key, spans, torch.bmm(slope.transpose(1, 2), query[:, own]))
-            _add(of_value, spans, torch.bmm(weights.transpose(1, 2), gradient[:, own]))
+            one.own(of_query).copy_(slope @ one.read(key))
+            one.add(of_key, slope.transpose(2, 3) @ one.own(query))
+            one.add(of_value, weights.transpose(2, 3) @ one.own(gradient))
         return of_query, of_key, of_value, None
 
 
@@ -273,26 +312,42 @@ def _later() -> Tensor:
     return torch.ones(BLOCK, BLOCK, dtype=torch.bool).triu(1)
 
 
-def _blocks(pieces: Sequence[RowPiece]) -> Iterator[tuple[slice, list[slice]]]:
-    """Yield each block of queries with the spans of the keys that it attends to; the last span ends with the block."""
-    ends = list(itertools.accumulate(piece.length for piece in pieces))
-    for piece, end in zip(pieces, ends, strict=True):
-        first = end - piece.length
-        ahead = [slice(ends[piece.start] - pieces[piece.start].length, ends[piece.start])] if piece.start >= 0 else []
-        for start in range(first, end, BLOCK):
-            stop = min(start + BLOCK, end)
-            yield slice(start, stop), [*ahead, slice(first, stop)]
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Queries of a piece, and the keys that they attend to: those before the piece, and its own up to the last query.
+
+    Its methods take tensors [H, N, D], and read and return [H, rows, queries or keys, D].
+    """
+
+    piece: RowPiece
+    span: slice
+    before: slice | None
+    queries: slice
+
+    def own(self, tensor: Tensor) -> Tensor:
+        """The part of the queries, as a view."""
+        return _in_rows(tensor, self.span, self.piece)[:, :, self.queries]
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """The part of the keys."""
+        own = _in_rows(tensor, self.span, self.piece)[:, :, : self.queries.stop]
+        return own if self.before is None else torch.cat([tensor[:, None, self.before], own], 2)
+
+    def add(self, total: Tensor, some: Tensor) -> None:
+        """Add to the part of the keys."""
+        if self.before is not None:
+            ahead = self.before.stop - self.before.start
+            total[:, None, self.before] += some[:, :, :ahead]
+            some = some[:, :, ahead:]
+        _in_rows(total, self.span, self.piece)[:, :, : self.queries.stop] += some
 
 
-def _read(tensor: Tensor, spans: Sequence[slice]) -> Tensor:
-    return tensor[:, spans[0]] if len(spans) == 1 else torch.cat([tensor[:, span] for span in spans], 1)
-
-
-def _add(total: Tensor, spans: Sequence[slice], some: Tensor) -> None:
-    start = 0
-    for span in spans:
-        total[:, span] += some[:, start : start + span.stop - span.start]
-        start += span.stop - span.start
+def _blocks(pieces: Sequence[RowPiece]) -> Iterator[_Block]:
+    spans = _spans(pieces)
+    for piece, span in zip(pieces, spans, strict=True):
+        for start in range(0, piece.length, BLOCK):
+            queries = slice(start, min(start + BLOCK, piece.length))
+            yield _Block(piece, span, spans[piece.start] if piece.start >= 0 else None, queries)
 
 
 ALL_ATTENTION_FUNCTIONS.register(PIECES, attention_of_pieces)

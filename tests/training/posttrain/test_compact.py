@@ -46,9 +46,12 @@ def both_of(family, outputs=OUTPUTS, temperature=1.0, **options):
 
 
 def batch(*, left=False):
-    """Rows of many lengths: two begin alike, two are equal, one is longer than a block, one has nothing trained."""
+    """Rows of many lengths: three begin alike, two are equal, others have almost one length, one has nothing trained.
+
+    Of the three and the two rows of almost one length, the two are longer than a block.
+    """
     generator = torch.Generator().manual_seed(1)
-    lengths = [40, 70, 60, 33, 33, 300, 20]
+    lengths = [40, 70, 60, 33, 33, 300, 20, 45, 47, 47, 298]
     ids = torch.randint(2, 300, (len(lengths), max(lengths)), generator=generator)
     ids[1, :30], ids[2, :25], ids[4] = ids[0, :30], ids[0, :25], ids[3]
     mask = torch.stack([torch.arange(max(lengths)) < length for length in lengths]).long()
@@ -114,9 +117,12 @@ def test_what_rows_share_and_what_follows_their_last_trained_token_is_not_comput
     given = batch()
     packed = passes.pack(given["input_ids"], given["attention_mask"].bool(), given["labels"][:, 1:] != -100)
     # Each row without its last token, after which nothing is trained; 25 tokens that three rows share, and a row twice.
-    assert len(packed.tokens_N) == (39 + 69 + 49 - 2 * 25) + 32 + 299
-    assert sum(piece.length for piece in packed.pieces) == len(packed.tokens_N)
+    needed = (39 + 69 + 49 - 2 * 25) + 32 + (299 + 297) + (44 + 46 + 46)
+    padding = 2 + 2
+    assert len(packed.tokens_N) == needed + padding
+    assert sum(piece.tokens for piece in packed.pieces) == len(packed.tokens_N)
     assert sorted(piece.length for piece in packed.pieces if piece.start >= 0) == [14, 24, 44]
+    assert [(piece.rows, piece.length) for piece in packed.pieces if piece.rows > 1] == [(2, 299), (3, 46)]
 
 
 REASONS = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="13",
+    version="14",
     module="training.posttrain.align.align",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
