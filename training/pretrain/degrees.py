@@ -80,8 +80,9 @@ class Degrees:
         replicate, rest = divmod(processes, self.product)
         if rest or not replicate:
             factors = " * ".join(f"{axis}={getattr(self, axis)}" for axis in CHOSEN if getattr(self, axis) > 1)
+            product = f" = {self.product}" if " * " in factors else ""
             raise RecipeError(
-                f"{factors} = {self.product} does not divide processes * nodes = {processes}; give a multiple of"
+                f"{factors}{product} does not divide processes * nodes = {processes}; give a multiple of"
                 f" {self.product} processes, or lower a degree{self._nearest(processes)}"
             )
         return {axis: replicate if axis == "replicate" else getattr(self, axis) for axis in AXES}

@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from training.pretrain.memory import Needed
+from training.pretrain.memory import Needed, gigabytes
 from training.pretrain.models.account import FP32, least_bytes
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
@@ -41,11 +41,11 @@ def check_disk(what: str, needed: Needed, folder: Path) -> None:
     free, own = shutil.disk_usage(folder).free, _size(folder)
     if sum(needed.values()) <= free + own:
         return
-    parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items())
-    before = f" and {own / 1e9:.3g} GB in its folder" if own > 1e6 else ""
+    parts = " + ".join(f"{name} {gigabytes(size)}" for name, size in needed.items())
+    before = f" and {gigabytes(own)} GB in its folder" if own > 1e6 else ""
     raise RecipeError(
-        f"{what} needs {parts} = {sum(needed.values()) / 1e9:.3g} GB on the disk of {folder}, which has"
-        f" {free / 1e9:.3g} GB free{before}; free space, or put the root on a larger disk"
+        f"{what} needs {parts} = {gigabytes(sum(needed.values()))} GB on the disk of {folder}, which has"
+        f" {gigabytes(free)} GB free{before}; free space, or put the root on a larger disk"
     )
 
 

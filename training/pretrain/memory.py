@@ -49,12 +49,17 @@ def machine_memory() -> tuple[int, str]:
     return min(machine, limit), "the machine" if machine <= limit else "this job's control group"
 
 
+def gigabytes(size: float) -> str:
+    """Return a number of bytes in GB with three digits, or to one GB: 0.0214, 3.5, 2,698."""
+    return f"{size / 1e9:.3g}" if size < 999.5e9 else f"{size / 1e9:,.0f}"
+
+
 def check_memory(what: str, needed: Needed, *, together: int, total: int, where: str) -> None:
     """Raise RecipeError, showing the calculation, if the known needs of `together` processes exceed `total` bytes."""
     if together * sum(needed.values()) > total:
-        parts = " + ".join(f"{name} {size / 1e9:.3g}" for name, size in needed.items() if size)
+        parts = " + ".join(f"{name} {gigabytes(size)}" for name, size in needed.items() if size)
         raise RecipeError(
-            f"{what} needs at least {together} x ({parts}) GB, {where} has {total / 1e9:.3g} GB; {_ADVICE[what]}"
+            f"{what} needs at least {together} x ({parts}) GB, {where} has {gigabytes(total)} GB; {_ADVICE[what]}"
         )
 
 
