@@ -265,9 +265,8 @@ def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_g
 
 
 def sent_bytes(training: PlannedTraining, layout: Layout) -> int:
-    """Return the bytes of a number of a weight that FSDP sends."""
-    recipe, experts = training.recipe, training.shape.experts.count
-    return 2 if layout.degrees.gathers_bf16(precision=recipe.precision, experts=experts) else FP32
+    """Return the bytes of a number of a weight that FSDP sends. Routers are sent in fp32, and counted like the rest."""
+    return 2 if layout.degrees.gathers_bf16(precision=training.recipe.precision) else FP32
 
 
 def _gathered(
