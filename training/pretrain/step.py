@@ -301,7 +301,9 @@ class Trainer:
         else:
             head, softcap = self.model.head_weight.to(self.dtype), self.model.config.logit_softcap
             given = (hidden.states.flatten(0, 1), head, targets.flatten())
-            objective, likelihood = self.teacher.loss(tokens, mask, *given, scale=scale, softcap=softcap)
+            objective, likelihood = self.teacher.loss(
+                tokens, mask, *given, scale=scale, softcap=softcap, compiled=self.compiles_loss
+            )
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
         self._see(objective, hidden)
