@@ -44,7 +44,14 @@ from training.order.batch_settings import BatchPhase
 from training.pretrain import loss
 from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store, pack, places, unpack
-from training.pretrain.forecast import Layout, PlannedTraining, copied_bytes, memory, sent_bytes
+from training.pretrain.forecast import (
+    Layout,
+    PlannedTraining,
+    copied_bytes,
+    gathered_for_a_text,
+    memory,
+    sent_bytes,
+)
 from training.pretrain.held_out import held_out
 from training.pretrain.mesh import wholes
 from training.pretrain.models import attention, experts, export
@@ -404,15 +411,11 @@ def predicted(case: Case) -> Peaks:
     """Return what `pedigree plan` predicts for each phase, without libraries."""
     moments = memory(case.planned, case.layout, on_gpu=True)
     sums = {name: sum(parts.values()) - parts["libraries"] for name, parts in moments.items()}
-    step, evaluation = moments["step"], moments["held-out text"]
+    step = moments["step"]
     held = step["weights"] + step["optimizer"]
     sizes = [FP32 * prod(sides) for _, sides in parameter_shapes(case.shape)]
-    gathered = evaluation["gathered weights"]
-    ends = sent_bytes(case.planned, case.layout) * sum(
-        prod(sides) for name, sides in parameter_shapes(case.shape) if not name.startswith("blocks.")
-    )
-    # Where embedding and head are large, the message from which they are copied, beside two blocks.
-    sample = held + step["weights"] + max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
+    sent = sent_bytes(case.planned, case.layout)
+    sample = held + step["weights"] + gathered_for_a_text(case.shape, case.layout.degrees, number_bytes=sent)
     return {
         ("begin", DEVICE): step["weights"],
         ("begin", HOST): max(a + b for a, b in pairwise(sizes)),  # one weight is drawn while the last one still exists
