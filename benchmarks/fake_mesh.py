@@ -33,6 +33,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,10 +44,17 @@ from training.order.batch_settings import BatchPhase
 from training.pretrain import loss
 from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store, pack, places, unpack
-from training.pretrain.forecast import Layout, PlannedTraining, copied_bytes, memory, sent_bytes
+from training.pretrain.forecast import (
+    Layout,
+    PlannedTraining,
+    copied_bytes,
+    gathered_for_a_text,
+    memory,
+    sent_bytes,
+)
 from training.pretrain.held_out import held_out
 from training.pretrain.mesh import wholes
-from training.pretrain.models import attention, export
+from training.pretrain.models import attention, experts, export
 from training.pretrain.models.account import FILE_BYTES, FP32, evaluated_rows, parameter_shapes, preset_shape
 from training.pretrain.models.decoder import Decoder, meta_decoder
 from training.pretrain.models.shape import ModelConfig
@@ -362,7 +370,7 @@ def fake_world(layout: Layout) -> Iterator[World]:
 
 @contextmanager
 def without_content(counted: Memory) -> Iterator[WithoutContent]:
-    """Let torch compute shapes alone, as on a GPU: its attention, and its chunks of the loss."""
+    """Let torch compute shapes alone, as on a GPU: its attention, its products of experts, its chunks of the loss."""
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> None:
@@ -378,6 +386,13 @@ def without_content(counted: Memory) -> Iterator[WithoutContent]:
     def attended(query: Tensor, key: Tensor, value: Tensor, _: Any) -> Tensor:
         return attention.grouped_attention(query, key, value, None)
 
+    grouped_mm = functional.grouped_mm
+
+    def grouped(runs: Tensor, matrices: Tensor, *, offs: Tensor) -> Tensor:
+        if runs.dtype is torch.bfloat16:
+            return grouped_mm(runs, matrices, offs=offs)
+        return runs.new_empty(len(runs), matrices.shape[-1])  # what a GPU computes in fp32, one expert after the other
+
     numbers = WithoutContent(counted)
     with ExitStack() as stack:
         stack.enter_context(patch.object(FakeTensor, "tolist", lambda tensor: numbers.listed(tensor)))
@@ -385,6 +400,8 @@ def without_content(counted: Memory) -> Iterator[WithoutContent]:
         stack.enter_context(patch.object(ShardingPropagator, SHAPES_ALONE, only_shapes))
         stack.enter_context(patch.object(attention, "flex_grouped_attention", attended))
         stack.enter_context(patch.object(loss, "TILE", loss.CHUNK))
+        stack.enter_context(patch.object(experts, "has_grouped_products", lambda *_: True))
+        stack.enter_context(patch.object(functional, "grouped_mm", grouped))
         for mode in (FakeTensorMode(allow_non_fake_inputs=True), counted, numbers):
             stack.enter_context(mode)
         yield numbers
@@ -394,15 +411,11 @@ def predicted(case: Case) -> Peaks:
     """Return what `pedigree plan` predicts for each phase, without libraries."""
     moments = memory(case.planned, case.layout, on_gpu=True)
     sums = {name: sum(parts.values()) - parts["libraries"] for name, parts in moments.items()}
-    step, evaluation = moments["step"], moments["held-out text"]
+    step = moments["step"]
     held = step["weights"] + step["optimizer"]
     sizes = [FP32 * prod(sides) for _, sides in parameter_shapes(case.shape)]
-    gathered = evaluation["gathered weights"]
-    ends = sent_bytes(case.planned, case.layout) * sum(
-        prod(sides) for name, sides in parameter_shapes(case.shape) if not name.startswith("blocks.")
-    )
-    # Where embedding and head are large, the message from which they are copied, beside two blocks.
-    sample = held + step["weights"] + max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
+    sent = sent_bytes(case.planned, case.layout)
+    sample = held + step["weights"] + gathered_for_a_text(case.shape, case.layout.degrees, number_bytes=sent)
     return {
         ("begin", DEVICE): step["weights"],
         ("begin", HOST): max(a + b for a, b in pairwise(sizes)),  # one weight is drawn while the last one still exists

@@ -47,6 +47,7 @@ from typing import Any, Literal
 from benchmarks.kills import first_step_after
 from benchmarks.trainers import NotMeasured, Running, Task, Turn, flops_per_token
 from training.artifact import write_json
+from training.pretrain.loss import CHUNK
 from training.pretrain.models.account import account, peak_teraflops
 from training.pretrain.models.shape import ModelConfig
 
@@ -659,7 +660,7 @@ def static_account() -> str:
 
     None of it is measured.
     """
-    from benchmarks.graph import lines_of, step_of
+    from benchmarks.graph import lines_of, of_a_teachers_loss, step_of
 
     shape, length, rows = FULL.shape, FULL.length, FULL.rows
     sums = account(shape, length=length)
@@ -681,7 +682,12 @@ def static_account() -> str:
         "Kernels and bytes by the graphs that torch compiles and a rule for what is one kernel (benchmarks/graph.py),"
         " nothing started:",
         *lines_of(step_of(shape, rows=rows, length=length)),
+        "The loss with a teacher, between its products, in a step:",
     ]
+    for compiled in (False, True):
+        work = of_a_teachers_loss(shape, compiled=compiled) * (rows * length // CHUNK)
+        way = "compiled" if compiled else "as it is"
+        lines.append(f"{way}: {work.fused:,} kernels, {work.fused_bytes / 1e9:.2f} GB")
     return "\n".join(lines)
 
 

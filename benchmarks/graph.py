@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -30,7 +30,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from training.pretrain import loss
+from training.pretrain import distill, loss
 from training.pretrain.loss import next_token_loss
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Block, Decoder
@@ -345,15 +345,36 @@ def _leaves(tree: Any) -> Iterator[Tensor]:
 
 def loss_graph(shape: ModelConfig, *, positions: int = loss.CHUNK) -> fx.Graph:
     """Return the graph from a chunk of logits to their gradients, as torch gives it to a compiler."""
-    graphs, backend = _graphs_and_backend()
+    return _graph_to_gradients(
+        partial(loss._fused_to_gradients, scale=1.0, softcap=shape.logit_softcap, z_loss=0.0), _chunk(shape, positions)
+    )
+
+
+def of_a_teachers_loss(shape: ModelConfig, *, compiled: bool) -> Work:
+    """Count the arithmetic between the products of a chunk of the loss with a teacher of the same vocabulary."""
+    (logits, targets), (taught, _) = (_chunk(shape, loss.CHUNK) for _ in range(2))
+    caps = distill.Caps(student=shape.logit_softcap, teacher=shape.logit_softcap)
+    how = {"scale": 1.0, "weight": 0.5, "temperature": 2.0, "caps": caps}
+    if compiled:
+        given = (logits, taught, targets)
+        return work_of(_graph_to_gradients(partial(distill._fused_to_gradients, **how), given))
+    with _Counted() as counter, torch.no_grad():
+        distill._to_gradients(logits, taught, targets, **how)
+    return counter.work
+
+
+def _chunk(shape: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
     with torch.device("meta"):
         logits = torch.zeros(positions, shape.vocab_size, dtype=torch.bfloat16)
-        targets = torch.zeros(positions, dtype=torch.long)
+        return logits, torch.zeros(positions, dtype=torch.long)
+
+
+def _graph_to_gradients(to_gradients: Callable[..., Tensor], given: tuple[Tensor, ...]) -> fx.Graph:
+    graphs, backend = _graphs_and_backend()
     torch.compiler.reset()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        compiled = torch.compile(loss._fused_to_gradients, backend=backend, fullgraph=True)
-        compiled(logits, targets, scale=1.0, softcap=shape.logit_softcap, z_loss=0.0)
+        torch.compile(to_gradients, backend=backend, fullgraph=True)(*given)
     torch.compiler.reset()
     (graph,) = graphs
     return graph

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,14 @@ class LocalModel(TemplateLM):
     def _score_shared(self, groups: list[tuple[list[int], list[list[int]]]]) -> list[Scored]:
         """Score the continuations of each context: a pass over the contexts, and one over all that comes after them.
 
+        There are more passes of either kind if one would read too much, or keep the keys and values of too much.
+        """
+        some = passes([len(context) for context, _ in groups])
+        return [one for several in some for one in self._score_contexts(groups[several])]
+
+    def _score_contexts(self, groups: list[tuple[list[int], list[list[int]]]]) -> list[Scored]:
+        """Score the continuations of contexts that one pass reads.
+
         Contexts are padded on the left, so that continuations follow them directly.
         """
         contexts = [context for context, _ in groups]
@@ -190,21 +199,37 @@ class LocalModel(TemplateLM):
             use_cache=True,
             logits_to_keep=1,
         )
-        logits_RKV = read.logits[:, -1:].float()[owner_R]
-        if max(map(len, rows)) > 1:
-            cache = read.past_key_values
-            cache.batch_select_indices(owner_R)
-            later_RT = padded([tokens[:-1] or [self.eot_token_id] for tokens in rows], self.eot_token_id, left=False)
-            later_RT = later_RT.to(inputs_CT.device)
-            after = self.model(
-                input_ids=later_RT,
-                attention_mask=torch.cat([mask_CT[owner_R], torch.ones_like(later_RT)], dim=1),
-                position_ids=lengths_C[owner_R][:, None] + torch.arange(later_RT.shape[1], device=later_RT.device),
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits_RKV = torch.cat([logits_RKV, after.logits.float()], dim=1)
-        return [_scored(logits_KV[: len(tokens)], tokens) for logits_KV, tokens in zip(logits_RKV, rows, strict=True)]
+        first_CV, cache = read.logits[:, -1].float(), read.past_key_values
+        del read
+        results: list[Scored] = []
+        for some in self._passes_after(width, rows):
+            owner, tokens = owner_R[some], rows[some]
+            later_RTV: Sequence[torch.Tensor] = [first_CV[:0] for _ in tokens]
+            if max(map(len, tokens)) > 1:
+                own = cache if some.stop == len(rows) else _copied(cache)
+                own.batch_select_indices(owner)
+                later_RT = padded([one[:-1] or [self.eot_token_id] for one in tokens], self.eot_token_id, left=False)
+                later_RT = later_RT.to(inputs_CT.device)
+                later_RTV = self.model(
+                    input_ids=later_RT,
+                    attention_mask=torch.cat([mask_CT[owner], torch.ones_like(later_RT)], dim=1),
+                    position_ids=lengths_C[owner][:, None] + torch.arange(later_RT.shape[1], device=later_RT.device),
+                    past_key_values=own,
+                    use_cache=True,
+                ).logits
+            for number, later_TV, one in zip(owner.tolist(), later_RTV, tokens, strict=True):
+                results.append(_scored(torch.cat([first_CV[number][None], later_TV[: len(one) - 1].float()]), one))
+        return results
+
+    def _passes_after(self, width: int, rows: list[list[int]]) -> Iterator[slice]:
+        """Yield slices of continuations that one pass may read after contexts of `width` tokens.
+
+        Their keys and values are kept, those of their contexts included, and the logits of all their tokens.
+        """
+        for kept in passes([width + len(tokens) for tokens in rows]):
+            lengths = [len(tokens) for tokens in rows[kept]]
+            for some in passes(lengths, vocabulary=self.model.config.vocab_size):
+                yield slice(kept.start + some.start, kept.start + some.stop)
 
     @torch.inference_mode()
     def _score(self, sequences: list[list[int]], num_scored: list[int]) -> list[Scored]:
@@ -257,6 +282,13 @@ class LocalModel(TemplateLM):
     def answers(self, prompts: Sequence[str], **settings: Any) -> list[str]:
         """Return the model's answer to each prompt; `settings` are those of `Sampler.answers`."""
         return self.sampler.answers(prompts, **settings)
+
+
+def _copied(cache: Any) -> Any:
+    """Return a cache with the same tensors, which is to be selected from, so that nothing is written into them."""
+    copied = copy(cache)
+    copied.layers = [copy(layer) for layer in cache.layers]
+    return copied
 
 
 def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:

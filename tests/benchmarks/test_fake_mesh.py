@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks import fake_mesh
 from benchmarks.fake_mesh import DEVICE, HOST, Case
 from training.pretrain.forecast import Layout
@@ -23,8 +25,9 @@ def test_every_phase_holds_what_the_plan_predicts_and_a_model_joined_in_one_proc
     assert differing["sample by the whole"] > 4 * SHAPE.parameter_count
 
 
-def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts():
-    case = Case(shape=SHAPE, layout=replace(LAYOUT, gather_dtype="bf16"), length=512)
+@pytest.mark.parametrize("vocab_size", [2048, 32_768])
+def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size):
+    case = Case(shape=replace(SHAPE, vocab_size=vocab_size), layout=replace(LAYOUT, gather_dtype="bf16"), length=512)
     rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
     assert ("logits in fp32", DEVICE) in rows
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}

@@ -77,3 +77,10 @@ def test_a_step_is_its_layers_and_what_is_around_them(step):
     # The head: logits, and the gradients of states and of itself.
     assert step.around.product_flops == 3 * 2 * TOKENS * SHAPE.vocab_size * SHAPE.width
     assert all(line.startswith("|") for line in graph.lines_of(step))
+
+
+def test_the_loss_with_a_teacher_is_one_kernel_that_reads_both_models_logits():
+    apart, joined = (graph.of_a_teachers_loss(SHAPE, compiled=compiled) for compiled in (False, True))
+    assert joined.fused == 1 < 20 < apart.fused
+    logits = 2 * 1024 * SHAPE.vocab_size
+    assert 3 * logits <= joined.fused_bytes <= 3 * logits + 16 * 1024 < apart.fused_bytes / 20

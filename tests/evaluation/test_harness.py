@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+from functools import partial
 
 import pytest
 
+from benchmarks import parallel
 from training.data.exams.grading import Values
 from training.data.exams.settings import BenchmarkRecipe
 
@@ -102,6 +105,67 @@ def test_padded_rows_are_read_in_passes_of_bounded_logits(base_folder, monkeypat
     assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], rel=1e-5)
     lengths = [len(model.tok_encode(row.args[1])) for row in rows]
     assert len(read) > 1 and all(count <= most or count in lengths for count in read)
+
+
+def test_choices_of_long_contexts_are_read_in_bounded_passes(base_folder, monkeypatch):
+    monkeypatch.setattr(local_model, "why_padded", lambda model: "as on a GPU")
+    questions = [f"{'abc'[n]} {'The dog jumps over the bread. ' * 5}The oven is heated to" for n in range(3)]
+    choices = [" 180 degrees", " as the bread", " forty or fifty", " brown"]
+    requests = [_Request(question, choice) for question in questions for choice in choices]
+    model, alone = LocalModel(base_folder, batch_size=12), LocalModel(base_folder, batch_size=1)
+    expected = [(pytest.approx(one[0], abs=1e-4), one[1]) for one in alone.loglikelihood(requests)]
+    context, after = (max(len(model.tok_encode(text)) for text in texts) for texts in (questions, choices))
+    read, kept = count_tokens(model), count_kept(model)
+    assert model.loglikelihood(requests) == expected
+    assert len(read) == 2 and max(kept) == len(requests) * (context + after - 1)
+    most = 2 * (context + after)
+    assert most < 3 * context  # two contexts in a pass, and two continuations
+    monkeypatch.setattr("training.posttrain.pass_rows.PASS_TOKENS", most)
+    read.clear(), kept.clear()
+    assert model.loglikelihood(requests) == expected
+    assert len(read) == 2 + len(requests) // 2 and max(read) <= most and max(kept) <= most
+    monkeypatch.undo()
+    monkeypatch.setattr(local_model, "why_padded", lambda model: "as on a GPU")
+    monkeypatch.setattr("training.posttrain.pass_rows.PASS_LOGITS", 3 * after * model.model.config.vocab_size)
+    read.clear()
+    assert model.loglikelihood(requests) == expected
+    assert len(read) > 4 and max(read[1:]) <= 3 * after
+
+
+def scored_in_shares(folder, requests, rank, size):
+    """Scores by processes that share the model; the first one has more passes."""
+    from training.posttrain import pass_rows
+
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": 29500}
+    os.environ |= {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    pass_rows.PASS_TOKENS = 100
+    model = LocalModel(folder, batch_size=4, shard=size)
+    read = count_tokens(model)
+    return model._loglikelihood_tokens(requests), read
+
+
+def test_processes_that_share_a_model_score_long_contexts_in_as_many_bounded_passes(base_folder, tmp_path):
+    alone = LocalModel(base_folder, batch_size=1)
+    encoded = [
+        [alone.tok_encode(text) for text in (f"{'abc'[n]} {'The dog jumps. ' * 5}The oven is heated to", choice)]
+        for n in range(3)
+        for choice in (" 180 degrees", " as the bread", " forty or fifty", " brown")
+    ]
+    requests = [(("", ""), context, after) for context, after in encoded]
+    expected = [(pytest.approx(one[0], abs=1e-4), one[1]) for one in alone._loglikelihood_tokens(requests)]
+    task = partial(scored_in_shares, base_folder, requests)
+    [[found, read]] = parallel.in_processes([(2, task)], tmp_path, preload=["evaluation.local_model"])
+    assert found == expected
+    assert len(read) > 2 * 2 and max(read) <= 100  # two batches, each in more than a pass of either kind
+
+
+def count_kept(model):
+    """Return a list to which each pass of the model adds the positions whose keys and values it leaves behind."""
+    kept = []
+    model.model.base_model.register_forward_hook(
+        lambda _, __, made: kept.append(made.past_key_values.layers[0].keys[:, 0, :, 0].numel())
+    )
+    return kept
 
 
 def count_tokens(model):

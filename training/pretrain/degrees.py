@@ -59,13 +59,12 @@ class Degrees:
         """
         return ("replicate",) if self.shard > 1 and self.pipeline == 1 else ()
 
-    def gathers_bf16(self, *, precision: str, experts: int) -> bool:
-        """Whether weights are sent in bf16.
+    def gathers_bf16(self, *, precision: str) -> bool:
+        """Whether weights are sent in bf16, except routers, in which small differences decide the choice.
 
-        They are not if the passes are not in bf16. fp8 scales the weights in fp32; the router of `experts` computes in
-        fp32, because small differences decide its choice, and all weights of a layer are sent in one format.
+        They are not if the passes are not in bf16. fp8 scales the weights in fp32.
         """
-        return self.gather_dtype == "bf16" and self.shard > 1 and precision == "bf16" and not experts
+        return self.gather_dtype == "bf16" and self.shard > 1 and precision == "bf16"
 
     @property
     def product(self) -> int:

@@ -8,7 +8,9 @@ the loss of a run without a teacher.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,10 +46,11 @@ class Teacher:
         *,
         scale: float,
         softcap: float,
+        compiled: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return the distillation objective to minimize, and its likelihood part.
 
-        They are two fp32 scalars, as from `next_token_loss`.
+        They are two fp32 scalars, as from `next_token_loss`. If `compiled`, torch compiles what is between products.
         """
         dtype, window = hidden_ND.dtype, self.model.config.window
         own = document_mask(mask.documents, dtype=dtype, window=window) if window else mask
@@ -56,7 +59,7 @@ class Teacher:
         caps = Caps(student=softcap, teacher=self.model.config.logit_softcap)
         head = self.model.head_weight.detach().to(dtype)
         return distillation_loss(
-            hidden_ND, head_VD, targets_N, taught, head, scale=scale, recipe=self.recipe, caps=caps
+            hidden_ND, head_VD, targets_N, taught, head, scale=scale, recipe=self.recipe, caps=caps, compiled=compiled
         )
 
 
@@ -77,6 +80,7 @@ def distillation_loss(
     scale: float,
     recipe: DistillRecipe,
     caps: Caps = Caps(),  # noqa: B008 - immutable
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the objective and the negative log-likelihood, each summed over positions with a target, times `scale`.
 
@@ -85,7 +89,7 @@ def distillation_loss(
     may not.
     """
     objective, likelihood = _ChunkedDistillation.apply(
-        hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps
+        hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps, compiled
     )
     return objective, likelihood
 
@@ -94,43 +98,80 @@ class _ChunkedDistillation(torch.autograd.Function):
     """Computes the gradients while a chunk's logits exist, as in `loss.py`, so that all logits never exist at once."""
 
     @staticmethod
-    def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps):
-        likelihood = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
-        divergence = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
+    def forward(ctx, hidden_ND, head_VD, targets_N, taught_ND, taught_head_VD, scale, recipe, caps, compiled):
+        to_gradients = compiled_to_gradients() if compiled else _to_gradients
+        sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
         weight, temperature = recipe.weight, recipe.temperature
         for start in range(0, len(hidden_ND), CHUNK):
             own = slice(start, start + CHUNK)
-            hidden, targets = hidden_ND[own], targets_N[own]
-            trained = (targets != IGNORED)[:, None]
-            picked = targets.clamp(min=0)[:, None]
-            logits = softcapped((hidden @ head_VD.t()).float(), caps.student)
-            taught = softcapped((taught_ND[own] @ taught_head_VD.t()).float(), caps.teacher)
-            log_p = torch.log_softmax(logits, dim=-1)
-            log_soft = torch.log_softmax(logits / temperature, dim=-1)
-            log_taught = torch.log_softmax(taught / temperature, dim=-1)
-            soft_taught = log_taught.exp()
-            likelihood -= (log_p.gather(1, picked) * trained).sum()
-            divergence += (soft_taught * (log_taught - log_soft) * trained).sum()
-            # d CE / d s = p - one_hot(target); d T² KL / d s = T (softened p - softened teacher's)
-            grad_logits = log_p.exp_().scatter_add_(1, picked, torch.full_like(picked, -1.0, dtype=torch.float32))
-            grad_logits = (1 - weight) * grad_logits + weight * temperature * (log_soft.exp_() - soft_taught)
-            grad_logits = grad_logits.mul_(trained * scale)
-            if caps.student:
-                grad_logits.mul_(1 - (logits / caps.student).square())
-            grad_logits = grad_logits.to(head_VD.dtype)
-            torch.mm(grad_logits, head_VD, out=grad_hidden[own])
-            grad_head += grad_logits.t() @ hidden
+            logits, taught = hidden_ND[own] @ head_VD.t(), taught_ND[own] @ taught_head_VD.t()
+            given = (logits, taught, targets_N[own])
+            sums += to_gradients(*given, scale=scale, weight=weight, temperature=temperature, caps=caps)
+            torch.mm(logits, head_VD, out=grad_hidden[own])
+            grad_head += logits.t() @ hidden_ND[own]
         ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
-        likelihood = likelihood * scale
+        likelihood, divergence = sums[0] * scale, sums[1]
         ctx.mark_non_differentiable(likelihood)
         return (1 - weight) * likelihood + weight * temperature**2 * scale * divergence, likelihood
 
     @staticmethod
     def backward(ctx, grad, _):
         grad_hidden, grad_head = ctx.saved_tensors
-        return grad_hidden * grad, grad_head * grad, None, None, None, None, None, None
+        return grad_hidden * grad, grad_head * grad, None, None, None, None, None, None, None
+
+
+@cache
+def compiled_to_gradients() -> Callable[..., Tensor]:
+    """Return the arithmetic from both models' logits to gradients, which torch compiles when it first runs."""
+    return torch.compile(_fused_to_gradients)
+
+
+def _fused_to_gradients(
+    logits: Tensor, taught: Tensor, targets: Tensor, *, scale: float, weight: float, temperature: float, caps: Caps
+) -> Tensor:
+    """Do as `_to_gradients`, by operations on whole rows that a compiler can join into few passes."""
+    trained = (targets != IGNORED)[:, None]
+    is_target = torch.arange(logits.shape[-1], device=logits.device) == targets[:, None]
+    capped = softcapped(logits.float(), caps.student)
+    log_p = torch.log_softmax(capped, dim=-1)
+    log_soft = torch.log_softmax(capped / temperature, dim=-1)
+    log_taught = torch.log_softmax(softcapped(taught.float(), caps.teacher) / temperature, dim=-1)
+    soft_taught = log_taught.exp()
+    surprise = -(log_p * is_target).sum()  # nothing is IGNORED's column
+    divergence = (soft_taught * (log_taught - log_soft) * trained).sum()
+    gradients = (1 - weight) * (log_p.exp() - is_target.float())
+    gradients = (gradients + weight * temperature * (log_soft.exp() - soft_taught)) * (trained * scale)
+    if caps.student:
+        gradients = gradients * (1 - (capped / caps.student).square())
+    logits.copy_(gradients)
+    return torch.stack((surprise, divergence))
+
+
+def _to_gradients(
+    logits: Tensor, taught: Tensor, targets: Tensor, *, scale: float, weight: float, temperature: float, caps: Caps
+) -> Tensor:
+    """Overwrite `logits` with d objective / d logits; return the unscaled likelihood and divergence, fp32 `[2]`.
+
+    They are d CE / d s = p - one_hot(target) and d T² KL / d s = T (softened p - softened teacher's).
+    """
+    trained = (targets != IGNORED)[:, None]
+    picked = targets.clamp(min=0)[:, None]
+    capped = softcapped(logits.float(), caps.student)
+    log_p = torch.log_softmax(capped, dim=-1)
+    log_soft = torch.log_softmax(capped / temperature, dim=-1)
+    log_taught = torch.log_softmax(softcapped(taught.float(), caps.teacher) / temperature, dim=-1)
+    soft_taught = log_taught.exp()
+    surprise = -(log_p.gather(1, picked) * trained).sum()
+    divergence = (soft_taught * (log_taught - log_soft) * trained).sum()
+    gradients = log_p.exp_().scatter_add_(1, picked, torch.full_like(picked, -1.0, dtype=torch.float32))
+    gradients = (1 - weight) * gradients + weight * temperature * (log_soft.exp_() - soft_taught)
+    gradients = gradients.mul_(trained * scale)
+    if caps.student:
+        gradients.mul_(1 - (capped / caps.student).square())
+    logits.copy_(gradients)
+    return torch.stack((surprise, divergence))
 
 
 def read_teacher(folder: Path, recipe: PretrainRecipe, world: World) -> Teacher:

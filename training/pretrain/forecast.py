@@ -142,7 +142,7 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
                 | copy
                 | {
                     "copied weights": held["weights"],
-                    "gathered weights": _gathered(config, degrees),
+                    "gathered weights": gathered_for_a_text(config, degrees),
                 }
             )
     elif compares:
@@ -195,17 +195,25 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
     of_a_row = degrees.pipeline * degrees.context * degrees.tensor
     parts = {name: part // (of_a_row if name == "activations" else holders) for name, part in least.items()}
-    if degrees.pipeline > 1:  # the first process keeps the passes of as many micro-batches as there are stages
-        parts["activations"] *= min(degrees.pipeline, passes)
+    in_flight = min(degrees.pipeline, passes)  # the first process keeps the passes of as many micro-batches as stages
+    parts["activations"] *= in_flight
     positions = rows * length // (degrees.context * degrees.tensor)
+    parts = {"libraries": CUDA_CONTEXT if on_gpu else LIBRARIES, **parts}
+    if degrees.shard == 1:
+        return parts | {"head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu)}
     sent = sent_bytes(training, layout)
-    gathered = _gathered(config, degrees, in_step=True, number_bytes=sent) if degrees.shard > 1 else 0
-    return {
-        "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
-        **parts,
-        "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu),
-        **({"gathered weights": gathered} if gathered else {}),
+    at_head = {
+        "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu, sent=sent),
+        "gathered weights": _gathered(config, degrees, blocks=0, in_step=True, number_bytes=sent),
     }
+    if layout.recompute == "full":  # no layer is at work
+        between = number_bytes * rows * length * ((config.layers + 1) * config.width + 1)
+        at_head["activations"] = in_flight * between // of_a_row
+    in_layer = {
+        "gradient of the head": sent * config.vocab_size * config.width,
+        "gathered weights": _gathered(config, degrees, in_step=True, number_bytes=sent),
+    }
+    return max((parts | at_head, parts | in_layer), key=lambda one: sum(one.values()))
 
 
 def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
@@ -251,44 +259,64 @@ def _least(
     )
 
 
-def _of_the_head(config: ModelConfig, positions: int, number_bytes: int, *, on_gpu: bool) -> int:
-    """Return the bytes for the head's products: a chunk of logits, its probabilities, and the head's gradient."""
+def _of_the_head(
+    config: ModelConfig, positions: int, number_bytes: int, *, on_gpu: bool, sent: int | None = None
+) -> int:
+    """Return the bytes for the head's products: a chunk of logits, its probabilities, and the head's gradient.
+
+    `sent` are the bytes of a number of the head's weights as FSDP sends them; None means that the process has them all.
+    """
     chunk = min(max(LOSS_CHUNK, LOSS_LOGITS // config.vocab_size) if on_gpu else LOSS_CHUNK, positions)
     probabilities = FP32 * (chunk if on_gpu else min(LOSS_TILE, positions)) * config.vocab_size
     head = config.vocab_size * config.width
+    copies = 2 * number_bytes * head  # of the weights for the products, and of a chunk's gradient
+    if sent is not None:  # or the logits, which are copied into fp32 for the probabilities
+        copies = max(number_bytes * head, probabilities if number_bytes < FP32 else 0)
+        copies += number_bytes * head if sent > number_bytes else 0
     return (
         number_bytes * chunk * config.vocab_size
         + probabilities
-        + head * (FP32 + 2 * number_bytes)
+        + FP32 * head
+        + copies
         + number_bytes * positions * config.width
     )
 
 
 def sent_bytes(training: PlannedTraining, layout: Layout) -> int:
-    """Return the bytes of a number of a weight that FSDP sends."""
-    recipe, experts = training.recipe, training.shape.experts.count
-    return 2 if layout.degrees.gathers_bf16(precision=recipe.precision, experts=experts) else FP32
+    """Return the bytes of a number of a weight that FSDP sends. Routers are sent in fp32, and counted like the rest."""
+    return 2 if layout.degrees.gathers_bf16(precision=training.recipe.precision) else FP32
 
 
 def _gathered(
     config: ModelConfig, degrees: Degrees, *, blocks: int = 3, in_step: bool = False, number_bytes: int = FP32
 ) -> int:
-    """Return the bytes of the weights that FSDP gathers at one time, and of the gradient that it reduces.
+    """Return the bytes of the weights that FSDP gathers at one time, and of gradients that it makes and sums.
 
     A gathered number takes `number_bytes`; the message of a gradient is in fp32.
 
     The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
     is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
-    the next block is copied. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
+    the next block is copied. In a step the gradient of the block before is still in its message. At a lower ZeRO stage
+    all blocks stay gathered, and at stage 1 their gradients too.
     """
     sizes = numbers_of_units(config)
     block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
-    message = (FP32 - number_bytes) * block if in_step else 0
+    message = FP32 * block if in_step and blocks else 0
     if degrees.zero_stage == 3:
         return number_bytes * (sizes[""] + blocks * block) + message
     whole = sizes[""] + (sum(sizes.values()) - sizes[""]) // (degrees.tensor * degrees.expert)
     gradients = whole - block if degrees.zero_stage == 1 and in_step else 0
-    return number_bytes * (whole + min(blocks, 2) * block) + FP32 * gradients + message
+    return number_bytes * (whole + min(blocks, 1 if in_step else 2) * block) + FP32 * gradients + message
+
+
+def gathered_for_a_text(config: ModelConfig, degrees: Degrees, *, number_bytes: int = FP32) -> int:
+    """Return the bytes of the weights that FSDP gathers at one time in a pass over a few tokens without gradients.
+
+    Where embedding and head are large it is the message from which they are copied, beside two blocks.
+    """
+    ends = number_bytes * numbers_of_units(config)[""]
+    gathered = _gathered(config, degrees, number_bytes=number_bytes)
+    return max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
 
 
 # Time

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 
 from training.pretrain.lanes import join
@@ -262,7 +263,8 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
     """Reduce a whole model, the same on every process, to this process's part, on its device; return its pieces.
 
     A model on the meta device takes no memory before it is reduced. Its part then has arbitrary values: see `fill`.
-    With `gathers_bf16` FSDP sends weights in bf16 and sums gradients in fp32, and the model can compute in bf16 alone.
+    With `gathers_bf16` FSDP sends weights in bf16, except routers, and sums gradients in fp32; the model can compute in
+    bf16 alone.
     """
     is_empty = model.norm.is_meta
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -278,7 +280,12 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
             policy = replace(policy, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         frees = None if world.degrees.zero_stage == 3 else False  # None: all but embedding, head and last norm
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
-            sharded = fully_shard(module, mesh=world.mesh[axes], reshard_after_forward=frees, mp_policy=policy)
+            apart = _routers(module, world.device) if gathers_bf16 and isinstance(module, Block) else []
+            sharded = fully_shard(
+                module, mesh=world.mesh[axes], reshard_after_forward=frees, mp_policy=policy, ignored_params=set(apart)
+            )
+            if apart:
+                _send_in_fp32(sharded, apart)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
@@ -295,6 +302,27 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
     pieces = Pieces(made, world, shapes)
     model.pieces = pieces  # kept here because later the module may hold the tensors that FSDP gathered
     return pieces
+
+
+def _routers(block: nn.Module, device: torch.device) -> list[nn.Parameter]:
+    """Return the routers' weights in a block, on the device unless they have no content yet."""
+    found = [module.router for module in block.modules() if isinstance(module, Experts)]
+    for router in found:
+        router.data = router.data if router.is_meta else router.data.to(device)
+    return found
+
+
+def _send_in_fp32(block: FSDPModule, weights: list[nn.Parameter]) -> None:
+    """Let FSDP divide weights that it ignored in a block too, and send them with the block, in messages of their own.
+
+    FSDP has one number format for a group of weights, and torch makes several groups of a block only for several
+    meshes. A module of its own for a router would have hooks within the block, at which its compiled form would break.
+    """
+    state = block._get_fsdp_state()
+    [rest] = state._fsdp_param_groups
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    given = (rest.modules, rest.mesh_info, rest.post_forward_mesh_info, rest.device, None, policy, rest.offload_policy)
+    state._fsdp_param_groups.append(FSDPParamGroup(weights, *given))
 
 
 @torch.no_grad()

@@ -212,7 +212,7 @@ def export_model(job: Job, work: Work, trainer: Trainer, weights: Iterable[tuple
 def compile_model(trainer: Trainer, what: bool | str) -> None:
     """Let torch compile the whole model, or each of its blocks when it first runs. The first passes take longer.
 
-    The arithmetic of the loss is compiled too, except that of a teacher's.
+    The arithmetic of the loss is compiled too.
     """
     trainer.compiles_loss = bool(what)
     if what == "blocks":

@@ -99,8 +99,7 @@ class Trainer:
         # Processes exchange states, so all compute in fp32 if one of them must.
         is_replaced = bool(world.first_said(replaced_here(recipe.precision, world.device)))
         self.dtype = torch.float32 if is_replaced else DTYPES[recipe.precision]
-        experts = model.config.experts.count
-        self.gathers_bf16 = not is_replaced and world.degrees.gathers_bf16(precision=recipe.precision, experts=experts)
+        self.gathers_bf16 = not is_replaced and world.degrees.gathers_bf16(precision=recipe.precision)
         self.model, self.pieces = model, spread(model, world, gathers_bf16=self.gathers_bf16)
         fill(model, self.pieces, weights)  # needed if the model is on the meta device
         self.attention = attention_kind(
@@ -302,7 +301,9 @@ class Trainer:
         else:
             head, softcap = self.model.head_weight.to(self.dtype), self.model.config.logit_softcap
             given = (hidden.states.flatten(0, 1), head, targets.flatten())
-            objective, likelihood = self.teacher.loss(tokens, mask, *given, scale=scale, softcap=softcap)
+            objective, likelihood = self.teacher.loss(
+                tokens, mask, *given, scale=scale, softcap=softcap, compiled=self.compiles_loss
+            )
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
         self._see(objective, hidden)

@@ -55,9 +55,16 @@ def test_the_loss_of_one_position_by_hand(temperature, weight, objective):
     assert likelihood.item() == pytest.approx(math.log(2.0))
 
 
+@pytest.fixture(params=["as it is", "to be compiled"])
+def form(request, monkeypatch):
+    """Whether the loss is computed in the form that is given to the compiler, here without it."""
+    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: distill._fused_to_gradients)
+    return {"compiled": request.param == "to be compiled"}
+
+
 @pytest.mark.parametrize("caps", [Caps(), Caps(student=3.0, teacher=2.0)])
 @pytest.mark.parametrize(("temperature", "weight"), [(1.0, 0.3), (2.5, 0.7), (0.5, 1.0)])
-def test_loss_and_gradients_equal_their_definition(monkeypatch, caps, temperature, weight):
+def test_loss_and_gradients_equal_their_definition(monkeypatch, form, caps, temperature, weight):
     monkeypatch.setattr(distill, "CHUNK", 8)
     draw = torch.Generator().manual_seed(2)
     hidden, head = (torch.randn(size, generator=draw, requires_grad=True) for size in ((20, 6), (11, 6)))
@@ -66,7 +73,7 @@ def test_loss_and_gradients_equal_their_definition(monkeypatch, caps, temperatur
     targets[[3, 12, 19]] = IGNORED
     recipe = DistillRecipe(temperature=temperature, weight=weight)
     made, likelihood = distillation_loss(
-        hidden, head, targets, taught, taught_head, scale=0.1, recipe=recipe, caps=caps
+        hidden, head, targets, taught, taught_head, scale=0.1, recipe=recipe, caps=caps, **form
     )
     gradients = torch.autograd.grad(made, (hidden, head))
 
@@ -83,6 +90,27 @@ def test_loss_and_gradients_equal_their_definition(monkeypatch, caps, temperatur
     assert likelihood.item() == pytest.approx(0.1 * cross.item(), rel=1e-5)
     for ours, theirs in zip(gradients, torch.autograd.grad(defined, (hidden, head)), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+# while it traces, torch hides warnings about what it does itself; here they would be errors before that
+@pytest.mark.filterwarnings("ignore")
+def test_a_teachers_loss_is_compiled_once_for_all_steps(monkeypatch):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(distill._fused_to_gradients, backend=counter)
+    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: compiled)
+    draw = torch.Generator().manual_seed(4)
+    hidden, head = (torch.randn(size, generator=draw, requires_grad=True) for size in ((128, 8), (20, 8)))
+    taught, taught_head = (torch.randn(size, generator=draw) for size in ((128, 9), (20, 9)))
+    targets = torch.randint(20, (128,), generator=draw)
+    given, recipe = (hidden, head, targets, taught, taught_head), DistillRecipe(temperature=2.0, weight=0.5)
+    for scale in (0.1, 0.2, 0.3):  # of a step with another number of trained tokens
+        losses = [distillation_loss(*given, scale=scale, recipe=recipe, compiled=form)[0] for form in (True, False)]
+        assert torch.allclose(*losses)
+        for ours, plain in zip(*(torch.autograd.grad(loss, (hidden, head)) for loss in losses), strict=True):
+            assert torch.allclose(ours, plain, atol=1e-6)
+    assert counter.frame_count <= 2  # the second is for any scale
 
 
 def test_a_student_that_says_what_its_teacher_says_learns_from_the_text_alone():
@@ -137,6 +165,20 @@ def test_a_smaller_model_learns_from_a_teacher(chain, taught):
     # the logged loss is the text's alone, so before the first step both runs say the same, each adding in its own order
     assert untaught.metrics["loss_start"] == pytest.approx(outcome.metrics["loss_start"], rel=1e-6)
     assert "teacher_parameters" not in untaught.notes
+
+
+def test_a_teachers_loss_is_compiled_where_the_ordinary_one_is(chain, taught, monkeypatch):
+    calls = []
+
+    def counted(*given, **how):
+        calls.append(given)
+        return distill._fused_to_gradients(*given, **how)
+
+    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: counted)
+    monkeypatch.setattr(stage, "compile_model", lambda trainer, _: setattr(trainer, "compiles_loss", True))
+    _, outcome = student(chain, "compiled", Path(chain.teacher.path))
+    assert len(calls) >= PRETRAIN.steps
+    assert outcome.metrics["loss_end"] == pytest.approx(taught[1].metrics["loss_end"], rel=1e-3)
 
 
 def test_the_student_comes_nearer_to_its_teacher_than_one_that_has_none(chain):

@@ -59,6 +59,8 @@ MESHES = {
 }
 AUDITED = {"is_audited": True, "micro_batch_tokens": 32}
 SKIPPING = (Degrees(), Degrees(shard=2))  # two processes each
+BF16_MODELS = ("dense", "experts")
+BF16_MESH = Degrees(shard=2, expert=2, zero_stage=1)
 
 
 def trainer_in(data, world, one=ADAMW, **more):
@@ -107,12 +109,11 @@ def messages_of(data, zero_stage, rank, size):
     return difference, counted.found
 
 
-def in_bf16(data, shard, gather_dtype, rank, size):
+def in_bf16(data, model, degrees, rank, size):
     """Of steps in bf16: losses, the first gradients, what FSDP sent; after three, fp32 logits and the weights."""
-    degrees = Degrees(shard=shard, gather_dtype=gather_dtype)
     with pytest.MonkeyPatch.context() as patch, Messages() as counted:
         patch.setattr(training_step, "replaced_here", lambda *_: "")  # whether or not this processor is faster in bf16
-        one = dataclasses.replace(ADAMW, model="dense")
+        one = dataclasses.replace(ADAMW, model=model)
         trainer = trainer_in(data, world_of(degrees, rank, size), one, recipe={"precision": "bf16"})
         losses = [trainer.run_step().loss]
         gradients = {piece.name: trainer.pieces.whole(piece, piece.own.grad).clone() for piece in trainer.pieces}
@@ -277,14 +278,19 @@ def done(data, tmp_path_factory):
     for zero_stage in (1, 2, 3):
         tasks["messages", zero_stage] = (4, partial(messages_of, more, zero_stage))
     for gather_dtype in ("fp32", "bf16"):
-        tasks["in bf16", gather_dtype] = (2, partial(in_bf16, data, 2, gather_dtype))
+        mesh = dataclasses.replace(BF16_MESH, gather_dtype=gather_dtype)
+        tasks["in bf16", "mesh", gather_dtype] = (4, partial(in_bf16, data, "experts", mesh))
+    for gather_dtype in ("fp32", "bf16"):
+        for model in BF16_MODELS:
+            degrees = Degrees(shard=2, gather_dtype=gather_dtype)
+            tasks["in bf16", model, gather_dtype] = (2, partial(in_bf16, data, model, degrees))
     tasks["orthogonalized", 2] = (2, partial(orthogonalized, data))
     tasks["held", 4] = (4, partial(held, data))
     tasks["held whole", 4] = (4, partial(held, data, builds_whole=True))
     results = parallel.in_processes(list(tasks.values()), folder)
     made = dict(zip(tasks, results, strict=True))
     made["held", 1] = held(data, 0, 1)
-    made["in bf16", 1] = in_bf16(data, 1, "fp32", 0, 1)
+    made |= {("in bf16", model, 1): in_bf16(data, model, Degrees(), 0, 1) for model in BF16_MODELS}
     made["orthogonalized", 1] = orthogonalized(data, 0, 1)
     made |= {("to one", name): resumed(data, folder / name, Degrees(), 0, 1) for name in MESHES}
     return made | {"alone": one}
@@ -330,22 +336,45 @@ def test_a_lower_zero_stage_gathers_and_sums_once_a_step_and_trains_alike(done):
     assert set(over_replicas) == {steps * (units + 2)}
 
 
-def test_weights_sent_in_bf16_are_half_the_bytes_and_train_like_one_process(done):
-    wide, narrow, alone = (done["in bf16", key] for key in ("fp32", "bf16", 1))
+@pytest.mark.parametrize("model", BF16_MODELS)
+def test_weights_sent_in_bf16_are_half_the_bytes_and_train_like_one_process(done, model):
+    wide, narrow, alone = (done["in bf16", model, key] for key in ("fp32", "bf16", 1))
     # At first all gains are 1, so that the products read the same bits; then rounding weights before gains shows.
-    assert narrow[0][0] == wide[0][0]
+    assert_begins_alike(narrow, wide)
     assert narrow[0] == pytest.approx(alone[0], rel=2e-3)
     for name, gradient in narrow[1].items():
         assert np.linalg.norm(gradient - alone[1][name]) <= 2e-2 * np.linalg.norm(alone[1][name]), name
     # In four steps of two passes blocks are gathered twice a pass, and what is around them once.
-    (number, size), (same, less) = (found["allgather_base"] for _, _, found, _, _ in (wide, narrow))
-    around = sum(weight.size for name, weight in wide[4].items() if not name.startswith("blocks."))
-    assert number == same and size - less == 4 * 2 * 2 * (2 * MODELS["dense"].parameter_count - around)
+    (number, size), (more, less) = (found["allgather_base"] for _, _, found, _, _ in (wide, narrow))
+    around, routers = (
+        sum(weight.size for name, weight in wide[4].items() if is_chosen(name))
+        for is_chosen in (lambda name: not name.startswith("blocks."), lambda name: name.endswith("router"))
+    )
+    # A block's router is sent in fp32, in a message of its own.
+    assert more - number == 4 * 2 * 2 * MODELS[model].expert_layers
+    assert size - less == 4 * 2 * 2 * (2 * (MODELS[model].parameter_count - routers) - around)
 
 
-def test_the_logits_of_the_exported_model_are_in_fp32_though_weights_are_sent_in_bf16(done):
-    _, _, _, logits, weights = done["in bf16", "bf16"]
-    model = Decoder(MODELS["dense"])
+def assert_begins_alike(narrow, wide):
+    """The first loss and gradients of all matrices are the same bits, those of routers included."""
+    assert narrow[0][0] == wide[0][0]
+    products = [name for name, gradient in wide[1].items() if name.startswith("blocks.") and gradient.ndim > 1]
+    assert [name for name in products if not (narrow[1][name] == wide[1][name]).all()] == []
+
+
+def test_experts_of_several_processes_are_sent_in_bf16_too(done):
+    wide, narrow = (done["in bf16", "mesh", key] for key in ("fp32", "bf16"))
+    assert_begins_alike(narrow, wide)
+    assert narrow[0] == pytest.approx(wide[0], rel=2e-3)
+    # A process has half of the experts; it gathers all it has once in each of four steps.
+    own = [weight.size // (2 if weight.ndim == 3 else 1) for name, weight in wide[4].items() if "router" not in name]
+    assert wide[2]["allgather_base"][1] - narrow[2]["allgather_base"][1] == 4 * 2 * sum(own)
+
+
+@pytest.mark.parametrize("model", BF16_MODELS)
+def test_the_logits_of_the_exported_model_are_in_fp32_though_weights_are_sent_in_bf16(done, model):
+    _, _, _, logits, weights = done["in bf16", model, "bf16"]
+    model = Decoder(MODELS[model])
     model.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     tokens = torch.arange(2, 13)[None]
     mask = one_document(tokens, dtype=torch.float32, window=model.config.window)
