@@ -311,7 +311,7 @@ def steps_needed_for(
         positions=rows if is_certain else rows * row_tokens,
         longest=1 if is_certain else section.max_length,
         recomputes=computes_twice(section),
-        adapters=numbers_of_adapters(shape, section.peft.get("r", RANK)) if section.peft else 0,
+        adapters=adapters_of(recipe, section),
         is_reward=isinstance(section, RewardRecipe),
     )
     if not isinstance(section, AlignRecipe) or learns_from != "samples":
@@ -323,6 +323,11 @@ def steps_needed_for(
         has_judge=LEARNED in section.reward_weights,
     )
     return memory_of_sampling(sampling)
+
+
+def adapters_of(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe) -> int:
+    """Return the number of weights in a section's adapters; 0 if it has none."""
+    return numbers_of_adapters(_shape(recipe), section.peft.get("r", RANK)) if section.peft else 0
 
 
 def _learns_from(section: SftRecipe | RewardRecipe | AlignRecipe) -> str:
