@@ -161,6 +161,7 @@ def _training(
     gpu = device_of(size.gpu) if size.gpu else device
     known, where = room(size, gpu)
     made = last_made(cell, comparison.root)
+    measured = {"measured_seconds": made.record.get("cost", {}).get("wall_seconds") if made is not None else None}
     return {
         "asset": cell.asset,
         "partition": cell.partition,
@@ -172,7 +173,7 @@ def _training(
         "flops": flops or None,
         "layout": asdict(layout),
         "memory": _memory(trained, layout, size, known, where, made),
-        "time": _time(trained, layout, size, gpu, mfu, batches, flops, made, comparison),
+        "time": _time(trained, layout, size, gpu, mfu, batches, flops, made, comparison) | measured,
         "disk": needed_on_disk(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
         "checkpoint_seconds": size.checkpoint_seconds,
         "layouts": _layouts(trained, layout, gpu, mfu) if size.gpus_per_node and gpu else [],

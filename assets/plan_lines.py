@@ -82,7 +82,7 @@ def _training(one: Mapping[str, Any]) -> Iterator[str]:
     yield from _memory(one["memory"])
     time = one["time"]
     if time["basis"]:
-        yield f"  time: {in_words(time['seconds'])}, {time['step_seconds']:.3g} s a step; {time['basis']}"
+        yield f"  time: {in_words(time['seconds'])}, {time['step_seconds']:.3g} s a step; {time['basis']}{_took(time)}"
     else:
         yield "  time: unknown; no earlier training on such a machine, and no known kind of GPU (--gpu)"
     disk = one["disk"]
@@ -158,14 +158,17 @@ def _scoring(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _time(time: Mapping[str, Any]) -> Iterator[str]:
-    took = f"; the last one took {in_words(time['measured_seconds'])}" if time["measured_seconds"] else ""
     if time["seconds"] is None:
-        yield f"  time: {time['basis']}{took}"
+        yield f"  time: {time['basis']}{_took(time)}"
         return
-    yield f"  time: {in_words(time['seconds'])}, {time['basis']}{took}"
+    yield f"  time: {in_words(time['seconds'])}, {time['basis']}{_took(time)}"
     if len(time["parts"]) > 1:
         parts = ", ".join(f"{name} {in_words(seconds)}" for name, seconds in time["parts"].items())
         yield f"    of which {parts}"
+
+
+def _took(time: Mapping[str, Any]) -> str:
+    return f"; the last one took {in_words(time['measured_seconds'])}" if time["measured_seconds"] else ""
 
 
 def _model(one: Mapping[str, Any]) -> str:
