@@ -44,18 +44,19 @@ from training.posttrain.forecast import (
 )
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
-from training.pretrain.models.account import preset_shape
+from training.pretrain.models.account import FP32, preset_shape
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import header
+from training.process.precision import DTYPES
 
 PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
-ADAPTERS = "adapters"
+ADAPTERS, FP32_SFT = "adapters", "SFT in fp32"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-PARTS = ("tune", "adapt", "reward", "align", "sample", "score")
+PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
 WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
@@ -85,7 +86,8 @@ class Tuned:
         }
         # A pair has two sequences.
         is_paired = stage == "reward" or settings.get("method") == "dpo"
-        tokens = self.length * (2 if is_paired else 1)
+        # The answers from which the divergence is estimated are read in one pass.
+        tokens = self.length * (PASSES if settings.get("method") == "kto" else 2 if is_paired else 1)
         places = {"processes": min(8, self.world), "nodes": max(1, self.world // 8)}
         layout = {**places, "shard": self.world, "micro_batch_tokens": tokens}
         return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
@@ -122,6 +124,10 @@ class Tuned:
     def adapt(self) -> None:
         """Measure the steps of SFT by adapters, a checkpoint, merging and export."""
         self.tune(ADAPTERS, peft={"r": RANK})
+
+    def tune_in_fp32(self) -> None:
+        """Measure the steps of SFT with products in fp32."""
+        self.tune(FP32_SFT, precision="fp32")
 
     def reward(self) -> None:
         """Measure steps of the reward model, the scores of pairs and the export."""
@@ -227,6 +233,25 @@ class Tuned:
         start_of(trainer)
         self.steps_of(trainer, "DPO")
 
+    def answer(self) -> None:
+        """Measure the reference, the start and steps of KTO."""
+        from training.posttrain.align import unpaired
+        from training.posttrain.align.alignment import Alignment
+        from training.posttrain.align.start import start_of
+        from training.posttrain.preferences.answers import EncodedAnswer
+
+        half = [token % 300 for token in range(self.length // 2)]
+        answers = [EncodedAnswer(prompt_ids=half, answer_ids=half, is_desired=True)] * (STEPS * PASSES * self.world)
+        given = self.given(method="kto")
+        self.counted.begin("open for KTO")
+        with patch.object(Alignment, "sft_model", self.model_files):
+            trainer = unpaired._trainer(given, answers, unpaired.ESTIMATES_DIVERGENCE)
+        # Which answers are desired has no content either: all rows are taken for both.
+        with patch.object(torch, "nonzero", lambda rows, **_: torch.arange(len(rows), device=rows.device)):
+            self.counted.begin("start of KTO")
+            start_of(trainer)
+            self.steps_of(trainer, "KTO")
+
     def steps_of(self, trainer: Any, name: str) -> None:
         """Make the steps, save and export."""
         from training.posttrain import fit, spread_state
@@ -326,12 +351,13 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
 
     layout = Layout(nodes=max(1, world // 8), processes=min(8, world), shard=world)
     with fake_world(layout), ExitStack() as stack:
-        mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
-        stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
-        for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
-            stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
+        if world > 1:
+            mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
+            stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
+            for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
+                stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
         # As on GPUs: bf16 is fast there, and attention keeps no probabilities.
-        stack.enter_context(patch.object(fit, "dtype_here", lambda *_: torch.bfloat16))
+        stack.enter_context(patch.object(fit, "dtype_here", lambda precision, _: DTYPES[precision]))
         stack.enter_context(patch.object(fit, "replaced_here", lambda *_: ""))
         stack.enter_context(patch.object(fit, "_device", lambda: torch.device("cuda")))
         stack.enter_context(patch.object(spread, "_passes_in_any", lambda *_, **__: False))  # there is nobody else
@@ -370,7 +396,7 @@ def first_alone(
 def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     """Return the bytes that are predicted for each phase."""
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
-    pair = replace(conversation, positions=2 * length)
+    pair = replace(conversation, positions=2 * length)  # or two answers that are read in one pass
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
@@ -397,6 +423,11 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
+        "start of KTO": of_two["start"],
+        "steps of KTO": memory_of_steps(pair, reads_first=True),
+        "save KTO": of_two["save"],
+        "export KTO": of_two["export"],
+        f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
         "open for GRPO": of_one["open"] | beside,
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),

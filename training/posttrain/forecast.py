@@ -29,7 +29,7 @@ class PlannedTuning:
 
     positions: of all rows of a pass. longest: of its longest row. recomputes: whether layers are computed twice.
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
-    head gives one number and not the vocabulary.
+    head gives one number and not the vocabulary. number_bytes: of a number in the products of a training.
     """
 
     shape: ModelConfig
@@ -39,6 +39,7 @@ class PlannedTuning:
     recomputes: bool = True
     adapters: int = 0
     is_reward: bool = False
+    number_bytes: int = BF16
 
     @property
     def share(self) -> int:
@@ -95,14 +96,28 @@ def numbers_of_adapters(shape: ModelConfig, rank: int) -> int:
     )
 
 
-def memory_of_steps(planned: PlannedTuning) -> Needed:
-    """Return the bytes that a process needs in the steps of SFT, a reward model or DPO, by purpose.
+def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Needed:
+    """Return the bytes that a process needs in the steps of SFT, a reward model, DPO or KTO, by purpose.
 
     It is the most of the moments at the head, at the embedding, and in a layer. Unless layers are computed twice it is
     a lower bound: autograd keeps their weights in bf16 for the backward pass, which are counted, and their states,
-    which are not.
+    which are not. `reads_first`: a pass without gradients goes before, as for the divergence of KTO.
     """
-    return _most(_moments_of_steps(planned))
+    moments = _moments_of_steps(planned)
+    if reads_first:
+        moments += [_at_embedding(planned, moments[0])] if not planned.adapters else []
+        held = {name: moments[0][name] for name in ("weights", "adapters", "gradients", "optimizer")}
+        moments.append(held | _scored(planned, planned.number_bytes))
+    return _most(moments)
+
+
+def _at_embedding(planned: PlannedTuning, step: Needed) -> Needed:
+    """Return what is needed at the end of a backward pass before which a pass without gradients went.
+
+    FSDP fetches the head once more there.
+    """
+    held = {name: step[name] for name in ("weights", "gradients", "optimizer")}
+    return held | {"states of all layers": planned.residual, "gathered weights": 3 * planned.head + planned.block}
 
 
 def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
@@ -115,16 +130,16 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         "optimizer": 2 * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
-    if not planned.recomputes:
+    if not planned.recomputes and planned.number_bytes < FP32:
         held["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
     tile = min(HEAD_TILE, shape.vocab_size)
-    loss = BF16 * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
+    loss = planned.number_bytes * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
     # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
     head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
-    states = BF16 * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
+    states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
     layer = {
         "gathered weights": planned.head + 2 * planned.block,
-        "weights of a layer in bf16": planned.block * BF16 // FP32,
+        "weights of a layer in bf16": planned.block * BF16 // FP32 if planned.number_bytes < FP32 else 0,
         "states of a layer": planned.positions * states,
     }
     if planned.adapters:
@@ -148,9 +163,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
     }
     moments = _moments_of_steps(policy)
     if not policy.adapters:
-        # FSDP fetches the head once more, because a pass without gradients went before.
-        at_embedding = {"states of all layers": policy.residual, "gathered weights": 3 * policy.head + policy.block}
-        moments.append({name: moments[0][name] for name in ("weights", "gradients", "optimizer")} | at_embedding)
+        moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
 
