@@ -14,8 +14,11 @@ from typing import Any
 from assets.amounts import Amount, Amounts
 from assets.capacity import (
     JUDGED,
+    MOMENTS,
+    OPTIM,
     adapters_of,
     computes_twice,
+    estimates_divergence,
     needed_for,
     scoring,
     scoring_needed_for,
@@ -137,7 +140,7 @@ def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: 
     of_a_pass = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
     is_reward = isinstance(section, RewardRecipe)
     read = Read(shape=shape, number=examples * in_batch, length=rows.length, is_reward=is_reward)
-    estimates = learns_from == "answers" and section.trl.get("loss_type", "kto") == "kto"
+    estimates = estimates_divergence(section)
     before = (2 if estimates else 1) if isinstance(section, AlignRecipe) else 0
     return Work(
         examples=examples,
@@ -237,15 +240,15 @@ def _time(
 
 
 def _disk(parameters: int, adapters: int, section: Section) -> Needed:
-    """Return the bytes on disk at one time: checkpoints with AdamW's state, one of them half written, and the export.
+    """Return the bytes on disk at one time: checkpoints, of which one is half written, and the export.
 
-    A checkpoint of adapters has no weights of the model.
+    A checkpoint has the optimizer's state; one of adapters has no weights of the model.
     """
     trained = adapters or parameters
-    own_optimizer = "optim" in section.trl
     kept = KEPT_CHECKPOINTS + 1
+    numbers = 1 + MOMENTS.get(section.trl.get("optim", OPTIM), 0)  # the states of others are not counted
     return {
-        f"{kept} checkpoints": kept * FP32 * trained * (1 if own_optimizer else 3),
+        f"{kept} checkpoints": kept * FP32 * trained * numbers,
         "export": FP32 * parameters,
         **({"adapters": FP32 * adapters} if adapters else {}),
     }

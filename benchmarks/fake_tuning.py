@@ -35,6 +35,7 @@ from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, di
 from training.posttrain.forecast import (
     PlannedSampling,
     PlannedTuning,
+    inputs_of_adapters,
     memory_of_drawing,
     memory_of_judging,
     memory_of_sampling,
@@ -51,12 +52,14 @@ from training.process.precision import DTYPES
 
 PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
-ADAPTERS, FP32_SFT = "adapters", "SFT in fp32"
+ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout", "SFT in fp32", "SFT by SGD"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32")
+PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32", "adapt_some", "tune_by_sgd")
+MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
+SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
 WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
@@ -129,6 +132,14 @@ class Tuned:
         """Measure the steps of SFT with products in fp32."""
         self.tune(FP32_SFT, precision="fp32")
 
+    def adapt_some(self) -> None:
+        """Measure the steps of SFT by adapters on some layers, with dropout."""
+        self.tune(SOME_ADAPTERS, peft={"r": RANK, "target_modules": list(SOME), "lora_dropout": 0.1})
+
+    def tune_by_sgd(self) -> None:
+        """Measure the steps of SFT with an optimizer that keeps nothing."""
+        self.tune(SGD_SFT, trl={"activation_checkpointing": True, "optim": "sgd"})
+
     def reward(self) -> None:
         """Measure steps of the reward model, the scores of pairs and the export."""
         from training.posttrain.reward import reward
@@ -144,7 +155,11 @@ class Tuned:
         self.counted.begin("scores of pairs")
         reward.pair_scores(trainer.model, self.pairs[:SCORED_PAIRS], self.chat)
 
-    def sample(self) -> None:
+    def sample_in_fp32(self) -> None:
+        """Measure the same as `sample` with products in fp32."""
+        self.sample("GRPO in fp32", precision="fp32")
+
+    def sample(self, name: str = "GRPO", **settings: Any) -> None:
         """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
         from trl.trainer import grpo_trainer
         from trl.trainer.grpo_config import GRPOConfig
@@ -157,8 +172,8 @@ class Tuned:
 
         asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
         prompts = [{"prompt": asked, "answer": "", "rivals": []}] * (STEPS * self.world)
-        given = self.given(method="grpo", max_steps=STEPS, num_generations=2, max_new_tokens=SAMPLED_TOKENS)
-        self.counted.begin("open for GRPO")
+        given = self.given(method="grpo", max_steps=STEPS, num_generations=2, max_new_tokens=SAMPLED_TOKENS, **settings)
+        self.counted.begin(f"open for {name}")
         with ExitStack() as stack:
             stack.enter_context(patch.object(type(given), "sft_model", self.model_files))
             stack.enter_context(patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))))
@@ -169,18 +184,18 @@ class Tuned:
             draw = trainer._drawn
 
             def drawn(prompts: list[list[int]]) -> list[list[int]]:
-                with self.counted.inside("answers of GRPO"):
+                with self.counted.inside(f"answers of {name}"):
                     return draw(prompts)
 
             def rewarded(_: Any, asked: list[Any], __: Any, answers: list[list[int]]) -> torch.Tensor:
-                with self.counted.inside("rewards of GRPO"):
+                with self.counted.inside(f"rewards of {name}"):
                     learned.rewards(asked, answers)
                 return torch.zeros(len(asked) * self.world, 1)  # TRL looks for NaN, but these have no content
 
             stack.enter_context(patch.object(trainer, "_drawn", drawn))
             stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
             stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
-            self.steps_of(trainer, "GRPO")
+            self.steps_of(trainer, name)
 
     @property
     def chat(self) -> Any:
@@ -398,10 +413,13 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)  # or two answers that are read in one pass
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    some = replace(conversation, adapters=numbers_of_adapters(shape, RANK, SOME))
+    some = replace(some, dropped=inputs_of_adapters(shape, SOME))
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
     of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
     beside = {"initial policy": conversation.share, "reward model": judge.share}
+    in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
         "loss of a sample of SFT": of_one["loss of a sample"],
@@ -428,10 +446,15 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "save KTO": of_two["save"],
         "export KTO": of_two["export"],
         f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
+        f"steps of {SOME_ADAPTERS}": memory_of_steps(some),
+        f"steps of {SGD_SFT}": memory_of_steps(replace(conversation, moments=0)),
+        f"save {SGD_SFT}": memory_without_steps(replace(conversation, moments=0))["save"],
         "open for GRPO": of_one["open"] | beside,
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
+        "answers of GRPO in fp32": memory_of_drawing(in_fp32),
+        "steps of GRPO in fp32": memory_of_sampling(in_fp32),
         "save GRPO": of_one["save"] | beside,
         "export GRPO": of_one["export"] | beside,
         "open for scores": of_one["open"],
@@ -449,7 +472,9 @@ def main() -> int:
     parser.add_argument("--preset", default="llama-3-70b")
     parser.add_argument("--processes", type=int, default=128, help="on nodes of eight")
     parser.add_argument("--length", type=int, default=8192, help="tokens of a conversation, and of each answer's row")
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="the trainings to go through")
+    parser.add_argument(
+        "--parts", nargs="+", default=PARTS, choices=(*PARTS, *MORE), help="the trainings to go through"
+    )
     parser.add_argument("--control", choices=("whole",), help="a fault that must show")
     given = parser.parse_args()
     shape = preset_shape(given.preset)

@@ -7,6 +7,7 @@ GPU.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
@@ -20,6 +21,10 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+DROPPED_BYTES = 5  # of a number before an adapter that has dropout: itself in fp32, and whether it is dropped
+# The layers that may have adapters, by transformers' names, with those of this package.
+LAYERS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value")
+LAYERS |= {"o_proj": "output", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 SCORED_MLP_STATES, SCORED_STATES = 3, 4  # … and of a layer in a pass without gradients, in its MLP
 
 
@@ -29,7 +34,9 @@ class PlannedTuning:
 
     positions: of all rows of a pass. longest: of its longest row. recomputes: whether layers are computed twice.
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
-    head gives one number and not the vocabulary. number_bytes: of a number in the products of a training.
+    head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
+    widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
+    trained weight.
     """
 
     shape: ModelConfig
@@ -40,6 +47,8 @@ class PlannedTuning:
     adapters: int = 0
     is_reward: bool = False
     number_bytes: int = BF16
+    dropped: int = 0
+    moments: int = 2
 
     @property
     def share(self) -> int:
@@ -83,17 +92,39 @@ class PlannedSampling:
     has_judge: bool
 
 
-def numbers_of_adapters(shape: ModelConfig, rank: int) -> int:
+def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] | None = None) -> int:
     """Return the number of weights in LoRA adapters of a rank, one on every linear layer except the head.
 
-    transformers has queries, keys and values in layers of their own. A layer's experts are not counted.
+    `targets` names the layers that have one, as transformers does; None: all. A layer's experts are not counted.
     """
-    split = {"query_key_value": 3}
-    return rank * sum(
-        sides[0] + split.get(name.rpartition(".")[2], 1) * sides[1]
-        for name, sides in parameter_shapes(shape)
-        if name.startswith("blocks.") and len(sides) == 2
-    )
+    return rank * sum(given + made for given, made in _adapted(shape, targets))
+
+
+def inputs_of_adapters(shape: ModelConfig, targets: Collection[str] | None = None) -> int:
+    """Return the widths of the inputs of all adapters, one layer with another."""
+    return sum(given for given, _ in _adapted(shape, targets)) // shape.layers
+
+
+def is_adapted(shape: ModelConfig, targets: Collection[str]) -> bool:
+    """Whether the names of layers that have adapters are known of a shape."""
+    return set(targets) <= LAYERS.keys() and shape.own_layers is None and not shape.experts.count
+
+
+def _adapted(shape: ModelConfig, targets: Collection[str] | None) -> Iterator[tuple[int, int]]:
+    """Yield the widths of input and output of each layer that has an adapter.
+
+    transformers has queries, keys and values in layers of their own.
+    """
+    widths = shape.head_widths
+    for name, sides in parameter_shapes(shape):
+        layer = name.rpartition(".")[2]
+        if not name.startswith("blocks.") or len(sides) != 2:
+            continue
+        parts = {"q_proj": widths.queries, "k_proj": widths.keys, "v_proj": widths.values}
+        known = parts if layer == "query_key_value" else {one: sides[0] for one, own in LAYERS.items() if own == layer}
+        yield from (
+            (sides[1], made) for one, made in (known or {"": sides[0]}).items() if targets is None or one in targets
+        )
 
 
 def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Needed:
@@ -127,7 +158,7 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         "weights": planned.share,
         "adapters": FP32 * planned.adapters,
         "gradients": trained,
-        "optimizer": 2 * trained,
+        "optimizer": planned.moments * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
     if not planned.recomputes and planned.number_bytes < FP32:
@@ -136,11 +167,13 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     loss = planned.number_bytes * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
     # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
     head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
-    states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
+    states = (
+        planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
+    )
     layer = {
         "gathered weights": planned.head + 2 * planned.block,
         "weights of a layer in bf16": planned.block * BF16 // FP32 if planned.number_bytes < FP32 else 0,
-        "states of a layer": planned.positions * states,
+        "states of a layer": planned.positions * (states + DROPPED_BYTES * planned.dropped),
     }
     if planned.adapters:
         head = max(
@@ -171,7 +204,7 @@ def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
     policy = planned.policy
     kept = {"keys and values": planned.drawn * policy.keys}
-    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), BF16)
+    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), policy.number_bytes)
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
@@ -194,7 +227,7 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
     return {
         "weights": policy.share,
         "adapters": FP32 * policy.adapters,
-        "optimizer": 2 * trained,
+        "optimizer": policy.moments * trained,
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
@@ -208,7 +241,7 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     shape = planned.shape
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
-    held = opened | {"optimizer": 2 * (adapters or planned.share)}
+    held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
     scores = opened | _scored(planned)
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
@@ -219,7 +252,7 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "open": opened,
         "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
         "save": held,
-        "start": opened | _scored(planned, BF16),
+        "start": opened | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
