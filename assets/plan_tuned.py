@@ -35,7 +35,7 @@ from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.durations import (
     Drawing,
-    Place,
+    Gpus,
     Read,
     TuningWork,
     time_of_answering,
@@ -67,7 +67,7 @@ MODELS = 3  # whose answers the reward model reads: base, SFT and aligned
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class KnownWork:
     """What a post-training computes, in how many examples; or `unknown`: why that is not known."""
 
     unknown: str = ""
@@ -119,17 +119,17 @@ def tunings(
         }
 
 
-def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: Amounts) -> Work:
+def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: Amounts) -> KnownWork:
     """Return what a post-training computes."""
     shape, processes = _shape(recipe), size.nodes * size.processes
     if isinstance(section, AlignRecipe) and section.method not in method_names():
-        return Work(unknown=OUTSIDE)
+        return KnownWork(unknown=OUTSIDE)
     if isinstance(section, AlignRecipe) and section.declared.learns_from == "samples":
         return _sampled(recipe, section, size, amounts)
     is_sft = isinstance(section, SftRecipe)
     rows = (amounts.conversations if is_sft else amounts.pairs)(section.max_length)
     if rows is None:
-        return Work(unknown=NOT_MADE)
+        return KnownWork(unknown=NOT_MADE)
     learns_from = section.declared.learns_from if isinstance(section, AlignRecipe) else "pairs"
     sequences = 1 if is_sft else 2
     in_batch = 1 if learns_from == "answers" else sequences  # sequences of one example of a batch
@@ -142,7 +142,7 @@ def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: 
     read = Read(shape=shape, number=examples * in_batch, length=rows.length, is_reward=is_reward)
     estimates = estimates_divergence(section)
     before = (2 if estimates else 1) if isinstance(section, AlignRecipe) else 0
-    return Work(
+    return KnownWork(
         examples=examples,
         said=f"{examples:,} examples of {in_batch * rows.length:,.0f} tokens",
         work=TuningWork(
@@ -167,14 +167,14 @@ def _checks(read: Read, section: Section, rows: Amount, amounts: Amounts) -> Ite
         yield replace(read, number=2 * held_out.number, length=held_out.length)
 
 
-def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts) -> Work:
+def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts) -> KnownWork:
     """Return what a method that samples computes, with answers of the greatest length."""
     shape, processes = _shape(recipe), size.nodes * size.processes
     prompts = amounts.prompts(section.max_length - section.max_new_tokens)
     if DRAWS_OTHERWISE & section.trl.keys():
-        return Work(unknown="not predicted with these fields of TRL")
+        return KnownWork(unknown="not predicted with these fields of TRL")
     if prompts is None:
-        return Work(unknown=NOT_MADE)
+        return KnownWork(unknown=NOT_MADE)
     in_step = section.batch_size // section.num_generations
     steps = section.max_steps or max(in_step, round(section.epochs * prompts.number)) // in_step
     share = max(1, section.batch_size // processes)
@@ -192,7 +192,7 @@ def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts)
     scale = (
         Read(shape=shape, number=2 * min(SCALE, known.number), length=known.length, is_reward=True) if known else None
     )
-    return Work(
+    return KnownWork(
         examples=answers,
         said=f"{answers:,} answers of {section.max_new_tokens} tokens after prompts of {prompts.length:,.0f}",
         work=TuningWork(
@@ -211,7 +211,7 @@ def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts)
 
 
 def _tuning_time(
-    found: Work,
+    found: KnownWork,
     section: Section,
     size: Size,
     gpu: Device | None,
@@ -364,8 +364,8 @@ def _gpu(size: Size, device: Device | None) -> Device | None:
     return device_of(size.gpu) if size.gpu else device
 
 
-def _place(size: Size, gpu: Device, mfu: float, shard: int) -> Place:
-    return Place(device=gpu, processes=size.nodes * size.processes, on_node=size.processes, shard=shard, mfu=mfu)
+def _place(size: Size, gpu: Device, mfu: float, shard: int) -> Gpus:
+    return Gpus(device=gpu, processes=size.nodes * size.processes, on_node=size.processes, shard=shard, mfu=mfu)
 
 
 def _peak(made: Artifact | None, size: Size) -> int | None:

@@ -273,6 +273,8 @@ class Tuned:
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
+        if self.world == 1:
+            return  # a whole model is saved, merged and exported by transformers and peft
         if self.control == "whole":
             self.counted.joined = [one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)]
         self.counted.begin(f"save {name}")
@@ -351,8 +353,9 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
 
     from evaluation import local_model
     from training.generate import sampler, spread
-    from training.posttrain import fit
-    from training.posttrain.align import reference
+    from training.posttrain import compact, fit
+    from training.posttrain.align import drawn, reference
+    from training.posttrain.sft import sft
 
     os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
     os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world)), "ACCELERATE_TORCH_DEVICE": "cpu"}
@@ -379,6 +382,8 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
         stack.enter_context(patch.object(torch.nn.Module, "to", moved(torch.nn.Module.to)))
         for tile in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # on GPUs kernels do these in place
             stack.enter_context(patch.object(chunked_logprob, tile, lambda *_, **__: None))
+        for module in (compact, drawn, local_model, sft):
+            stack.enter_context(patch.object(module, "why_padded", lambda _: "the model is on a GPU"))
         for module in (reference, local_model, sampler):
             stack.enter_context(patch.object(module, "shared_out", first_alone))
         stack.enter_context(without_content(counted))

@@ -27,7 +27,7 @@ UPDATED_BYTES = 40  # of a weight: AdamW reads 16 and writes 12, the norm of its
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Gpus:
     """The GPUs of a stage.
 
     processes: of all nodes, each with a GPU. on_node: those of a node. shard: those that share a model.
@@ -202,7 +202,7 @@ class TuningWork:
         return found + self.steps * in_a_step
 
 
-def time_of_tuning(work: TuningWork, place: Place) -> Seconds:
+def time_of_tuning(work: TuningWork, place: Gpus) -> Seconds:
     """Return the seconds of a post-training.
 
     In each pass FSDP gathers the weights twice and sums the gradients once, beside compute. Where each process has the
@@ -230,7 +230,7 @@ def time_of_tuning(work: TuningWork, place: Place) -> Seconds:
     return {name: seconds for name, seconds in parts.items() if seconds}
 
 
-def time_of_answers(drawn: Drawing, place: Place) -> float:
+def time_of_answers(drawn: Drawing, place: Gpus) -> float:
     """Return the seconds in which one process draws answers, all of the greatest length.
 
     Each pass reads all weights, and all keys and values. In bf16 the weights are a copy that is made once or, of a
@@ -249,7 +249,7 @@ def time_of_answers(drawn: Drawing, place: Place) -> float:
     return first + drawn.passes * of_a_pass
 
 
-def time_of_reading(read: Read, place: Place, *, batch_size: int) -> float:
+def time_of_reading(read: Read, place: Gpus, *, batch_size: int) -> float:
     """Return the seconds of passes in fp32 without gradients over batches that are shared out among processes.
 
     They take no less than the weights take from memory, or from the other processes that share them, once a batch.
@@ -260,7 +260,7 @@ def time_of_reading(read: Read, place: Place, *, batch_size: int) -> float:
     return max(place.computed(replace(read, number=rows).forward, is_fp32=True), batches * least)
 
 
-def time_of_answering(drawn: Drawing, place: Place, *, batch_size: int) -> float:
+def time_of_answering(drawn: Drawing, place: Gpus, *, batch_size: int) -> float:
     """Return the seconds of answers in batches that are shared out among processes."""
     batches = _of_one(drawn.number, batch_size, place.processes)
     return batches * time_of_answers(replace(drawn, number=min(drawn.number, batch_size)), place)
@@ -271,7 +271,7 @@ def _of_one(number: float, batch_size: int, processes: int) -> int:
     return ceil(ceil(number / batch_size) / processes)
 
 
-def _of_each(place: Place, flops: float, *, is_fp32: bool) -> float:
+def _of_each(place: Gpus, flops: float, *, is_fp32: bool) -> float:
     return place.computed(flops / place.processes, is_fp32=is_fp32)
 
 

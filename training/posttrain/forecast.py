@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.pretrain.memory import Needed
@@ -16,6 +17,7 @@ from training.pretrain.models.account import FP32, numbers_of_units, parameter_s
 from training.pretrain.models.shape import ModelConfig
 
 BF16 = 2
+COPIES = "weights of all layers in bf16"
 HEAD_TILE = 32_768  # entries of the vocabulary whose logits exist at once (TRL's fused head)
 HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
@@ -136,7 +138,7 @@ def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Nee
     """
     moments = _moments_of_steps(planned)
     if reads_first:
-        moments += [_at_embedding(planned, moments[0])] if not planned.adapters else []
+        moments += [_at_embedding(planned, moments[0])] if not planned.adapters and planned.shard > 1 else []
         held = {name: moments[0][name] for name in ("weights", "adapters", "gradients", "optimizer")}
         moments.append(held | _scored(planned, planned.number_bytes))
     return _most(moments)
@@ -161,19 +163,18 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         "optimizer": planned.moments * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
-    if not planned.recomputes and planned.number_bytes < FP32:
-        held["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
+    copies = {COPIES: BF16 * (shape.parameter_count - 2 * planned.head // FP32)} if planned.number_bytes < FP32 else {}
     tile = min(HEAD_TILE, shape.vocab_size)
     loss = planned.number_bytes * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
+    if planned.shard == 1:
+        return _moments_of_whole(planned, held, copies, loss)
+    held |= {} if planned.recomputes else copies
     # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
     head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
-    states = (
-        planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
-    )
     layer = {
         "gathered weights": planned.head + 2 * planned.block,
         "weights of a layer in bf16": planned.block * BF16 // FP32 if planned.number_bytes < FP32 else 0,
-        "states of a layer": planned.positions * (states + DROPPED_BYTES * planned.dropped),
+        "states of a layer": planned.positions * _states_of_a_layer(planned),
     }
     if planned.adapters:
         head = max(
@@ -187,6 +188,33 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     return [held | head, held | layer]
 
 
+def _states_of_a_layer(planned: PlannedTuning) -> int:
+    """Return the bytes of a position in a layer that is computed again and goes backward."""
+    shape = planned.shape
+    states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width)
+    return states + FP32 * FP32_STATES * shape.width + DROPPED_BYTES * planned.dropped
+
+
+def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss: int) -> list[Needed]:
+    """Return what a process needs in a step that has the whole model: at the head, in a layer, at the embedding.
+
+    autocast keeps the bf16 `copies` of all layers until the end of the forward pass, and autograd until the backward
+    pass of each, unless layers are computed twice. The gradient of a pass is beside the sum of those before it.
+    """
+    is_cast = planned.number_bytes < FP32
+    largest = max(prod(sides) for name, sides in parameter_shapes(planned.shape) if name.startswith("blocks."))
+    of_a_layer = {"weights of a layer in bf16": planned.block * BF16 // FP32} if is_cast else {}
+    gradient = 0 if planned.adapters else largest * (FP32 + (BF16 if is_cast else 0))
+    end = 0 if planned.adapters else planned.head
+    head = {} if planned.is_reward else {"a gradient": end, "head and loss": loss}
+    layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
+    return [
+        held | copies | head,
+        held | (of_a_layer if planned.recomputes else copies) | layer,
+        held | {"states of all layers": planned.residual, "a gradient": end},
+    ]
+
+
 def memory_of_sampling(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs in the steps of GRPO or RLOO, by purpose."""
     policy = planned.policy
@@ -195,7 +223,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
     moments = _moments_of_steps(policy)
-    if not policy.adapters:
+    if not policy.adapters and policy.shard > 1:
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
@@ -245,12 +273,13 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     scores = opened | _scored(planned)
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
-    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * windows}
+    joined = 0 if planned.shard == 1 else 2 * planned.head
+    at_head = {"gathered weights": joined, "logits": of_a_position * windows}
     apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,
-        "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
+        "loss of a sample": opened | {"gathered weights": joined, "logits": of_a_position * planned.longest},
         "save": held,
         "start": opened | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),

@@ -10,7 +10,7 @@ import pytest
 
 from training.posttrain.durations import (
     Drawing,
-    Place,
+    Gpus,
     Read,
     TuningWork,
     time_of_answering,
@@ -30,7 +30,7 @@ TOKENS = 64 * 1000
 # A query of 32 heads of 128 meets half a row of keys, and as many values, in each of 32 layers.
 FORWARD = TOKENS * (2 * MATRICES + 2 * 2 * 4096 * 500 * 32)
 READ = Read(shape=SHAPE, number=64, length=1000)
-H100 = Place(device=device_of("H100"), mfu=0.5)
+H100 = Gpus(device=device_of("H100"), mfu=0.5)
 SECOND = 989e12 * 0.5  # operations of bf16 by the data sheet
 MEMORY = 3.35e12 * 2 / 3
 NEAR = pytest.approx
@@ -134,7 +134,7 @@ def test_one_h200_took_what_is_predicted_for_dpo_and_twice_as_long_for_sft():
         max_length=2048,
         tied_embeddings=True,
     )
-    h200, found = Place(device=device_of("H200")), {}
+    h200, found = Gpus(device=device_of("H200")), {}
     for part, rows, counted in (("sft", 16, 5), ("dpo", 32, 1)):
         read = Read(shape=shape, number=rows, length=own[part]["tokens"] / counted / rows)
         predicted = sum(time_of_tuning(TuningWork(read=read, steps=1), h200).values())
