@@ -299,14 +299,16 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 def steps_needed_for(
     recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
 ) -> Needed | None:
-    """Return the predicted bytes, by purpose, of the steps of a post-training whose model GPUs share.
+    """Return the predicted bytes, by purpose, of the steps of a post-training on GPUs.
 
     The rows have `max_length` tokens or, if `is_certain`, one: so much is needed whatever the data are. A lower bound
     where layers are not computed twice. None where nothing is predicted (docs/plan.md).
     """
     shard, learns_from = shared_by(section, size), _learns_from(section)
     shape, moments = _shape(recipe), MOMENTS.get(section.trl.get("optim", OPTIM))
-    if moments is None or not _is_sized(shape, section) or shard == 1 or not size.gpus_per_node:
+    # DDP's copies of the gradients, of a whole model in several processes, could not be compared.
+    is_copied = shard == 1 and size.nodes * size.processes > 1
+    if moments is None or not _is_sized(shape, section) or is_copied or not size.gpus_per_node:
         return None
     sequences = 2 if learns_from == "pairs" else 1
     share = section.batch_size // (size.nodes * size.processes)
@@ -323,6 +325,7 @@ def steps_needed_for(
         number_bytes=FP32 if section.precision == "fp32" else BF16,
         dropped=inputs_of_adapters(shape, _targets(section)) if section.peft.get("lora_dropout") else 0,
         moments=moments,
+        accumulates=rows < share,
     )
     if not isinstance(section, AlignRecipe) or learns_from != "samples":
         return memory_of_steps(planned, reads_first=estimates_divergence(section))

@@ -20,7 +20,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +43,7 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import FP32, preset_shape
@@ -62,7 +63,7 @@ MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
 SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
-WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
+WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
 
 
 class Tuned:
@@ -168,6 +169,7 @@ class Tuned:
         from training.generate import sampler
         from training.posttrain.align import sampled
         from training.posttrain.align.rewards import LearnedReward
+        from training.posttrain.fit import load_for_training
         from training.posttrain.reward.reward import Judge
 
         asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
@@ -177,6 +179,9 @@ class Tuned:
         with ExitStack() as stack:
             stack.enter_context(patch.object(type(given), "sft_model", self.model_files))
             stack.enter_context(patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))))
+            if self.world == 1:  # TRL opens it by another class, whose weights would not be counted
+                opened = lambda folder, **_: load_for_training(Path(folder), precision="bf16")  # noqa: E731
+                stack.enter_context(patch.object(grpo_trainer, "create_model_from_path", opened))
             learned = LearnedReward.__new__(LearnedReward)
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
             trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
@@ -357,23 +362,28 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
     from training.posttrain.align import drawn, reference
     from training.posttrain.sft import sft
 
-    os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
-    os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world)), "ACCELERATE_TORCH_DEVICE": "cpu"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    if world > 1:
+        os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
+        os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world))}
 
     def mapped(opened: Callable[..., Any]) -> Callable[..., Any]:
         def opened_nowhere(*given: Any, **options: Any) -> Any:
             with counted.on(NOWHERE):  # files; what a process keeps of them is copied later
-                return opened(*given, **options)
+                model = opened(*given, **options)
+            if world == 1:
+                copy_weights(model)
+            return model
 
         return opened_nowhere
 
     layout = Layout(nodes=max(1, world // 8), processes=min(8, world), shard=world)
-    with fake_world(layout), ExitStack() as stack:
+    with fake_world(layout) if world > 1 else nullcontext(), ExitStack() as stack:
         if world > 1:
             mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
             stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
-            for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
-                stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
+        for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
+            stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
         # As on GPUs: bf16 is fast there, and attention keeps no probabilities.
         stack.enter_context(patch.object(fit, "dtype_here", lambda precision, _: DTYPES[precision]))
         stack.enter_context(patch.object(fit, "replaced_here", lambda *_: ""))
@@ -388,6 +398,14 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
             stack.enter_context(patch.object(module, "shared_out", first_alone))
         stack.enter_context(without_content(counted))
         yield
+
+
+def copy_weights(model: torch.nn.Module) -> None:
+    """Give a model that was mapped from files weights in the device's memory."""
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            copy = torch.empty(weight.shape, dtype=weight.dtype)
+            module.register_parameter(name, torch.nn.Parameter(copy, requires_grad=weight.requires_grad))
 
 
 def moved(to: Callable[..., Any]) -> Callable[..., Any]:
@@ -442,12 +460,13 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "save reward": of_judge["save"],
         "export reward": of_judge["export"],
         "scores of pairs": of_judge["scores of pairs"],
-        "start of DPO": of_two["start"],
+        "start of DPO": memory_without_steps(replace(pair, positions=max(2 * length, PASS_TOKENS)))["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
-        "start of KTO": of_two["start"],
-        "steps of KTO": memory_of_steps(pair, reads_first=True),
+        # A row counts with its answer and the one before it, which are read one after the other.
+        "start of KTO": memory_without_steps(replace(pair, positions=max(length, PASS_TOKENS // 2)))["start"],
+        "steps of KTO": memory_of_steps(replace(pair, accumulates=False), reads_first=True),
         "save KTO": of_two["save"],
         "export KTO": of_two["export"],
         f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
@@ -458,7 +477,9 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
+        "open for GRPO in fp32": of_one["open"] | beside,
         "answers of GRPO in fp32": memory_of_drawing(in_fp32),
+        "rewards of GRPO in fp32": memory_of_judging(in_fp32),
         "steps of GRPO in fp32": memory_of_sampling(in_fp32),
         "save GRPO": of_one["save"] | beside,
         "export GRPO": of_one["export"] | beside,

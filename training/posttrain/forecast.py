@@ -38,7 +38,7 @@ class PlannedTuning:
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
     head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
-    trained weight.
+    trained weight. accumulates: whether a step has several passes, whose gradients are summed.
     """
 
     shape: ModelConfig
@@ -51,6 +51,7 @@ class PlannedTuning:
     number_bytes: int = BF16
     dropped: int = 0
     moments: int = 2
+    accumulates: bool = True
 
     @property
     def share(self) -> int:
@@ -72,6 +73,16 @@ class PlannedTuning:
     def block(self) -> int:
         """Bytes of a layer's weights, which FSDP gathers in fp32."""
         return FP32 * max(size for unit, size in numbers_of_units(self.shape).items() if unit)
+
+    @property
+    def copies(self) -> int:
+        """Bytes of the bf16 copies of all layers, of which autocast makes the products; 0 in fp32."""
+        return BF16 * (self.shape.parameter_count - 2 * self.head // FP32) if self.number_bytes < FP32 else 0
+
+    @property
+    def kept_copies(self) -> Needed:
+        """These copies, if they are kept through a pass without gradients: those of a whole model."""
+        return {COPIES: self.copies} if self.shard == 1 and self.copies else {}
 
     @property
     def keys(self) -> int:
@@ -140,7 +151,7 @@ def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Nee
     if reads_first:
         moments += [_at_embedding(planned, moments[0])] if not planned.adapters and planned.shard > 1 else []
         held = {name: moments[0][name] for name in ("weights", "adapters", "gradients", "optimizer")}
-        moments.append(held | _scored(planned, planned.number_bytes))
+        moments.append(held | planned.kept_copies | _scored(planned, planned.number_bytes))
     return _most(moments)
 
 
@@ -163,7 +174,7 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         "optimizer": planned.moments * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
-    copies = {COPIES: BF16 * (shape.parameter_count - 2 * planned.head // FP32)} if planned.number_bytes < FP32 else {}
+    copies = {COPIES: planned.copies} if planned.copies else {}
     tile = min(HEAD_TILE, shape.vocab_size)
     loss = planned.number_bytes * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
     if planned.shard == 1:
@@ -199,7 +210,8 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     """Return what a process needs in a step that has the whole model: at the head, in a layer, at the embedding.
 
     autocast keeps the bf16 `copies` of all layers until the end of the forward pass, and autograd until the backward
-    pass of each, unless layers are computed twice. The gradient of a pass is beside the sum of those before it.
+    pass of each, unless layers are computed twice. The gradient of a pass is beside the sum of those before it; in one
+    pass a step, gradients take the place of states.
     """
     is_cast = planned.number_bytes < FP32
     largest = max(prod(sides) for name, sides in parameter_shapes(planned.shape) if name.startswith("blocks."))
@@ -208,10 +220,14 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     end = 0 if planned.adapters else planned.head
     head = {} if planned.is_reward else {"a gradient": end, "head and loss": loss}
     layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
+    last = held | {"states of all layers": planned.residual}
+    if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
+        first = last | of_a_layer | layer | {"gradients": held["gradients"] - end}
+        return [held | copies | head | {"gradients": 0}, first, last]
     return [
         held | copies | head,
         held | (of_a_layer if planned.recomputes else copies) | layer,
-        held | {"states of all layers": planned.residual, "a gradient": end},
+        last | {"a gradient": end},
     ]
 
 
@@ -231,7 +247,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
 def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
     policy = planned.policy
-    kept = {"keys and values": planned.drawn * policy.keys}
+    kept = {"keys and values": planned.drawn * policy.keys} | policy.kept_copies
     return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), policy.number_bytes)
 
 
@@ -271,17 +287,19 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
     scores = opened | _scored(planned)
+    kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
     joined = 0 if planned.shard == 1 else 2 * planned.head
     at_head = {"gathered weights": joined, "logits": of_a_position * windows}
+    of_a_row = {"gathered weights": joined, "logits": of_a_position * planned.longest}
     apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,
-        "loss of a sample": opened | {"gathered weights": joined, "logits": of_a_position * planned.longest},
+        "loss of a sample": opened | max(of_a_row, {"logits": 2 * of_a_row["logits"]}, key=_sum),  # with its logarithms
         "save": held,
-        "start": opened | _scored(planned, planned.number_bytes),
+        "start": opened | kept | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
