@@ -148,8 +148,11 @@ def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Nee
     which are not. `reads_first`: a pass without gradients goes before, as for the divergence of KTO.
     """
     moments = _moments_of_steps(planned)
+    if planned.shard > 1 and not planned.adapters and not planned.is_reward:
+        # A loss or a reference was computed before the first step, which has no optimizer's state yet.
+        at_embedding = _at_embedding(planned, moments[0])
+        moments.append(at_embedding if reads_first else at_embedding | {"optimizer": 0})
     if reads_first:
-        moments += [_at_embedding(planned, moments[0])] if not planned.adapters and planned.shard > 1 else []
         held = {name: moments[0][name] for name in ("weights", "adapters", "gradients", "optimizer")}
         moments.append(held | planned.kept_copies | _scored(planned, planned.number_bytes))
     return _most(moments)
