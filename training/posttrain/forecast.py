@@ -81,8 +81,11 @@ class PlannedTuning:
 
     @property
     def kept_copies(self) -> Needed:
-        """These copies, if they are kept through a pass without gradients: those of a whole model."""
-        return {COPIES: self.copies} if self.shard == 1 and self.copies else {}
+        """These copies, if they are kept through a pass without gradients: those of a whole model that is trained.
+
+        autocast keeps no copies of frozen weights.
+        """
+        return {COPIES: self.copies} if self.shard == 1 and self.copies and not self.adapters else {}
 
     @property
     def keys(self) -> int:
@@ -227,11 +230,9 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
         first = last | of_a_layer | layer | {"gradients": held["gradients"] - end}
         return [held | copies | head | {"gradients": 0}, first, last]
-    return [
-        held | copies | head,
-        held | (of_a_layer if planned.recomputes else copies) | layer,
-        last | {"a gradient": end},
-    ]
+    at_head = {} if planned.adapters and planned.recomputes else copies
+    in_layer = of_a_layer if planned.recomputes else copies
+    return [held | at_head | head, held | in_layer | layer, last | {"a gradient": end}]
 
 
 def memory_of_sampling(planned: PlannedSampling) -> Needed:
