@@ -8,8 +8,9 @@ Memory is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is th
 training/posttrain/forecast.py, by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ
 by more than a tenth.
 
-Answers of GRPO have SAMPLED_TOKENS, and their prompts fill the rows, because each token is a pass of its own. The
-control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
+`--processes 1` goes through the steps of a model that one process has whole. Answers of GRPO have SAMPLED_TOKENS, and
+their prompts fill the rows, because each token is a pass of its own. The control must fail: `--control whole` joins all
+weights at once, as a trainer that saves by itself does.
 """
 
 from __future__ import annotations

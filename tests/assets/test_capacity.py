@@ -154,6 +154,20 @@ def test_products_in_fp32_keep_no_copies_and_take_twice_as_much():
     assert in_fp32["states of a layer"] == 8 * 8192 * (4 * wide + fp32)
 
 
+def test_a_whole_model_is_predicted_on_one_gpu_and_not_where_ddp_copies_its_gradients():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    one = read_size({"backend": "slurm", "gpus_per_node": 1, "micro_batch_tokens": 1}, cores=1, where="")
+    parameters = capacity._shape(recipe).parameter_count
+    sft = dataclasses.replace(RECIPE.sft, trl={"activation_checkpointing": True})
+    steps = capacity.steps_needed_for(recipe, sft, one)
+    assert steps["weights"] == steps["gradients"] == 4 * parameters == steps["optimizer"] // 2
+    assert "gathered weights" not in steps and steps["weights of all layers in bf16"] > 2 * 0.9 * parameters
+    adapted = capacity.steps_needed_for(recipe, dataclasses.replace(sft, peft={"r": 16}), one)
+    assert "weights of all layers in bf16" not in adapted  # autocast keeps no copies of frozen weights
+    two = read_size({"backend": "slurm", "gpus_per_node": 2, "processes": 2}, cores=1, where="")
+    assert capacity.steps_needed_for(recipe, sft, two) is None
+
+
 def test_single_answers_are_all_read_in_one_pass():
     recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
     size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")

@@ -1,4 +1,4 @@
-"""Predict the memory of a post-training whose model is divided among processes on GPUs. Imports no torch.
+"""Predict the memory of a post-training whose model GPUs share, or that one GPU has whole. Imports no torch.
 
 The arithmetic describes FSDP as transformers sets it up, TRL's fused head, and layers that are computed twice. `python
 -m benchmarks.fake_tuning` compares it with the stages' own code, without a device. Nothing here was compared with a
