@@ -16,10 +16,14 @@ from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
 from training.order.batch_settings import BatchPhase
+from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.forecast import (
+    BF16,
     PlannedSampling,
     PlannedTuning,
+    inputs_of_adapters,
+    is_adapted,
     memory_of_sampling,
     memory_of_steps,
     memory_without_steps,
@@ -42,15 +46,20 @@ from training.pretrain.memory import (
     needed_to_train,
     needed_to_tune,
 )
+from training.pretrain.models.account import FP32
 from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError, no_such
 from training.scopes import has_assets
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
-SIZED_BY = {"r", "lora_alpha", "use_rslora", "init_lora_weights"}  # fields of adapters whose memory is predicted
-RANK = 8  # of adapters, where the recipe has none: that of peft
-DRAWS_OTHERWISE = {"optim", "steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
+# Fields of adapters whose memory is predicted.
+SIZED_BY = {"r", "lora_alpha", "lora_dropout", "use_rslora", "init_lora_weights", "target_modules"}
+RANK, TARGETS = 8, "all-linear"  # of adapters, where the recipe has none: the rank of peft, and Pedigree's layers
+DRAWS_OTHERWISE = {"steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
+OPTIM = "adamw_torch_fused"  # where the recipe has none
+MOMENTS = {OPTIM: 2, "sgd": 0}  # numbers that an optimizer keeps of each weight, by its name in TRL
+DIVERGES = "kto"  # the loss of KTO that estimates the divergence from the reference
 JUDGED = 64  # prompts whose answers are sampled and judged at once (evaluation.held_out)
 
 
@@ -282,7 +291,7 @@ def _nearest(check: Callable[[Size], None], size: Size) -> str:
 
 def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int, beside: int, size: Size) -> Needed:
     """Return the bytes that a process of a post-training needs, by purpose."""
-    own_optimizer = "optim" in section.trl
+    own_optimizer = MOMENTS.get(section.trl.get("optim", OPTIM)) != MOMENTS[OPTIM]
     needed = needed_to_tune(parameters, adapters=bool(section.peft), own_optimizer=own_optimizer, beside=beside)
     return {name: part // shared_by(section, size) for name, part in needed.items()}
 
@@ -290,18 +299,18 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 def steps_needed_for(
     recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
 ) -> Needed | None:
-    """Return the predicted bytes, by purpose, of the steps of a post-training whose model GPUs share.
+    """Return the predicted bytes, by purpose, of the steps of a post-training on GPUs.
 
     The rows have `max_length` tokens or, if `is_certain`, one: so much is needed whatever the data are. A lower bound
-    where layers are not computed twice. None where nothing is predicted, as in fp32 and for single answers (KTO).
+    where layers are not computed twice. None where nothing is predicted (docs/plan.md).
     """
     shard, learns_from = shared_by(section, size), _learns_from(section)
-    is_plain = (
-        section.precision == "bf16" and section.peft.keys() <= SIZED_BY and not DRAWS_OTHERWISE & section.trl.keys()
-    )
-    if learns_from == "answers" or not is_plain or shard == 1 or not size.gpus_per_node:
+    shape, moments = _shape(recipe), MOMENTS.get(section.trl.get("optim", OPTIM))
+    # DDP's copies of the gradients, of a whole model in several processes, could not be compared.
+    is_copied = shard == 1 and size.nodes * size.processes > 1
+    if moments is None or not _is_sized(shape, section) or is_copied or not size.gpus_per_node:
         return None
-    shape, sequences = _shape(recipe), 2 if learns_from == "pairs" else 1
+    sequences = 2 if learns_from == "pairs" else 1
     share = section.batch_size // (size.nodes * size.processes)
     row_tokens = sequences * section.max_length
     rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
@@ -311,11 +320,15 @@ def steps_needed_for(
         positions=rows if is_certain else rows * row_tokens,
         longest=1 if is_certain else section.max_length,
         recomputes=computes_twice(section),
-        adapters=numbers_of_adapters(shape, section.peft.get("r", RANK)) if section.peft else 0,
+        adapters=adapters_of(recipe, section),
         is_reward=isinstance(section, RewardRecipe),
+        number_bytes=FP32 if section.precision == "fp32" else BF16,
+        dropped=inputs_of_adapters(shape, _targets(section)) if section.peft.get("lora_dropout") else 0,
+        moments=moments,
+        accumulates=rows < share,
     )
     if not isinstance(section, AlignRecipe) or learns_from != "samples":
-        return memory_of_steps(planned)
+        return memory_of_steps(planned, reads_first=estimates_divergence(section))
     sampling = PlannedSampling(
         policy=planned,
         drawn=share if is_certain else share * section.max_length,
@@ -323,6 +336,32 @@ def steps_needed_for(
         has_judge=LEARNED in section.reward_weights,
     )
     return memory_of_sampling(sampling)
+
+
+def adapters_of(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe) -> int:
+    """Return the number of weights in a section's adapters; 0 if it has none."""
+    if not section.peft:
+        return 0
+    return numbers_of_adapters(_shape(recipe), section.peft.get("r", RANK), _targets(section))
+
+
+def _targets(section: SftRecipe | RewardRecipe | AlignRecipe) -> tuple[str, ...] | None:
+    """Return the names of the layers that have adapters; None for all of them."""
+    named = section.peft.get("target_modules", TARGETS)
+    return None if isinstance(named, str) else tuple(named)
+
+
+def _is_sized(shape: ModelConfig, section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
+    """Whether the size of a section's adapters is known, and that of what its trainer does is too."""
+    named, targets = section.peft.get("target_modules", TARGETS), _targets(section)
+    is_known = named == TARGETS if targets is None else is_adapted(shape, targets)
+    is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
+    return is_known and is_own and section.peft.keys() <= SIZED_BY and not DRAWS_OTHERWISE & section.trl.keys()
+
+
+def estimates_divergence(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
+    """Whether a section learns from single answers by a loss that reads answers behind other prompts too (KTO)."""
+    return _learns_from(section) == "answers" and section.trl.get("loss_type", DIVERGES) == DIVERGES
 
 
 def _learns_from(section: SftRecipe | RewardRecipe | AlignRecipe) -> str:

@@ -71,7 +71,7 @@ class FirstRun:
         return None if None in numbers else float(sum(number or 0 for number in numbers))
 
     def _responses(self, partition: str) -> float | None:
-        if counts := self._record("extracted_documents", partition).get("counts"):
+        if counts := self.record("extracted_documents", partition).get("counts"):
             return counts["in"]
         snapshot = self._recipe.snapshot(partition.partition("@")[2])
         return self._recipe.kitchen.pages if snapshot.source == "kitchen" else None
@@ -80,7 +80,7 @@ class FirstRun:
         """The operations of a pretraining."""
         batches = self._recipe.pretrain.batches
         if batches.tokens == "auto":
-            tokens = self._record("training_plan", self._recipe.name).get("metrics", {}).get("tokens")
+            tokens = self.record("training_plan", self._recipe.name).get("metrics", {}).get("tokens")
             if tokens is None:
                 return None
             batches = batches.of_tokens(int(tokens))
@@ -98,13 +98,13 @@ class FirstRun:
         section = {"sft_model": recipe.sft, "reward_model": recipe.reward}.get(cell.asset, recipe.align)
         if cell.asset == "aligned_model" and self._recipe.align.declared.learns_from != "pairs":
             return None  # what a model samples takes other times
-        counts = self._record(LEARNS_FROM[cell.asset], self._recipe.name).get("counts")
+        counts = self.record(LEARNS_FROM[cell.asset], self._recipe.name).get("counts")
         parameters = self._parameters()
         return counts["kept"] * section.epochs * parameters if counts and parameters else None
 
     def _scored(self, cell: Cell) -> float | None:
         """The weights of all scored models times the items of all exams."""
-        metrics = self._record("benchmark_index", self._recipe.name).get("metrics", {})
+        metrics = self.record("benchmark_index", self._recipe.name).get("metrics", {})
         items = [metrics.get(f"items_{suite.name}") for suite in self._recipe.evaluation.suites]
         parameters = self._parameters()
         models = 1 + sum(has_assets(self._recipe, scope) for scope in ("sft", "align"))
@@ -113,21 +113,28 @@ class FirstRun:
     def _parameters(self) -> float | None:
         if has_assets(self._recipe, "corpus"):
             return self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary).parameter_count
-        return self._record("adopted_model", self._recipe.name).get("metrics", {}).get("parameters")
+        return self.record("adopted_model", self._recipe.name).get("metrics", {}).get("parameters")
 
-    def _record(self, asset: str, partition: str) -> Mapping[str, Any]:
+    def record(self, asset: str, partition: str) -> Mapping[str, Any]:
         """Return the record of the artifact to which a partition points; empty as long as there is none."""
         if (asset, partition) not in self._records:
+            place = self.folder(asset, partition)
             try:
-                reference = read_reference(self._root, asset, partition)
-                place = self._root / asset / reference.fingerprint if reference else None
                 record = json.loads((place / artifact.ARTIFACT_FILE).read_text("utf-8")) if place else None
-            except (Damaged, OSError, ValueError):
+            except (OSError, ValueError):
                 return {}  # `compare` reports damage
             if not isinstance(record, dict):
                 return {}
             self._records[asset, partition] = record
         return self._records[asset, partition]
+
+    def folder(self, asset: str, partition: str) -> Path | None:
+        """Return the folder of the artifact to which a partition points; None as long as there is none."""
+        try:
+            reference = read_reference(self._root, asset, partition)
+        except (Damaged, OSError, ValueError):
+            return None
+        return self._root / asset / reference.fingerprint if reference else None
 
 
 UNITS: dict[str, Callable[[FirstRun, Cell], float | None]] = {

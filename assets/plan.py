@@ -12,29 +12,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from assets.capacity import (
-    check_fit,
-    computes_twice,
-    needed_for,
-    pretrained,
-    scoring,
-    scoring_needed_for,
-    steps_needed_for,
-    tuned,
-)
+from assets.capacity import check_fit, pretrained
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
+from assets.plan_tuned import room, scorings, tunings
 from assets.status import Cell, Comparison, last_made
 from assets.time_left import earlier_seconds
 from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
 from training.artifact import Artifact
 from training.order.batch_settings import BatchesRecipe
+from training.posttrain.durations import TUNING_MFU
 from training.pretrain import forecast
 from training.pretrain.devices import Device, device_of
 from training.pretrain.disk import needed_on_disk
 from training.pretrain.forecast import Layout, PlannedTraining
-from training.pretrain.memory import machine_memory
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.recipe import Recipe
 from training.records import read_record
@@ -49,21 +41,32 @@ PLAN_OF = {
 }
 
 
-def plan(comparison: Comparison, profile: Profile, *, name: str, device: Device | None, mfu: float) -> dict[str, Any]:
+def plan(
+    comparison: Comparison,
+    profile: Profile,
+    *,
+    name: str,
+    device: Device | None,
+    mfu: float = forecast.MFU,
+    tuning_mfu: float = TUNING_MFU,
+) -> dict[str, Any]:
     """Return what every asset of a recipe costs, and the arithmetic of every model that the recipe trains.
 
-    `name` is the profile's name or path. `device` is the kind of GPU if the profile names none.
+    `name` is the profile's name or path. `device` is the kind of GPU if the profile names none. `mfu` is that of
+    pretraining, `tuning_mfu` that of post-training and scoring.
     """
+    rates = FirstRun(comparison.recipe, comparison.root, profile.size_for)
     told: dict[str, Any] = {
         "recipe": comparison.recipe.name,
         "profile": profile.name,
         "problem": _problem(comparison.recipe, name),
         "trainings": list(_trainings(comparison, profile, device, mfu)),
-        "tunings": list(_tunings(comparison, profile, device)),
-        "scorings": list(_scorings(comparison, profile, device)),
+        "tunings": list(tunings(comparison, profile, device, tuning_mfu, rates)),
+        "scorings": list(scorings(comparison, profile, device, tuning_mfu, rates)),
     }
     predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in told["trainings"]}
-    rates = FirstRun(comparison.recipe, comparison.root, profile.size_for)
+    on_gpus = [one for kind in ("tunings", "scorings") for one in told[kind] if one["gpu"]]
+    predicted |= {(one["asset"], one["partition"]): one["time"]["seconds"] for one in on_gpus}
     told["assets"] = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
     return told | {"totals": _totals(told["assets"])}
 
@@ -156,8 +159,9 @@ def _training(
         for phase in (batches.phases if batches else ())
     )
     gpu = device_of(size.gpu) if size.gpu else device
-    room, where = _room(size, gpu)
+    known, where = room(size, gpu)
     made = last_made(cell, comparison.root)
+    measured = {"measured_seconds": made.record.get("cost", {}).get("wall_seconds") if made is not None else None}
     return {
         "asset": cell.asset,
         "partition": cell.partition,
@@ -168,8 +172,8 @@ def _training(
         "steps": batches.steps if batches else None,
         "flops": flops or None,
         "layout": asdict(layout),
-        "memory": _memory(trained, layout, size, room, where, made),
-        "time": _time(trained, layout, size, gpu, mfu, batches, flops, made, comparison),
+        "memory": _memory(trained, layout, size, known, where, made),
+        "time": _time(trained, layout, size, gpu, mfu, batches, flops, made, comparison) | measured,
         "disk": needed_on_disk(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
         "checkpoint_seconds": size.checkpoint_seconds,
         "layouts": _layouts(trained, layout, gpu, mfu) if size.gpus_per_node and gpu else [],
@@ -193,16 +197,6 @@ def _need(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> int:
         return forecast.peak(forecast.memory(training, layout, on_gpu=on_gpu))[1]
     except ValueError:  # the layout does not divide the batch; `problem` says so
         return 0
-
-
-def _room(size: Size, gpu: Device | None) -> tuple[int | None, str]:
-    """Return the bytes that a process may use, and of which memory; None if they are unknown."""
-    if size.gpus_per_node:
-        return (gpu.memory_bytes, f"an {gpu.name}") if gpu else (None, "the GPU, whose kind is not known")
-    if size.backend == "local":
-        total, where = machine_memory()
-        return total // size.processes, where
-    return (round(size.memory_gb * 2**30) // size.processes, "memory_gb") if size.memory_gb else (None, "the node")
 
 
 def _memory(
@@ -317,62 +311,3 @@ def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float)
         }
         for fit in found[:SHOWN_LAYOUTS]
     ]
-
-
-# Post-training and scoring
-
-
-def _tunings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
-    """Yield the known memory of each post-training: weights, gradients, optimizer, and models beside it.
-
-    `steps` is what its steps need in all, where GPUs share the model. `flops_per_token` are of a training on one token
-    of a row of `max_length`.
-    """
-    shape = comparison.recipe.model.shape(vocab_size=comparison.recipe.tokenizer.vocabulary)
-    for asset, section, parameters, beside in tuned(comparison.recipe):
-        size = profile.size_for(asset)
-        needed = needed_for(section, parameters, beside, size)
-        steps = steps_needed_for(comparison.recipe, section, size)
-        yield {
-            "asset": asset,
-            "parameters": parameters,
-            "flops_per_token": shape.training_flops_per_token(section.max_length),
-            "memory": needed,
-            "least_bytes": sum(needed.values()),
-            "steps": steps,
-            "steps_bytes": sum(steps.values()) if steps else None,
-            **_in_room(sum(steps.values()) if steps else None, size, device),
-            "computes_twice": computes_twice(section),
-            "measured_peak_bytes": _measured_peak(asset, comparison, size),
-            "processes": size.nodes * size.processes,
-        }
-
-
-def _measured_peak(asset: str, comparison: Comparison, size: Size) -> int | None:
-    """Return the peak memory of a process in bytes, measured when an asset was last made on CPUs; None if never."""
-    made = next((last_made(cell, comparison.root) for cell in comparison.cells.values() if cell.asset == asset), None)
-    return made.record.get("cost", {}).get("peak_memory_bytes") if made is not None and not size.gpus_per_node else None
-
-
-def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
-    """Yield the memory of each stage that scores models; `memory` is None without GPUs."""
-    shape = comparison.recipe.model.shape(vocab_size=comparison.recipe.tokenizer.vocabulary)
-    for asset in scoring(comparison.recipe):
-        size = profile.size_for(asset)
-        needed = scoring_needed_for(comparison.recipe, asset, size)
-        most = sum(needed.values()) if needed else None
-        yield {
-            "asset": asset,
-            "parameters": shape.parameter_count,
-            "flops_per_token": shape.training_flops_per_token(shape.max_length) / 3,  # without a backward pass
-            "memory": needed,
-            "peak_bytes": most,
-            **_in_room(most, size, device),
-            "processes": size.nodes * size.processes,
-        }
-
-
-def _in_room(most: int | None, size: Size, device: Device | None) -> dict[str, Any]:
-    """Return the bytes that a process may use, of which memory, and whether so many fit; None where unknown."""
-    room, where = _room(size, device_of(size.gpu) if size.gpu else device)
-    return {"room_bytes": room, "of": where, "fits": None if room is None or most is None else most <= room}

@@ -35,9 +35,8 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _tuning(one)
     for one in told["scorings"]:
-        if one["memory"]:
-            yield ""
-            yield from _scoring(one)
+        yield ""
+        yield from _scoring(one)
 
 
 def _assets(told: Mapping[str, Any]) -> Iterator[str]:
@@ -66,7 +65,7 @@ def _totals(totals: Mapping[str, Any], assets: Any) -> Iterator[str]:
     )
     if totals["not_known"]:
         missing = ", ".join(totals["not_known"])
-        yield f"Not counted, because neither an earlier artifact nor a rate tells their time: {missing}."
+        yield f"Not counted, because no earlier artifact, rate or kind of GPU tells their time: {missing}."
 
 
 def _training(one: Mapping[str, Any]) -> Iterator[str]:
@@ -83,7 +82,7 @@ def _training(one: Mapping[str, Any]) -> Iterator[str]:
     yield from _memory(one["memory"])
     time = one["time"]
     if time["basis"]:
-        yield f"  time: {in_words(time['seconds'])}, {time['step_seconds']:.3g} s a step; {time['basis']}"
+        yield f"  time: {in_words(time['seconds'])}, {time['step_seconds']:.3g} s a step; {time['basis']}{_took(time)}"
     else:
         yield "  time: unknown; no earlier training on such a machine, and no known kind of GPU (--gpu)"
     disk = one["disk"]
@@ -121,25 +120,55 @@ def _layout(fit: Mapping[str, Any]) -> str:
 
 
 def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
+    yield _model(one)
+    if one["tokens"]:
+        yield (
+            f"  {one['examples']:,} examples in {one['optimizer_steps']:,} steps, {one['tokens']:,} tokens,"
+            f" {one['flops']:.3g} FLOP"
+        )
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items() if size)
     measured = one["measured_peak_bytes"]
     beside = f"; the last training had {_bytes(measured)}" if measured else ""
     yield (
-        f"{_model(one)}; each of {one['processes']} processes needs at least {_bytes(one['least_bytes'])} ({parts}),"
+        f"  memory of each of {one['processes']} processes: at least {_bytes(one['least_bytes'])} ({parts}),"
         f" and activations{beside}"
     )
     if one["steps"]:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
         least = "" if one["computes_twice"] else "at least "
-        yield f"in its steps {least}{_bytes(one['steps_bytes'])}{_verdict(one)} ({parts})"
+        yield f"  in its steps {least}{_bytes(one['steps_bytes'])}{_verdict(one)} ({parts})"
+    yield from _time(one["time"])
+    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["disk"].items())
+    yield f"  disk: {parts}; a checkpoint every {one['checkpoint_seconds']:g} s"
 
 
 def _scoring(one: Mapping[str, Any]) -> Iterator[str]:
-    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items())
-    yield (
-        f"{_model(one)}; each of {one['processes']} processes needs {_bytes(one['peak_bytes'])}{_verdict(one)}"
-        f" for rows that are as long as they may be ({parts})"
-    )
+    flops = f", {one['flops']:.3g} FLOP" if one["flops"] else ""
+    yield f"{_model(one)}{flops}"
+    measured = one["measured_peak_bytes"]
+    if one["memory"]:
+        parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["memory"].items())
+        yield (
+            f"  memory of each of {one['processes']} processes: {_bytes(one['peak_bytes'])}{_verdict(one)}"
+            f" for rows that are as long as they may be ({parts})"
+        )
+    elif measured:
+        yield f"  memory of each of {one['processes']} processes: not predicted; the last one had {_bytes(measured)}"
+    yield from _time(one["time"])
+
+
+def _time(time: Mapping[str, Any]) -> Iterator[str]:
+    if time["seconds"] is None:
+        yield f"  time: {time['basis']}{_took(time)}"
+        return
+    yield f"  time: {in_words(time['seconds'])}, {time['basis']}{_took(time)}"
+    if len(time["parts"]) > 1:
+        parts = ", ".join(f"{name} {in_words(seconds)}" for name, seconds in time["parts"].items())
+        yield f"    of which {parts}"
+
+
+def _took(time: Mapping[str, Any]) -> str:
+    return f"; the last one took {in_words(time['measured_seconds'])}" if time["measured_seconds"] else ""
 
 
 def _model(one: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ Memory is counted as by benchmarks.fake_mesh, as on GPUs. Beside each peak is th
 training/posttrain/forecast.py, by which `pedigree plan` shows and checks the stages; the exit code is 1 if they differ
 by more than a tenth.
 
-Answers of GRPO have SAMPLED_TOKENS, and their prompts fill the rows, because each token is a pass of its own. The
-control must fail: `--control whole` joins all weights at once, as a trainer that saves by itself does.
+`--processes 1` goes through the steps of a model that one process has whole. Answers of GRPO have SAMPLED_TOKENS, and
+their prompts fill the rows, because each token is a pass of its own. The control must fail: `--control whole` joins all
+weights at once, as a trainer that saves by itself does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, di
 from training.posttrain.forecast import (
     PlannedSampling,
     PlannedTuning,
+    inputs_of_adapters,
     memory_of_drawing,
     memory_of_judging,
     memory_of_sampling,
@@ -42,23 +44,27 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
+from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
-from training.pretrain.models.account import preset_shape
+from training.pretrain.models.account import FP32, preset_shape
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import header
+from training.process.precision import DTYPES
 
 PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
-ADAPTERS = "adapters"
+ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout", "SFT in fp32", "SFT by SGD"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-PARTS = ("tune", "adapt", "reward", "align", "sample", "score")
+PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32", "adapt_some", "tune_by_sgd")
+MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
+SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
-WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500, "OMP_NUM_THREADS": 1}
+WORLD_OF = {"RANK": 0, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
 
 
 class Tuned:
@@ -85,7 +91,8 @@ class Tuned:
         }
         # A pair has two sequences.
         is_paired = stage == "reward" or settings.get("method") == "dpo"
-        tokens = self.length * (2 if is_paired else 1)
+        # The answers from which the divergence is estimated are read in one pass.
+        tokens = self.length * (PASSES if settings.get("method") == "kto" else 2 if is_paired else 1)
         places = {"processes": min(8, self.world), "nodes": max(1, self.world // 8)}
         layout = {**places, "shard": self.world, "micro_batch_tokens": tokens}
         return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
@@ -123,6 +130,18 @@ class Tuned:
         """Measure the steps of SFT by adapters, a checkpoint, merging and export."""
         self.tune(ADAPTERS, peft={"r": RANK})
 
+    def tune_in_fp32(self) -> None:
+        """Measure the steps of SFT with products in fp32."""
+        self.tune(FP32_SFT, precision="fp32")
+
+    def adapt_some(self) -> None:
+        """Measure the steps of SFT by adapters on some layers, with dropout."""
+        self.tune(SOME_ADAPTERS, peft={"r": RANK, "target_modules": list(SOME), "lora_dropout": 0.1})
+
+    def tune_by_sgd(self) -> None:
+        """Measure the steps of SFT with an optimizer that keeps nothing."""
+        self.tune(SGD_SFT, trl={"activation_checkpointing": True, "optim": "sgd"})
+
     def reward(self) -> None:
         """Measure steps of the reward model, the scores of pairs and the export."""
         from training.posttrain.reward import reward
@@ -138,7 +157,11 @@ class Tuned:
         self.counted.begin("scores of pairs")
         reward.pair_scores(trainer.model, self.pairs[:SCORED_PAIRS], self.chat)
 
-    def sample(self) -> None:
+    def sample_in_fp32(self) -> None:
+        """Measure the same as `sample` with products in fp32."""
+        self.sample("GRPO in fp32", precision="fp32")
+
+    def sample(self, name: str = "GRPO", **settings: Any) -> None:
         """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
         from trl.trainer import grpo_trainer
         from trl.trainer.grpo_config import GRPOConfig
@@ -147,15 +170,19 @@ class Tuned:
         from training.generate import sampler
         from training.posttrain.align import sampled
         from training.posttrain.align.rewards import LearnedReward
+        from training.posttrain.fit import load_for_training
         from training.posttrain.reward.reward import Judge
 
         asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
         prompts = [{"prompt": asked, "answer": "", "rivals": []}] * (STEPS * self.world)
-        given = self.given(method="grpo", max_steps=STEPS, num_generations=2, max_new_tokens=SAMPLED_TOKENS)
-        self.counted.begin("open for GRPO")
+        given = self.given(method="grpo", max_steps=STEPS, num_generations=2, max_new_tokens=SAMPLED_TOKENS, **settings)
+        self.counted.begin(f"open for {name}")
         with ExitStack() as stack:
             stack.enter_context(patch.object(type(given), "sft_model", self.model_files))
             stack.enter_context(patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))))
+            if self.world == 1:  # TRL opens it by another class, whose weights would not be counted
+                opened = lambda folder, **_: load_for_training(Path(folder), precision="bf16")  # noqa: E731
+                stack.enter_context(patch.object(grpo_trainer, "create_model_from_path", opened))
             learned = LearnedReward.__new__(LearnedReward)
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
             trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
@@ -163,18 +190,18 @@ class Tuned:
             draw = trainer._drawn
 
             def drawn(prompts: list[list[int]]) -> list[list[int]]:
-                with self.counted.inside("answers of GRPO"):
+                with self.counted.inside(f"answers of {name}"):
                     return draw(prompts)
 
             def rewarded(_: Any, asked: list[Any], __: Any, answers: list[list[int]]) -> torch.Tensor:
-                with self.counted.inside("rewards of GRPO"):
+                with self.counted.inside(f"rewards of {name}"):
                     learned.rewards(asked, answers)
                 return torch.zeros(len(asked) * self.world, 1)  # TRL looks for NaN, but these have no content
 
             stack.enter_context(patch.object(trainer, "_drawn", drawn))
             stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
             stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
-            self.steps_of(trainer, "GRPO")
+            self.steps_of(trainer, name)
 
     @property
     def chat(self) -> Any:
@@ -227,12 +254,33 @@ class Tuned:
         start_of(trainer)
         self.steps_of(trainer, "DPO")
 
+    def answer(self) -> None:
+        """Measure the reference, the start and steps of KTO."""
+        from training.posttrain.align import unpaired
+        from training.posttrain.align.alignment import Alignment
+        from training.posttrain.align.start import start_of
+        from training.posttrain.preferences.answers import EncodedAnswer
+
+        half = [token % 300 for token in range(self.length // 2)]
+        answers = [EncodedAnswer(prompt_ids=half, answer_ids=half, is_desired=True)] * (STEPS * PASSES * self.world)
+        given = self.given(method="kto")
+        self.counted.begin("open for KTO")
+        with patch.object(Alignment, "sft_model", self.model_files):
+            trainer = unpaired._trainer(given, answers, unpaired.ESTIMATES_DIVERGENCE)
+        # Which answers are desired has no content either: all rows are taken for both.
+        with patch.object(torch, "nonzero", lambda rows, **_: torch.arange(len(rows), device=rows.device)):
+            self.counted.begin("start of KTO")
+            start_of(trainer)
+            self.steps_of(trainer, "KTO")
+
     def steps_of(self, trainer: Any, name: str) -> None:
         """Make the steps, save and export."""
         from training.posttrain import fit, spread_state
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
+        if self.world == 1:
+            return  # a whole model is saved, merged and exported by transformers and peft
         if self.control == "whole":
             self.counted.joined = [one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)]
         self.counted.begin(f"save {name}")
@@ -311,37 +359,54 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
 
     from evaluation import local_model
     from training.generate import sampler, spread
-    from training.posttrain import fit
-    from training.posttrain.align import reference
+    from training.posttrain import compact, fit
+    from training.posttrain.align import drawn, reference
+    from training.posttrain.sft import sft
 
-    os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
-    os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world)), "ACCELERATE_TORCH_DEVICE": "cpu"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "ACCELERATE_TORCH_DEVICE": "cpu"}
+    if world > 1:
+        os.environ |= {name: str(value) for name, value in WORLD_OF.items()}
+        os.environ |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(min(8, world))}
 
     def mapped(opened: Callable[..., Any]) -> Callable[..., Any]:
         def opened_nowhere(*given: Any, **options: Any) -> Any:
             with counted.on(NOWHERE):  # files; what a process keeps of them is copied later
-                return opened(*given, **options)
+                model = opened(*given, **options)
+            if world == 1:
+                copy_weights(model)
+            return model
 
         return opened_nowhere
 
     layout = Layout(nodes=max(1, world // 8), processes=min(8, world), shard=world)
-    with fake_world(layout), ExitStack() as stack:
-        mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
-        stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
+    with fake_world(layout) if world > 1 else nullcontext(), ExitStack() as stack:
+        if world > 1:
+            mesh = utils.initialize_distributed_mesh(DistributedConfig(fsdp_size=world, dp_replicate_size=1))
+            stack.enter_context(patch.object(mixin, "initialize_distributed_mesh", lambda _: mesh))
         for one in (model_folder.AutoModelForCausalLM, model_folder.AutoModelForSequenceClassification):
             stack.enter_context(patch.object(one, "from_pretrained", mapped(one.from_pretrained)))
         # As on GPUs: bf16 is fast there, and attention keeps no probabilities.
-        stack.enter_context(patch.object(fit, "dtype_here", lambda *_: torch.bfloat16))
+        stack.enter_context(patch.object(fit, "dtype_here", lambda precision, _: DTYPES[precision]))
         stack.enter_context(patch.object(fit, "replaced_here", lambda *_: ""))
         stack.enter_context(patch.object(fit, "_device", lambda: torch.device("cuda")))
         stack.enter_context(patch.object(spread, "_passes_in_any", lambda *_, **__: False))  # there is nobody else
         stack.enter_context(patch.object(torch.nn.Module, "to", moved(torch.nn.Module.to)))
         for tile in ("_forward_tile", "_backward_tile", "_addmm_fp32"):  # on GPUs kernels do these in place
             stack.enter_context(patch.object(chunked_logprob, tile, lambda *_, **__: None))
+        for module in (compact, drawn, local_model, sft):
+            stack.enter_context(patch.object(module, "why_padded", lambda _: "the model is on a GPU"))
         for module in (reference, local_model, sampler):
             stack.enter_context(patch.object(module, "shared_out", first_alone))
         stack.enter_context(without_content(counted))
         yield
+
+
+def copy_weights(model: torch.nn.Module) -> None:
+    """Give a model that was mapped from files weights in the device's memory."""
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            copy = torch.empty(weight.shape, dtype=weight.dtype)
+            module.register_parameter(name, torch.nn.Parameter(copy, requires_grad=weight.requires_grad))
 
 
 def moved(to: Callable[..., Any]) -> Callable[..., Any]:
@@ -370,12 +435,15 @@ def first_alone(
 def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     """Return the bytes that are predicted for each phase."""
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
-    pair = replace(conversation, positions=2 * length)
+    pair = replace(conversation, positions=2 * length)  # or two answers that are read in one pass
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    some = replace(conversation, adapters=numbers_of_adapters(shape, RANK, SOME))
+    some = replace(some, dropped=inputs_of_adapters(shape, SOME))
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
     of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
     beside = {"initial policy": conversation.share, "reward model": judge.share}
+    in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
         "loss of a sample of SFT": of_one["loss of a sample"],
@@ -393,14 +461,27 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "save reward": of_judge["save"],
         "export reward": of_judge["export"],
         "scores of pairs": of_judge["scores of pairs"],
-        "start of DPO": of_two["start"],
+        "start of DPO": memory_without_steps(replace(pair, positions=max(2 * length, PASS_TOKENS)))["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
+        # A row counts with its answer and the one before it, which are read one after the other.
+        "start of KTO": memory_without_steps(replace(pair, positions=max(length, PASS_TOKENS // 2)))["start"],
+        "steps of KTO": memory_of_steps(replace(pair, accumulates=False), reads_first=True),
+        "save KTO": of_two["save"],
+        "export KTO": of_two["export"],
+        f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
+        f"steps of {SOME_ADAPTERS}": memory_of_steps(some),
+        f"steps of {SGD_SFT}": memory_of_steps(replace(conversation, moments=0)),
+        f"save {SGD_SFT}": memory_without_steps(replace(conversation, moments=0))["save"],
         "open for GRPO": of_one["open"] | beside,
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
+        "open for GRPO in fp32": of_one["open"] | beside,
+        "answers of GRPO in fp32": memory_of_drawing(in_fp32),
+        "rewards of GRPO in fp32": memory_of_judging(in_fp32),
+        "steps of GRPO in fp32": memory_of_sampling(in_fp32),
         "save GRPO": of_one["save"] | beside,
         "export GRPO": of_one["export"] | beside,
         "open for scores": of_one["open"],
@@ -418,7 +499,9 @@ def main() -> int:
     parser.add_argument("--preset", default="llama-3-70b")
     parser.add_argument("--processes", type=int, default=128, help="on nodes of eight")
     parser.add_argument("--length", type=int, default=8192, help="tokens of a conversation, and of each answer's row")
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="the trainings to go through")
+    parser.add_argument(
+        "--parts", nargs="+", default=PARTS, choices=(*PARTS, *MORE), help="the trainings to go through"
+    )
     parser.add_argument("--control", choices=("whole",), help="a fault that must show")
     given = parser.parse_args()
     shape = preset_shape(given.preset)

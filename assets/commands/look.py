@@ -254,8 +254,9 @@ def plan(
     root: RootOption = DEFAULT_ROOT,
     gpu: Annotated[str, typer.Option(help="kind of GPU to reckon with, if the profile names none, such as H100")] = "",
     mfu: Annotated[
-        float, typer.Option(help="model FLOPs utilization of compute alone that is assumed for a GPU", min=0.01, max=1)
+        float, typer.Option(help="model FLOPs utilization of compute alone, assumed for pretraining", min=0.01, max=1)
     ] = 0.5,
+    tuning_mfu: Annotated[float, typer.Option(help="the same for post-training and scoring", min=0.01, max=1)] = 0.15,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
@@ -270,7 +271,7 @@ def plan(
 
     device = device_of(gpu) if gpu else None
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    answer = planned(comparison, load_profile(profile), name=profile, device=device, mfu=mfu)
+    answer = planned(comparison, load_profile(profile), name=profile, device=device, mfu=mfu, tuning_mfu=tuning_mfu)
     if json_:
         print(json.dumps(answer | {"ok": not answer["problem"]}, ensure_ascii=False))
     else:

@@ -133,11 +133,76 @@ def test_the_steps_of_a_spread_post_training_grow_with_what_a_pass_reads():
     twice = dataclasses.replace(sft, trl={"activation_checkpointing": True})
     assert "weights of all layers in bf16" not in capacity.steps_needed_for(recipe, twice, size)
     unknown = (
-        dataclasses.replace(sft, peft={"r": 4, "lora_dropout": 0.1}),
-        dataclasses.replace(sft, precision="fp32"),
-        dataclasses.replace(align, method="kto"),
+        dataclasses.replace(sft, peft={"r": 4, "lora_bias": True}),
+        dataclasses.replace(sft, peft={"r": 4, "target_modules": ["q_proj", "gate"]}),
+        dataclasses.replace(sft, peft={"r": 4, "target_modules": ".*_proj"}),
+        dataclasses.replace(sft, trl={"optim": "adafactor"}),
     )
     assert not any(capacity.steps_needed_for(recipe, one, size) for one in unknown)
+
+
+def test_products_in_fp32_keep_no_copies_and_take_twice_as_much():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")
+    sft = dataclasses.replace(RECIPE.sft, max_length=8192, batch_size=64)
+    in_bf16 = capacity.steps_needed_for(recipe, sft, size)
+    in_fp32 = capacity.steps_needed_for(recipe, dataclasses.replace(sft, precision="fp32"), size)
+    assert "weights of all layers in bf16" in in_bf16 and not any("bf16" in name for name in in_fp32)
+    # 8 rows: 7 numbers as wide as the MLP and 9 as the model in bf16 or fp32, and 4 as wide as the model in fp32.
+    wide, fp32 = 7 * 14336 + 9 * 4096, 4 * 4 * 4096
+    assert in_bf16["states of a layer"] == 8 * 8192 * (2 * wide + fp32)
+    assert in_fp32["states of a layer"] == 8 * 8192 * (4 * wide + fp32)
+
+
+def test_a_whole_model_is_predicted_on_one_gpu_and_not_where_ddp_copies_its_gradients():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    one = read_size({"backend": "slurm", "gpus_per_node": 1, "micro_batch_tokens": 1}, cores=1, where="")
+    parameters = capacity._shape(recipe).parameter_count
+    sft = dataclasses.replace(RECIPE.sft, trl={"activation_checkpointing": True})
+    steps = capacity.steps_needed_for(recipe, sft, one)
+    assert steps["weights"] == steps["gradients"] == 4 * parameters == steps["optimizer"] // 2
+    assert "gathered weights" not in steps and steps["weights of all layers in bf16"] > 2 * 0.9 * parameters
+    adapted = capacity.steps_needed_for(recipe, dataclasses.replace(sft, peft={"r": 16}), one)
+    assert "weights of all layers in bf16" not in adapted  # autocast keeps no copies of frozen weights
+    two = read_size({"backend": "slurm", "gpus_per_node": 2, "processes": 2}, cores=1, where="")
+    assert capacity.steps_needed_for(recipe, sft, two) is None
+
+
+def test_single_answers_are_all_read_in_one_pass():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")
+    kto = dataclasses.replace(RECIPE.align, method="kto", max_length=2048, batch_size=32)
+    steps = capacity.steps_needed_for(recipe, kto, size)
+    assert steps["states of all layers"] == 4 * 2048 * 4096 * 4 * 33  # 4 answers in fp32, between 32 layers
+    recipe = dataclasses.replace(recipe, tokenizer=dataclasses.replace(RECIPE.tokenizer, vocabulary=128_256))
+    short = dataclasses.replace(kto, max_length=64, trl={"activation_checkpointing": True})
+    other = dataclasses.replace(short, trl=short.trl | {"loss_type": "apo_zero_unpaired"})
+    # FSDP fetches the head once more after a pass without gradients, which decides where the rows are short.
+    more, less = (sum(capacity.steps_needed_for(recipe, one, size).values()) for one in (short, other))
+    assert more > less
+
+
+def test_adapters_have_the_published_numbers_and_sgd_keeps_nothing():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")
+    sft = dataclasses.replace(RECIPE.sft, max_length=2048, batch_size=8, peft={"r": 8})
+
+    def of(**changes):
+        section = dataclasses.replace(sft, **changes)
+        return capacity.adapters_of(recipe, section), capacity.steps_needed_for(recipe, section, size)
+
+    # peft says of Llama 3 8B: trainable params: 41,943,040 for rank 16 on all linear layers; 3,407,872 for rank 8 on
+    # queries and values.
+    assert of(peft={"r": 16})[0] == of(peft={"r": 16, "target_modules": "all-linear"})[0] == 41_943_040
+    some = {"r": 8, "target_modules": ["q_proj", "v_proj"]}
+    number, plain = of(peft=some)
+    assert number == 3_407_872 == of(peft={"target_modules": ["q_proj", "v_proj"]})[0]
+    assert plain["optimizer"] == 2 * plain["gradients"] == 8 * number
+    # The inputs of queries and values, in fp32 and with a byte that says what is dropped.
+    dropped = of(peft=some | {"lora_dropout": 0.1})[1]
+    assert dropped["states of a layer"] - plain["states of a layer"] == 2048 * 2 * 4096 * 5
+    by_sgd = of(peft={}, trl={"optim": "sgd"})[1]
+    assert "optimizer" not in by_sgd and by_sgd["gradients"] == by_sgd["weights"]
 
 
 def test_the_steps_of_every_spread_post_training_say_what_they_hold():

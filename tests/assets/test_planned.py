@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -9,13 +10,18 @@ import pytest
 
 from assets.capacity import check_fit
 from assets.cli import main
+from assets.plan import plan
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
-from resources.profile import ProfileError
+from assets.status import compare
+from resources.profile import ProfileError, load_profile
 from tests.assets.fabricate import make_all
+from tests.assets.test_amounts import put_rows, put_shards
 from tests.assets.test_cli import said
+from tests.assets.test_first_run import put
 from training import artifact
 from training.pretrain import forecast
+from training.pretrain.devices import device_of
 
 RECIPE = load_recipe("kitchen")
 CLUSTER = (
@@ -153,9 +159,105 @@ def test_what_cannot_work_is_refused_by_the_plan_with_the_nearest_layout(monkeyp
     scored = next(one for one in shared["scorings"] if one["asset"] == "model_scores")
     assert scored["peak_bytes"] > scored["memory"]["weights"] == 4 * scored["parameters"] // 16
     lines = " ".join(" ".join(lines_of(shared)).split())
-    assert re.search(r"model_scores: [\d,]+ parameters, .* each of 16 processes needs .* GB of 80 GB", lines)
+    assert re.search(r"model_scores: [\d,]+ parameters, .* of each of 16 processes: [\d.]+ GB of 80 GB", lines)
 
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):
     code, _, errors = planned(monkeypatch, capsys, tmp_path, "kitchen", "--gpu", "H1000")
     assert code == 2 and "gpu='H1000': not known; did you mean `H100`? there are A100" in errors
+
+
+GPUS = "default: {backend: slurm, processes: 8, gpus_per_node: 8, gpu: H100, price_per_hour: 20}\n"
+CHAT = "sft_model reward_model aligned_model model_scores alignment_rewards".split()
+
+
+def planned_on_gpus(root, written, *, recipe=RECIPE, device=None, text=GPUS):
+    """Plan a recipe whose examples and exams are made, and nothing else."""
+    comparison = compare(recipe, root)
+    talk = {"messages": [{"role": "user", "content": "x" * 60}, {"role": "assistant", "content": "y" * 36}]}
+    answer = {"prompt": talk["messages"][:1], "chosen": talk["messages"][1:], "rejected": talk["messages"][1:]}
+    put_rows(root, "instruction_data", "instructions.jsonl", [talk] * 8, conversations=8000.0)
+    put_rows(root, "preference_data", "train.jsonl", [answer] * 8, train_pairs=800.0, held_out_pairs=8.0)
+    (root / "preference_data" / ("a" * 32) / "held_out.jsonl").write_text(json.dumps(answer) + "\n")
+    put(root, "benchmark_index", "kitchen", metrics={f"items_{one.name}": 100.0 for one in recipe.evaluation.suites})
+    for part in ("kitchen-1", "kitchen-2"):
+        put_shards(root, f"kitchen@{part}", documents=500.0, tokens=1e5)
+    profile = load_profile(written("p.yaml", f"name: p\n{text}"))
+    return plan(comparison, profile, name=profile.name, device=device)
+
+
+def test_the_time_of_each_stage_on_gpus_is_predicted_and_priced_once_its_examples_are_made(tmp_path, written):
+    told = planned_on_gpus(tmp_path, written)
+    stages = {one["asset"]: one for one in (*told["tunings"], *told["scorings"])}
+    assets = {one["asset"]: one for one in told["assets"]}
+    assert list(stages) == CHAT
+    for name in CHAT:
+        seconds = stages[name]["time"]["seconds"]
+        assert seconds == pytest.approx(sum(stages[name]["time"]["parts"].values())) and stages[name]["flops"] > 0
+        assert assets[name]["basis"] == "predicted" and assets[name]["seconds"] == pytest.approx(seconds, abs=1e-3)
+        assert assets[name]["gpu_hours"] == pytest.approx(8 * seconds / 3600, abs=1e-6)
+        assert assets[name]["price"] == pytest.approx(20 * seconds / 3600, abs=1e-6)
+        assert stages[name]["time"]["basis"].startswith("predicted for H100 at 15% MFU, ")
+    assert not set(CHAT) & set(told["totals"]["not_known"])
+    sft, reward, aligned = told["tunings"]
+    examples = round(8000 * RECIPE.sft.epochs)
+    assert (sft["examples"], sft["optimizer_steps"]) == (examples, -(-examples // RECIPE.sft.batch_size))
+    assert sft["tokens"] == examples * (60 + 36 + 4)  # without a tokenizer a byte is a token; role and end of each turn
+    assert reward["tokens"] == 2 * 800 * (60 + 2 + 1 + 36 + 1) * RECIPE.reward.epochs
+    assert "checks" in sft["time"]["parts"] and "passes without gradients" in aligned["time"]["parts"]
+    assert reward["disk"] == {"3 checkpoints": 3 * 12 * reward["parameters"], "export": 4 * reward["parameters"]}
+    text = lines_of(told)
+    assert max(map(len, text)) <= 80
+    assert any(
+        re.match(r"  time: .*, predicted for H100 at 15% MFU, 16,000 examples of 100 tokens", one) for one in text
+    )
+
+
+def test_answers_that_a_step_samples_are_part_of_its_time(tmp_path, written):
+    sampled = dataclasses.replace(
+        RECIPE.align, method="grpo", max_steps=7, batch_size=64, num_generations=8, max_new_tokens=16
+    )
+    aligned = planned_on_gpus(tmp_path, written, recipe=dataclasses.replace(RECIPE, align=sampled))["tunings"][2]
+    assert aligned["optimizer_steps"] == 7 and aligned["examples"] == 7 * 64
+    assert {"steps", "answers", "rewards", "checks", "passes without gradients"} <= set(aligned["time"]["parts"])
+
+
+def test_single_answers_are_read_behind_other_prompts_too(tmp_path, written):
+    single = dataclasses.replace(RECIPE.align, method="kto")
+    told = planned_on_gpus(tmp_path, written, recipe=dataclasses.replace(RECIPE, align=single))
+    tokens = 1600 * single.epochs * 100
+    aligned = told["tunings"][2]
+    assert aligned["examples"] == 1600 * single.epochs and aligned["tokens"] == tokens
+    # A step has three forward passes' worth, and one for the divergence; the reference has two. The head goes twice.
+    shape = RECIPE.model.shape(vocab_size=RECIPE.tokenizer.vocabulary)
+    of_a_token = 6 / 3 * shape.training_flops_per_token(100) + 2 * shape.vocab_size * shape.width
+    assert aligned["flops"] == pytest.approx(tokens * of_a_token)
+
+
+def test_what_keeps_a_time_from_being_known_is_said(monkeypatch, capsys, tmp_path, written):
+    profile = written("p.yaml", f"name: p\n{GPUS.replace('gpu: H100, ', '')}")
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, "kitchen", "--profile", profile, "--gpu", "H200", "--json")
+    told = json.loads(answer)
+    basis = {one["asset"]: one["time"]["basis"] for one in (*told["tunings"], *told["scorings"])}
+    assert {basis[name] for name in CHAT[:3]} == {"not known until the examples are made"}
+    assert basis["model_scores"].startswith("not known until the index of the exams")
+    assert set(CHAT) <= set(told["totals"]["not_known"])
+    unknown = planned_on_gpus(tmp_path / "s", written, text=GPUS.replace("gpu: H100, ", ""))
+    assert {one["time"]["basis"] for one in unknown["tunings"]} == {"no known kind of GPU (--gpu)"}
+    known = planned_on_gpus(tmp_path / "t", written, device=device_of("H200"), text=GPUS.replace("gpu: H100, ", ""))
+    assert {one["gpu"] for one in known["tunings"]} == {"H200"} and known["tunings"][0]["time"]["seconds"] > 0
+
+
+def test_what_a_stage_took_stands_beside_what_is_predicted(monkeypatch, capsys, tmp_path):
+    comparison = make_all(RECIPE, tmp_path)
+    for name in ("base_model", *CHAT):
+        made = comparison.cells[name, "kitchen"].artifact
+        artifact.commit_record(made.path, made.record | {"cost": {"wall_seconds": 75.2, "peak_memory_bytes": 2e8}})
+    _, answer, _ = said(monkeypatch, capsys, "plan", "kitchen", "--root", str(tmp_path), "--json")
+    told = json.loads(answer)
+    stages = [*told["trainings"], *told["tunings"], *told["scorings"]]
+    assert {one["asset"]: one["time"]["measured_seconds"] for one in stages} == dict.fromkeys(
+        ("base_model", *CHAT), 75.2
+    )
+    text = " ".join(" ".join(lines_of(told)).split())
+    assert text.count("the last one took 1 min 15 s") == 5 and "not predicted; the last one had 200 MB" in text

@@ -1,4 +1,4 @@
-"""Predict the memory of a post-training whose model is divided among processes on GPUs. Imports no torch.
+"""Predict the memory of a post-training whose model GPUs share, or that one GPU has whole. Imports no torch.
 
 The arithmetic describes FSDP as transformers sets it up, TRL's fused head, and layers that are computed twice. `python
 -m benchmarks.fake_tuning` compares it with the stages' own code, without a device. Nothing here was compared with a
@@ -7,7 +7,9 @@ GPU.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.pretrain.memory import Needed
@@ -15,11 +17,16 @@ from training.pretrain.models.account import FP32, numbers_of_units, parameter_s
 from training.pretrain.models.shape import ModelConfig
 
 BF16 = 2
+COPIES = "weights of all layers in bf16"
 HEAD_TILE = 32_768  # entries of the vocabulary whose logits exist at once (TRL's fused head)
 HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+DROPPED_BYTES = 5  # of a number before an adapter that has dropout: itself in fp32, and whether it is dropped
+# The layers that may have adapters, by transformers' names, with those of this package.
+LAYERS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value")
+LAYERS |= {"o_proj": "output", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 SCORED_MLP_STATES, SCORED_STATES = 3, 4  # … and of a layer in a pass without gradients, in its MLP
 
 
@@ -29,7 +36,9 @@ class PlannedTuning:
 
     positions: of all rows of a pass. longest: of its longest row. recomputes: whether layers are computed twice.
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
-    head gives one number and not the vocabulary.
+    head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
+    widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
+    trained weight. accumulates: whether a step has several passes, whose gradients are summed.
     """
 
     shape: ModelConfig
@@ -39,6 +48,10 @@ class PlannedTuning:
     recomputes: bool = True
     adapters: int = 0
     is_reward: bool = False
+    number_bytes: int = BF16
+    dropped: int = 0
+    moments: int = 2
+    accumulates: bool = True
 
     @property
     def share(self) -> int:
@@ -62,6 +75,19 @@ class PlannedTuning:
         return FP32 * max(size for unit, size in numbers_of_units(self.shape).items() if unit)
 
     @property
+    def copies(self) -> int:
+        """Bytes of the bf16 copies of all layers, of which autocast makes the products; 0 in fp32."""
+        return BF16 * (self.shape.parameter_count - 2 * self.head // FP32) if self.number_bytes < FP32 else 0
+
+    @property
+    def kept_copies(self) -> Needed:
+        """These copies, if they are kept through a pass without gradients: those of a whole model that is trained.
+
+        autocast keeps no copies of frozen weights.
+        """
+        return {COPIES: self.copies} if self.shard == 1 and self.copies and not self.adapters else {}
+
+    @property
     def keys(self) -> int:
         """Bytes of the key-value cache for one position of one row, all layers together."""
         widths = self.shape.head_widths
@@ -82,27 +108,66 @@ class PlannedSampling:
     has_judge: bool
 
 
-def numbers_of_adapters(shape: ModelConfig, rank: int) -> int:
+def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] | None = None) -> int:
     """Return the number of weights in LoRA adapters of a rank, one on every linear layer except the head.
 
-    transformers has queries, keys and values in layers of their own. A layer's experts are not counted.
+    `targets` names the layers that have one, as transformers does; None: all. A layer's experts are not counted.
     """
-    split = {"query_key_value": 3}
-    return rank * sum(
-        sides[0] + split.get(name.rpartition(".")[2], 1) * sides[1]
-        for name, sides in parameter_shapes(shape)
-        if name.startswith("blocks.") and len(sides) == 2
-    )
+    return rank * sum(given + made for given, made in _adapted(shape, targets))
 
 
-def memory_of_steps(planned: PlannedTuning) -> Needed:
-    """Return the bytes that a process needs in the steps of SFT, a reward model or DPO, by purpose.
+def inputs_of_adapters(shape: ModelConfig, targets: Collection[str] | None = None) -> int:
+    """Return the widths of the inputs of all adapters, one layer with another."""
+    return sum(given for given, _ in _adapted(shape, targets)) // shape.layers
+
+
+def is_adapted(shape: ModelConfig, targets: Collection[str]) -> bool:
+    """Whether the names of layers that have adapters are known of a shape."""
+    return set(targets) <= LAYERS.keys() and shape.own_layers is None and not shape.experts.count
+
+
+def _adapted(shape: ModelConfig, targets: Collection[str] | None) -> Iterator[tuple[int, int]]:
+    """Yield the widths of input and output of each layer that has an adapter.
+
+    transformers has queries, keys and values in layers of their own.
+    """
+    widths = shape.head_widths
+    for name, sides in parameter_shapes(shape):
+        layer = name.rpartition(".")[2]
+        if not name.startswith("blocks.") or len(sides) != 2:
+            continue
+        parts = {"q_proj": widths.queries, "k_proj": widths.keys, "v_proj": widths.values}
+        known = parts if layer == "query_key_value" else {one: sides[0] for one, own in LAYERS.items() if own == layer}
+        yield from (
+            (sides[1], made) for one, made in (known or {"": sides[0]}).items() if targets is None or one in targets
+        )
+
+
+def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Needed:
+    """Return the bytes that a process needs in the steps of SFT, a reward model, DPO or KTO, by purpose.
 
     It is the most of the moments at the head, at the embedding, and in a layer. Unless layers are computed twice it is
     a lower bound: autograd keeps their weights in bf16 for the backward pass, which are counted, and their states,
-    which are not.
+    which are not. `reads_first`: a pass without gradients goes before, as for the divergence of KTO.
     """
-    return _most(_moments_of_steps(planned))
+    moments = _moments_of_steps(planned)
+    if planned.shard > 1 and not planned.adapters and not planned.is_reward:
+        # A loss or a reference was computed before the first step, which has no optimizer's state yet.
+        at_embedding = _at_embedding(planned, moments[0])
+        moments.append(at_embedding if reads_first else at_embedding | {"optimizer": 0})
+    if reads_first:
+        held = {name: moments[0][name] for name in ("weights", "adapters", "gradients", "optimizer")}
+        moments.append(held | planned.kept_copies | _scored(planned, planned.number_bytes))
+    return _most(moments)
+
+
+def _at_embedding(planned: PlannedTuning, step: Needed) -> Needed:
+    """Return what is needed at the end of a backward pass before which a pass without gradients went.
+
+    FSDP fetches the head once more there.
+    """
+    held = {name: step[name] for name in ("weights", "gradients", "optimizer")}
+    return held | {"states of all layers": planned.residual, "gathered weights": 3 * planned.head + planned.block}
 
 
 def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
@@ -112,20 +177,21 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         "weights": planned.share,
         "adapters": FP32 * planned.adapters,
         "gradients": trained,
-        "optimizer": 2 * trained,
+        "optimizer": planned.moments * trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
-    if not planned.recomputes:
-        held["weights of all layers in bf16"] = BF16 * (shape.parameter_count - 2 * planned.head // FP32)
+    copies = {COPIES: planned.copies} if planned.copies else {}
     tile = min(HEAD_TILE, shape.vocab_size)
-    loss = BF16 * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
+    loss = planned.number_bytes * tile * (shape.width + min(HEAD_ROWS, planned.positions)) + 3 * planned.residual
+    if planned.shard == 1:
+        return _moments_of_whole(planned, held, copies, loss)
+    held |= {} if planned.recomputes else copies
     # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
     head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
-    states = BF16 * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32 * FP32_STATES * shape.width
     layer = {
         "gathered weights": planned.head + 2 * planned.block,
-        "weights of a layer in bf16": planned.block * BF16 // FP32,
-        "states of a layer": planned.positions * states,
+        "weights of a layer in bf16": planned.block * BF16 // FP32 if planned.number_bytes < FP32 else 0,
+        "states of a layer": planned.positions * _states_of_a_layer(planned),
     }
     if planned.adapters:
         head = max(
@@ -139,6 +205,36 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     return [held | head, held | layer]
 
 
+def _states_of_a_layer(planned: PlannedTuning) -> int:
+    """Return the bytes of a position in a layer that is computed again and goes backward."""
+    shape = planned.shape
+    states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width)
+    return states + FP32 * FP32_STATES * shape.width + DROPPED_BYTES * planned.dropped
+
+
+def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss: int) -> list[Needed]:
+    """Return what a process needs in a step that has the whole model: at the head, in a layer, at the embedding.
+
+    autocast keeps the bf16 `copies` of all layers until the end of the forward pass, and autograd until the backward
+    pass of each, unless layers are computed twice. The gradient of a pass is beside the sum of those before it; in one
+    pass a step, gradients take the place of states.
+    """
+    is_cast = planned.number_bytes < FP32
+    largest = max(prod(sides) for name, sides in parameter_shapes(planned.shape) if name.startswith("blocks."))
+    of_a_layer = {"weights of a layer in bf16": planned.block * BF16 // FP32} if is_cast else {}
+    gradient = 0 if planned.adapters else largest * (FP32 + (BF16 if is_cast else 0))
+    end = 0 if planned.adapters else planned.head
+    head = {} if planned.is_reward else {"a gradient": end, "head and loss": loss}
+    layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
+    last = held | {"states of all layers": planned.residual}
+    if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
+        first = last | of_a_layer | layer | {"gradients": held["gradients"] - end}
+        return [held | copies | head | {"gradients": 0}, first, last]
+    at_head = {} if planned.adapters and planned.recomputes else copies
+    in_layer = of_a_layer if planned.recomputes else copies
+    return [held | at_head | head, held | in_layer | layer, last | {"a gradient": end}]
+
+
 def memory_of_sampling(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs in the steps of GRPO or RLOO, by purpose."""
     policy = planned.policy
@@ -147,18 +243,16 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
     moments = _moments_of_steps(policy)
-    if not policy.adapters:
-        # FSDP fetches the head once more, because a pass without gradients went before.
-        at_embedding = {"states of all layers": policy.residual, "gathered weights": 3 * policy.head + policy.block}
-        moments.append({name: moments[0][name] for name in ("weights", "gradients", "optimizer")} | at_embedding)
+    if not policy.adapters and policy.shard > 1:
+        moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
 
 def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
     policy = planned.policy
-    kept = {"keys and values": planned.drawn * policy.keys}
-    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), BF16)
+    kept = {"keys and values": planned.drawn * policy.keys} | policy.kept_copies
+    return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), policy.number_bytes)
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
@@ -181,7 +275,7 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
     return {
         "weights": policy.share,
         "adapters": FP32 * policy.adapters,
-        "optimizer": 2 * trained,
+        "optimizer": policy.moments * trained,
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
@@ -195,18 +289,21 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     shape = planned.shape
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
-    held = opened | {"optimizer": 2 * (adapters or planned.share)}
+    held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
     scores = opened | _scored(planned)
+    kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
-    at_head = {"gathered weights": 2 * planned.head, "logits": of_a_position * windows}
+    joined = 0 if planned.shard == 1 else 2 * planned.head
+    at_head = {"gathered weights": joined, "logits": of_a_position * windows}
+    of_a_row = {"gathered weights": joined, "logits": of_a_position * planned.longest}
     apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
         "open": opened,
-        "loss of a sample": opened | {"gathered weights": 2 * planned.head, "logits": of_a_position * planned.longest},
+        "loss of a sample": opened | max(of_a_row, {"logits": 2 * of_a_row["logits"]}, key=_sum),  # with its logarithms
         "save": held,
-        "start": opened | _scored(planned, BF16),
+        "start": opened | kept | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
         "scores": scores,
