@@ -7,6 +7,7 @@ from typing import Any
 
 from assets.time_left import in_words
 from assets.trace_lines import folded
+from training.pretrain.memory import gigabytes
 
 BASES = {
     "measured": "measured",
@@ -184,4 +185,4 @@ def _verdict(one: Mapping[str, Any]) -> str:
 
 def _bytes(size: float) -> str:
     """Return a number of bytes as MB, or as GB from one billion on."""
-    return f"{size / 1e9:,.3g} GB" if size >= 1e9 else f"{size / 1e6:,.3g} MB"
+    return f"{gigabytes(size)} GB" if size >= 1e9 else f"{size / 1e6:,.3g} MB"
