@@ -33,7 +33,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling mesh soak lock sbom audit seams proofs clean
+.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling ceiling-chain mesh soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -156,6 +156,9 @@ parallel: env ## compare training spread over 2 to 4 processes in every way with
 
 ceiling: env ## train, tune and score a model larger than the memory that the kernel gives each process; ARGS="--control whole"
 	$(BIN)/python -m benchmarks.ceiling $(ARGS)
+
+ceiling-chain: env ## the same from the crawl to the promotion, by pedigree run; ARGS="--control sft_model"
+	$(BIN)/python -m benchmarks.ceiling_chain $(ARGS)
 
 mesh: env ## the memory of one of 128 processes that train, tune and score 70 billion weights, on tensors without content
 	$(BIN)/python -m benchmarks.fake_mesh

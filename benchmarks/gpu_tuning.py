@@ -2,7 +2,7 @@
 
     PEDIGREE_DATA=… python -m benchmarks.gpu_tuning --out FILE [--parts sft dpo] [--rows 512] [--tiny]
 
-All sides begin with one random model of 1.1e9 weights (the layers of Llama 3.2 1B) and read the same rows once, in
+All sides begin with one random model of 0.99e9 weights (the layers of Llama 3.2 1B) and read the same rows once, in
 batches of the same size and in bf16. Each is a process of its own. Counted are the steps after the first WARM, from the
 end of one step to the end of the next, so without loading and compiling; and the peak of torch's allocator. `stock` are
 TRL's defaults. `best` turns off the recomputation of layers and takes rows of similar length or, for DPO, a reference
