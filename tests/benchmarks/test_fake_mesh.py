@@ -25,9 +25,18 @@ def test_every_phase_holds_what_the_plan_predicts_and_a_model_joined_in_one_proc
     assert differing["sample by the whole"] > 4 * SHAPE.parameter_count
 
 
-@pytest.mark.parametrize("vocab_size", [2048, 32_768])
-def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size):
-    case = Case(shape=replace(SHAPE, vocab_size=vocab_size), layout=replace(LAYOUT, gather_dtype="bf16"), length=512)
+@pytest.mark.parametrize(("vocab_size", "recompute"), [(2048, "none"), (2048, "full"), (32_768, "full")])
+def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size, recompute):
+    layout = replace(LAYOUT, gather_dtype="bf16", recompute=recompute)
+    case = Case(shape=replace(SHAPE, vocab_size=vocab_size), layout=layout, length=512)
     rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
     assert ("logits in fp32", DEVICE) in rows
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_a_model_that_a_process_has_whole_keeps_the_copies_of_its_layers(recompute):
+    case = Case(shape=SHAPE, layout=Layout(micro_batch_tokens=512, recompute=recompute), length=512)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
+    compared = {phase: rows[phase, DEVICE] for phase in ("begin", "step", "held-out text")}
+    assert {name: sizes for name, sizes in compared.items() if fake_mesh.differs(*sizes)} == {}

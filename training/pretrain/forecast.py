@@ -191,6 +191,7 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
         not on_gpu,
         training.recipe.average.kind != "none",
         training.teacher,
+        degrees.keeps_copies(precision=training.recipe.precision),
     )
     holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
     of_a_row = degrees.pipeline * degrees.context * degrees.tensor
@@ -244,6 +245,7 @@ def _least(
     probabilities: bool,
     averaged: bool,
     teacher: ModelConfig | None,
+    keeps_copies: bool,
 ) -> dict[str, int]:
     return least_bytes(
         config,
@@ -256,6 +258,7 @@ def _least(
         probabilities=probabilities,
         averaged=averaged,
         teacher=teacher,
+        keeps_copies=keeps_copies,
     )
 
 
