@@ -10,6 +10,7 @@ from benchmarks import fake_mesh
 from benchmarks.fake_mesh import DEVICE, HOST, Case
 from training.pretrain.forecast import Layout
 from training.pretrain.models.account import preset_shape
+from training.pretrain.models.shape import ExpertLayers
 
 SHAPE = replace(preset_shape("10m"), layers=4, width=512, mlp_width=2048, vocab_size=2048)
 LAYOUT = Layout(nodes=2, processes=8, shard=16, micro_batch_tokens=512, recompute="full")
@@ -32,6 +33,13 @@ def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size, r
     rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
     assert ("logits in fp32", DEVICE) in rows
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
+
+
+@pytest.mark.parametrize("experts", [{"active": 1, "width": 1024}, {"active": 4, "width": 256}])
+def test_experts_take_what_the_plan_predicts(experts):
+    shape = replace(SHAPE, experts=ExpertLayers(count=16, **experts))
+    rows = fake_mesh.rows_of(Case(shape=shape, layout=replace(LAYOUT, gather_dtype="bf16"), length=512))
+    assert [row for row in rows if fake_mesh.differs(*row[2:])] == []
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])

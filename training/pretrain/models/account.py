@@ -47,11 +47,19 @@ def evaluated_rows(length: int) -> int:
 def evaluation_bytes(config: ModelConfig, *, positions: int, number_bytes: int) -> int:
     """Return the bytes of states when a held-out pass without a backward pass is inside the MLP of a layer.
 
-    They are the residual stream and its normed form, and gate, up, silu(gate) and their product. Attention needs less.
+    They are the results of the pass before, the layer's input, the residual stream, its normed form, and gate, up,
+    silu(gate) and their product. Experts have these of each
+    token's experts beside their inputs, or the outputs three times: sorted by expert, by token, and weighted, beside their sum.
+    Attention needs less.
     """
-    experts = config.experts
-    inner = max(config.mlp_width, experts.active * (experts.width + config.width // 2) if experts.count else 0)
-    return number_bytes * positions * (2 * config.width + (4 if config.activation == "swiglu" else 2) * inner)
+    experts, D, between = config.experts, config.width, 4 if config.activation == "swiglu" else 2
+    inner = between * config.mlp_width if experts.first_layer or not experts.count else 0
+    if experts.count:
+        k = experts.active
+        inner = max(
+            inner, k * (D + between * experts.width), (3 * k + 1) * D, D + between * experts.shared * experts.width
+        )
+    return number_bytes * positions * (4 * D + inner)
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
