@@ -245,8 +245,7 @@ def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
     head = {"head and loss": logits + number_bytes * positions * config.width}
     if degrees.shard > 1:
         sent = sent_bytes(training, layout)
-        # Routers that are sent in fp32 have a message of their own, which takes the place of their block's.
-        messages = 0 if config.experts.count and sent < FP32 else 1
+        messages = _messages(config, sent)
         layer["gathered weights"] = _gathered(config, degrees, blocks=1 + messages, number_bytes=sent)
         head["gathered weights"] = _gathered(config, degrees, blocks=0, number_bytes=sent)
         before = {"states of a layer": 2 * number_bytes * positions * config.width}
@@ -320,9 +319,9 @@ def _gathered(
     A gathered number takes `number_bytes`; the message of a gradient is in fp32.
 
     The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
-    is at work and the next one is fetched. The third is a gradient. In a pass without one, a block at work is beside its
-    message, and between two blocks the message of the next one is there too. In a step the gradient of the block before is still in its message. At a lower ZeRO stage
-    all blocks stay gathered, and at stage 1 their gradients too.
+    is at work and the next one is fetched. The third is a gradient. In a pass without one, a block at work is beside
+    its message, and between two blocks the message of the next one is there too. In a step the gradient of the block
+    before is still in its message. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
     """
     sizes, block = numbers_of_units(config), _numbers_of_a_block(config, degrees)
     message = FP32 * block if in_step and blocks else 0
@@ -343,9 +342,17 @@ def gathered_for_a_text(config: ModelConfig, degrees: Degrees, *, number_bytes: 
 
     Where embedding and head are large it is the message from which they are copied, beside two blocks.
     """
-    ends = number_bytes * numbers_of_units(config)[""]
-    gathered = _gathered(config, degrees, number_bytes=number_bytes)
-    return max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
+    ends, blocks = number_bytes * numbers_of_units(config)[""], 2 + _messages(config, number_bytes)
+    gathered = _gathered(config, degrees, blocks=blocks, number_bytes=number_bytes)
+    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks)
+
+
+def _messages(config: ModelConfig, number_bytes: int) -> int:
+    """Return how many messages are beside a block at work in a pass without gradients.
+
+    It is the block's own. Routers that are sent in fp32 have one of their own, which takes its place.
+    """
+    return 0 if config.experts.count and number_bytes < FP32 else 1
 
 
 # Time
