@@ -29,7 +29,7 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -371,7 +371,17 @@ def fake_world(layout: Layout) -> Iterator[World]:
 @contextmanager
 def without_content(counted: Memory) -> Iterator[WithoutContent]:
     """Let torch compute shapes alone, as on a GPU: its attention, its products of experts, its chunks of the loss."""
-    resize = torch.UntypedStorage.resize_
+    resize, to_empty = torch.UntypedStorage.resize_, nn.Module.to_empty
+
+    def emptied(module: nn.Module, *, device: torch.device) -> nn.Module:
+        if any(isinstance(weight, DTensor) for weight in module.parameters()):
+            return to_empty(module, device=device)
+        for owner in module.modules():  # torch cannot exchange weights that have no content
+            for name, weight in list(owner.named_parameters(recurse=False)):
+                owner.register_parameter(name, nn.Parameter(torch.empty_like(weight, device=device)))
+            for name, buffer in list(owner.named_buffers(recurse=False)):
+                owner.register_buffer(name, torch.empty_like(buffer, device=device))
+        return module
 
     def resized(storage: torch.UntypedStorage, size: int) -> None:
         resize(storage, size)
@@ -386,7 +396,7 @@ def without_content(counted: Memory) -> Iterator[WithoutContent]:
     def attended(query: Tensor, key: Tensor, value: Tensor, _: Any) -> Tensor:
         return attention.grouped_attention(query, key, value, None)
 
-    grouped_mm = functional.grouped_mm
+    grouped_mm, chunk_rows = functional.grouped_mm, loss.chunk_rows
 
     def grouped(runs: Tensor, matrices: Tensor, *, offs: Tensor) -> Tensor:
         if runs.dtype is torch.bfloat16:
@@ -399,7 +409,9 @@ def without_content(counted: Memory) -> Iterator[WithoutContent]:
         stack.enter_context(patch.object(torch.UntypedStorage, "resize_", resized))  # torch does not dispatch this
         stack.enter_context(patch.object(ShardingPropagator, SHAPES_ALONE, only_shapes))
         stack.enter_context(patch.object(attention, "flex_grouped_attention", attended))
-        stack.enter_context(patch.object(loss, "TILE", loss.CHUNK))
+        stack.enter_context(patch.object(nn.Module, "to_empty", emptied))
+        stack.enter_context(patch.object(loss, "TILE", loss.GPU_LOGITS))  # no chunk is divided
+        stack.enter_context(patch.object(loss, "chunk_rows", lambda size, **_: chunk_rows(size, on_gpu=True)))
         stack.enter_context(patch.object(experts, "has_grouped_products", lambda *_: True))
         stack.enter_context(patch.object(functional, "grouped_mm", grouped))
         for mode in (FakeTensorMode(allow_non_fake_inputs=True), counted, numbers):

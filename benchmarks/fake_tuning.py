@@ -279,8 +279,9 @@ class Tuned:
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
-        if self.world == 1:
-            return  # a whole model is saved, merged and exported by transformers and peft
+        if self.world == 1:  # a whole model is saved, merged and exported by transformers and peft
+            trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()  # without autocast
+            return
         if self.control == "whole":
             self.counted.joined = [one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)]
         self.counted.begin(f"save {name}")

@@ -10,6 +10,7 @@ from benchmarks import fake_mesh
 from benchmarks.fake_mesh import DEVICE, HOST, Case
 from training.pretrain.forecast import Layout
 from training.pretrain.models.account import preset_shape
+from training.pretrain.models.shape import ExpertLayers
 
 SHAPE = replace(preset_shape("10m"), layers=4, width=512, mlp_width=2048, vocab_size=2048)
 LAYOUT = Layout(nodes=2, processes=8, shard=16, micro_batch_tokens=512, recompute="full")
@@ -25,9 +26,25 @@ def test_every_phase_holds_what_the_plan_predicts_and_a_model_joined_in_one_proc
     assert differing["sample by the whole"] > 4 * SHAPE.parameter_count
 
 
-@pytest.mark.parametrize("vocab_size", [2048, 32_768])
-def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size):
-    case = Case(shape=replace(SHAPE, vocab_size=vocab_size), layout=replace(LAYOUT, gather_dtype="bf16"), length=512)
+@pytest.mark.parametrize(("vocab_size", "recompute"), [(2048, "none"), (2048, "full"), (32_768, "full")])
+def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size, recompute):
+    layout = replace(LAYOUT, gather_dtype="bf16", recompute=recompute)
+    case = Case(shape=replace(SHAPE, vocab_size=vocab_size), layout=layout, length=512)
     rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
     assert ("logits in fp32", DEVICE) in rows
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
+
+
+@pytest.mark.parametrize("experts", [{"active": 1, "width": 1024}, {"active": 4, "width": 256}])
+def test_experts_take_what_the_plan_predicts(experts):
+    shape = replace(SHAPE, experts=ExpertLayers(count=16, **experts))
+    rows = fake_mesh.rows_of(Case(shape=shape, layout=replace(LAYOUT, gather_dtype="bf16"), length=512))
+    assert [row for row in rows if fake_mesh.differs(*row[2:])] == []
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_a_model_that_a_process_has_whole_keeps_the_copies_of_its_layers(recompute):
+    case = Case(shape=SHAPE, layout=Layout(micro_batch_tokens=512, recompute=recompute), length=512)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(case)}
+    compared = {phase: rows[phase, DEVICE] for phase in ("begin", "step", "held-out text")}
+    assert {name: sizes for name, sizes in compared.items() if fake_mesh.differs(*sizes)} == {}

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from benchmarks import fake_tuning
 
 # In a process of its own, because it makes itself one of several for transformers and accelerate.
@@ -16,17 +14,21 @@ import json, sys
 from dataclasses import replace
 from benchmarks import fake_tuning
 from training.pretrain.models.account import preset_shape
-shape = replace(preset_shape("llama-3-8b"), layers=4)
-world, control, *parts = sys.argv[1:]
-rows = list(fake_tuning.rows_of(shape, int(world), 4096, control or None, parts))
-print(json.dumps([[phase, found / expected] for phase, found, expected in rows]))
+world, *cases = json.loads(sys.argv[1])
+found = []
+for changed, length, control, parts in cases:
+    shape = replace(preset_shape("llama-3-8b"), **changed)
+    rows = fake_tuning.rows_of(shape, world, length, control, parts)
+    found.append({phase: measured / expected for phase, measured, expected in rows})
+print(json.dumps(found))
 """
+SHAPE, LENGTH = {"layers": 2}, 4096
 
 
-def ratios_of(world, control, parts):
-    argv = [sys.executable, "-c", MEASURED, str(world), control, *parts]
+def ratios_of(world, *cases):
+    argv = [sys.executable, "-c", MEASURED, json.dumps([world, *cases])]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def differing(ratios):
@@ -38,20 +40,20 @@ NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, "
 OTHERS = {"answers of GRPO", "rewards of GRPO", "start of DPO", "scores", "scores of a batch", "whole windows"}
 
 
-@pytest.mark.parametrize("control", ["", "whole"])
-def test_every_phase_holds_what_is_predicted_and_weights_joined_at_once_show(control):
-    parts = ("tune", "adapt", "reward", "align", "sample", "score")
-    ratios = ratios_of(16, control, parts if control else fake_tuning.PARTS)
+def test_every_phase_holds_what_is_predicted_and_weights_joined_at_once_show():
+    cases = (SHAPE, LENGTH, None, fake_tuning.PARTS), (SHAPE, LENGTH, "whole", ("adapt",))
+    ratios, joined = ratios_of(16, *cases)
     steps = {f"{phase} {name}" for phase in ("steps of", "save", "export") for name in TRAINED}
-    more = set() if control else {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO"}
-    after = {"merge adapters", "scores of pairs"}
-    assert steps | OTHERS | after | more <= set(ratios)
-    shows = (steps | after) - {"steps of reward"}  # whose own peak is higher than all weights, joined after it
-    assert differing(ratios) == (shows if control else set()), ratios
+    more = {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO", "merge adapters", "scores of pairs"}
+    assert steps | OTHERS | more <= set(ratios)
+    assert differing(ratios) == set(), ratios
+    assert differing(joined) == {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export")}, joined
 
 
 def test_a_model_that_a_process_has_whole_takes_what_is_predicted():
-    ratios = ratios_of(1, "", (*fake_tuning.PARTS, *fake_tuning.MORE))
+    small = {"layers": 4, "vocab_size": 8192}, 512, None, ("reward",)  # in which copies of layers would show
+    ratios, of_few_words = ratios_of(1, (SHAPE, LENGTH, None, (*fake_tuning.PARTS, *fake_tuning.MORE)), small)
     trained = {f"steps of {name}" for name in (*TRAINED, *NAMED, "GRPO in fp32")}
     assert trained | OTHERS | {"scores of pairs", "start of KTO", "loss of a sample of SFT"} <= set(ratios)
-    assert differing(ratios) == set(), ratios
+    assert "scores of pairs" in of_few_words
+    assert differing(ratios) == differing(of_few_words) == set(), (ratios, of_few_words)

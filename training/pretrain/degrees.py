@@ -66,6 +66,13 @@ class Degrees:
         """
         return self.gather_dtype == "bf16" and self.shard > 1 and precision == "bf16"
 
+    def keeps_copies(self, *, precision: str) -> bool:
+        """Whether autograd keeps weights in the dtype of the pass until the backward pass.
+
+        Products of weights that FSDP gathers keep none, except those in fp8 (`models.layers.lean_linear`).
+        """
+        return self.shard == 1 or precision == "fp8"
+
     @property
     def product(self) -> int:
         """Number of processes that hold one copy of the model together."""

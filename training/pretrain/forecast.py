@@ -191,6 +191,7 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
         not on_gpu,
         training.recipe.average.kind != "none",
         training.teacher,
+        degrees.keeps_copies(precision=training.recipe.precision),
     )
     holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
     of_a_row = degrees.pipeline * degrees.context * degrees.tensor
@@ -209,15 +210,32 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     if layout.recompute == "full":  # no layer is at work
         between = number_bytes * rows * length * ((config.layers + 1) * config.width + 1)
         at_head["activations"] = in_flight * between // of_a_row
-    in_layer = {
+    message = FP32 * _numbers_of_a_block(config, degrees)
+    gathered = _gathered(config, degrees, in_step=True, number_bytes=sent)
+    in_last = parts | {
         "gradient of the head": sent * config.vocab_size * config.width,
-        "gathered weights": _gathered(config, degrees, in_step=True, number_bytes=sent),
+        "gathered weights": gathered - message,  # no block went before it
     }
-    return max((parts | at_head, parts | in_layer), key=lambda one: sum(one.values()))
+    before_it = in_last | {"gathered weights": gathered}
+    if layout.recompute != "full":  # the last layer's states are gone
+        before_it["activations"] -= parts["activations"] // in_flight * degrees.pipeline // config.layers
+    at_end = parts | {"activations": 0, "gathered weights": _gathered_at_end(config, degrees, number_bytes=sent)}
+    return max((parts | at_head, in_last, before_it, at_end), key=lambda one: sum(one.values()))
+
+
+def _gathered_at_end(config: ModelConfig, degrees: Degrees, *, number_bytes: int) -> int:
+    """Return the bytes of weights and gradients when the backward pass ends: at the embedding, or in the last message.
+
+    The gradient of the first layer is still in its message at the embedding, whose own is summed in fp32.
+    """
+    ends, kept = numbers_of_units(config)[""], _gathered(config, degrees, blocks=0, number_bytes=number_bytes)
+    summed = FP32 * config.vocab_size * config.width if number_bytes < FP32 else 0
+    at_embedding = kept + number_bytes * ends + summed + FP32 * _numbers_of_a_block(config, degrees)
+    return max(at_embedding, (kept if degrees.zero_stage < 3 else 0) + (number_bytes + FP32) * ends)
 
 
 def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
-    """Return the bytes that a pass over held-out text adds, inside its largest layer or at the head."""
+    """Return the bytes that a pass over held-out text adds, before or inside its largest layer or at the head."""
     config, degrees, number_bytes = training.shape, layout.degrees, training.number_bytes
     length = training.phase.sequence_length
     positions = evaluated_rows(length) * length // (degrees.context * degrees.tensor)
@@ -227,8 +245,12 @@ def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
     head = {"head and loss": logits + number_bytes * positions * config.width}
     if degrees.shard > 1:
         sent = sent_bytes(training, layout)
-        layer["gathered weights"] = _gathered(config, degrees, number_bytes=sent)
+        messages = _messages(config, sent)
+        layer["gathered weights"] = _gathered(config, degrees, blocks=1 + messages, number_bytes=sent)
         head["gathered weights"] = _gathered(config, degrees, blocks=0, number_bytes=sent)
+        before = {"states of a layer": 2 * number_bytes * positions * config.width}
+        before["gathered weights"] = _gathered(config, degrees, blocks=2 + messages, number_bytes=sent)
+        return max(layer, head, before, key=lambda parts: sum(parts.values()))
     return max(layer, head, key=lambda parts: sum(parts.values()))
 
 
@@ -244,6 +266,7 @@ def _least(
     probabilities: bool,
     averaged: bool,
     teacher: ModelConfig | None,
+    keeps_copies: bool,
 ) -> dict[str, int]:
     return least_bytes(
         config,
@@ -256,6 +279,7 @@ def _least(
         probabilities=probabilities,
         averaged=averaged,
         teacher=teacher,
+        keeps_copies=keeps_copies,
     )
 
 
@@ -295,12 +319,11 @@ def _gathered(
     A gathered number takes `number_bytes`; the message of a gradient is in fp32.
 
     The embedding, the head and the last norm stay gathered from the forward to the backward pass; of the `blocks`, one
-    is at work and the next one is fetched. The third is a gradient or, in a pass without one, the message from which
-    the next block is copied. In a step the gradient of the block before is still in its message. At a lower ZeRO stage
-    all blocks stay gathered, and at stage 1 their gradients too.
+    is at work and the next one is fetched. The third is a gradient. In a pass without one, a block at work is beside
+    its message, and between two blocks the message of the next one is there too. In a step the gradient of the block
+    before is still in its message. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
     """
-    sizes = numbers_of_units(config)
-    block = max(size for unit, size in sizes.items() if unit) // (degrees.tensor * degrees.expert)
+    sizes, block = numbers_of_units(config), _numbers_of_a_block(config, degrees)
     message = FP32 * block if in_step and blocks else 0
     if degrees.zero_stage == 3:
         return number_bytes * (sizes[""] + blocks * block) + message
@@ -309,14 +332,27 @@ def _gathered(
     return number_bytes * (whole + min(blocks, 1 if in_step else 2) * block) + FP32 * gradients + message
 
 
+def _numbers_of_a_block(config: ModelConfig, degrees: Degrees) -> int:
+    """Return the number of weights that FSDP gathers of the largest layer."""
+    return max(size for unit, size in numbers_of_units(config).items() if unit) // (degrees.tensor * degrees.expert)
+
+
 def gathered_for_a_text(config: ModelConfig, degrees: Degrees, *, number_bytes: int = FP32) -> int:
     """Return the bytes of the weights that FSDP gathers at one time in a pass over a few tokens without gradients.
 
     Where embedding and head are large it is the message from which they are copied, beside two blocks.
     """
-    ends = number_bytes * numbers_of_units(config)[""]
-    gathered = _gathered(config, degrees, number_bytes=number_bytes)
-    return max(gathered, 2 * ends + 2 * (gathered - ends) // 3)
+    ends, blocks = number_bytes * numbers_of_units(config)[""], 2 + _messages(config, number_bytes)
+    gathered = _gathered(config, degrees, blocks=blocks, number_bytes=number_bytes)
+    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks)
+
+
+def _messages(config: ModelConfig, number_bytes: int) -> int:
+    """Return how many messages are beside a block at work in a pass without gradients.
+
+    It is the block's own. Routers that are sent in fp32 have one of their own, which takes its place.
+    """
+    return 0 if config.experts.count and number_bytes < FP32 else 1
 
 
 # Time

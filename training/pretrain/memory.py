@@ -132,6 +132,7 @@ def _in_phase(
         probabilities=probabilities,
         averaged=recipe.average.kind != "none",
         teacher=teacher,
+        keeps_copies=degrees.keeps_copies(precision=recipe.precision),
     )
     # A lower bound: weights that `tensor` and `expert` do not divide are counted as if they were divided.
     holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor

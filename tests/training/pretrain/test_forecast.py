@@ -76,6 +76,24 @@ def test_memory_grows_with_rows_and_falls_with_recomputation_and_sharing():
     assert activations(shard=8)["gathered weights"] < one["weights"]
 
 
+def test_a_shared_model_keeps_no_copies_of_its_layers_except_for_products_in_fp8():
+    copies = 2 * 32 * (41_943_040 + 176_160_768)
+    run = RunSettings(processes=8, shard=8, micro_batch_tokens=8192)
+
+    def activations(precision, shard):
+        recipe, config = replace(RECIPE, precision=precision), preset_shape("llama-3-8b")
+        planned = PlannedTraining(shape=config, recipe=recipe, phase=PHASE)
+        size = replace(run, shard=shard)
+        of_a_step = memory(planned, Layout.of(size), on_gpu=True)["step"]["activations"]
+        least = needed_to_train(config, recipe, recipe.phases, size, processes=8, probabilities=False)["activations"]
+        assert least == of_a_step
+        return of_a_step
+
+    assert activations("bf16", 1) - activations("bf16", 8) == copies
+    assert activations("fp8", 1) == activations("fp8", 8) == activations("bf16", 1)
+    assert activations("fp32", 1) == activations("fp32", 8) == 2 * activations("bf16", 8)
+
+
 def test_a_step_takes_longer_where_messages_leave_the_node():
     inside = step_time(training("llama-3-8b"), Layout(processes=8, shard=8, micro_batch_tokens=8192), H100)
     layout = Layout(nodes=8, processes=1, shard=8, micro_batch_tokens=8192)

@@ -47,11 +47,19 @@ def evaluated_rows(length: int) -> int:
 def evaluation_bytes(config: ModelConfig, *, positions: int, number_bytes: int) -> int:
     """Return the bytes of states when a held-out pass without a backward pass is inside the MLP of a layer.
 
-    They are the residual stream and its normed form, and gate, up, silu(gate) and their product. Attention needs less.
+    They are the results of the pass before, the layer's input, the residual stream, its normed form, and gate, up,
+    silu(gate) and their product. Experts have these of each
+    token's experts beside their inputs, or the outputs three times: sorted by expert, by token, and weighted, beside their sum.
+    Attention needs less.
     """
-    experts = config.experts
-    inner = max(config.mlp_width, experts.active * (experts.width + config.width // 2) if experts.count else 0)
-    return number_bytes * positions * (2 * config.width + (4 if config.activation == "swiglu" else 2) * inner)
+    experts, D, between = config.experts, config.width, 4 if config.activation == "swiglu" else 2
+    inner = between * config.mlp_width if experts.first_layer or not experts.count else 0
+    if experts.count:
+        k = experts.active
+        inner = max(
+            inner, k * (D + between * experts.width), (3 * k + 1) * D, D + between * experts.shared * experts.width
+        )
+    return number_bytes * positions * (4 * D + inner)
 
 
 def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -73,6 +81,16 @@ def numbers_of_units(config: ModelConfig) -> dict[str, int]:
         unit = ".".join(name.split(".")[:2]) if name.startswith("blocks.") else ""
         sizes[unit] = sizes.get(unit, 0) + prod(shape)
     return sizes
+
+
+def bf16_copies(config: ModelConfig) -> int:
+    """Return the bytes of bf16 copies of the layers' matrices, of which products are made.
+
+    The embedding is read in fp32, and the head's copy is gone before the backward pass.
+    """
+    return 2 * sum(
+        prod(shape) for name, shape in parameter_shapes(config) if len(shape) > 1 and name.startswith("blocks.")
+    )
 
 
 def optimizer_bytes(config: ModelConfig, optimizer: str | Optimizer) -> int:
@@ -167,7 +185,7 @@ class Account:
     active_parameters: int
     flops_per_token: float  # forward and backward, without recomputation
     weight_bytes: int  # fp32 masters
-    cast_bytes: int  # the bf16 copies that a pass keeps
+    cast_bytes: int  # the layers' bf16 copies that a pass keeps
     gradient_bytes: int
     optimizer_bytes: int
     activation_bytes: int  # of one row
@@ -180,7 +198,7 @@ def account(config: ModelConfig, *, length: int, optimizer: str = "adamw", recom
         active_parameters=config.active_parameter_count,
         flops_per_token=config.training_flops_per_token(length),
         weight_bytes=FP32 * config.parameter_count,
-        cast_bytes=2 * sum(prod(shape) for _, shape in parameter_shapes(config) if len(shape) > 1),
+        cast_bytes=bf16_copies(config),
         gradient_bytes=FP32 * config.parameter_count,
         optimizer_bytes=optimizer_bytes(config, optimizer),
         activation_bytes=activation_bytes(config, rows=1, length=length, recompute=recompute, probabilities=False),
@@ -199,12 +217,14 @@ def least_bytes(
     probabilities: bool = True,
     averaged: bool = False,
     teacher: ModelConfig | None = None,
+    keeps_copies: bool = True,
 ) -> dict[str, int]:
     """Return the bytes that a process without sharding certainly holds at one moment, by purpose.
 
     That moment is the end of the last forward pass, or of the backward pass if there is only one and gradients need
-    more bytes than activations. The head's chunk, the copy of a checkpoint and the libraries are not counted. A
-    `teacher`'s weights are always held; of its pass, its states and the cast head are still held when the student's
+    more bytes than activations. The head's chunk, the copy of a checkpoint and the libraries are not counted.
+    `keeps_copies`: whether autograd keeps the layers' weights in bf16, unless it computes layers twice. A `teacher`'s
+    weights are always held; of its pass, its states and the cast head are still held when the student's
     pass ends.
     """
     whole = FP32 * config.parameter_count
@@ -215,8 +235,8 @@ def least_bytes(
         kept += number_bytes * rows * length * teacher.width
         kept += number_bytes * teacher.vocab_size * teacher.width if number_bytes != FP32 else 0
     casts, both = 0, passes > 1
-    if number_bytes == 2 and recompute == "none":
-        casts = 2 * sum(prod(shape) for _, shape in parameter_shapes(config) if len(shape) > 1)
+    if number_bytes == 2 and recompute != "full" and keeps_copies:
+        casts = bf16_copies(config)
     return {
         "weights": whole,
         "optimizer": optimizer_bytes(config, optimizer) + (whole if averaged else 0),

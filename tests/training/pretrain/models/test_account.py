@@ -149,7 +149,7 @@ def test_llama_3_8b_by_hand():
     assert sums.flops_per_token == 45_027_950_592 + 6_442_450_944
     assert sums.weight_bytes == sums.gradient_bytes == 32_121_044_992
     assert sums.optimizer_bytes == 64_242_089_984
-    assert sums.cast_bytes == 2 * (8_030_261_248 - 65 * 4096)
+    assert sums.cast_bytes == 2 * (matrices - 525_336_576)  # of the layers
     # A token in a layer: 4097 + (5120 + 1024 + 4096) + 4096 + 4097 + 4 · 14336 numbers; 4097 after the last layer.
     a_token = 32 * (4097 + 10_240 + 4096 + 4097 + 57_344) + 4097
     assert sums.activation_bytes == 2 * 8192 * a_token == 41_944_104_960
@@ -171,6 +171,11 @@ def test_the_least_memory_has_gradients_beside_activations_only_when_passes_foll
     }
     assert (one["gradients"], one["activations"]) == (0, kept) and kept > sums.gradient_bytes
     assert few["activations"] == 2 * sums.activation_bytes + sums.cast_bytes
+    lean = least_bytes(shape, rows=1, passes=8, keeps_copies=False, **settings)
+    assert lean == several | {"activations": sums.activation_bytes}
+    # Products are not computed twice, and keep their weights.
+    selective = account(shape, length=4096, recompute="selective").activation_bytes + sums.cast_bytes
+    assert least_bytes(shape, rows=1, passes=8, recompute="selective", **settings)["activations"] == selective
     small = least_bytes(shape, rows=1, passes=1, recompute="full", averaged=True, **settings)
     assert (small["gradients"], small["activations"]) == (sums.gradient_bytes, 0)
     assert small["optimizer"] == sums.optimizer_bytes + sums.weight_bytes
