@@ -216,7 +216,7 @@ class WithoutContent(TorchFunctionMode):
     def listed(self, tensor: FakeTensor) -> Any:
         """Return zeros in place of the numbers of a tensor, in lists of its shape."""
         self.reads += 1
-        zeros: Any = 0.0
+        zeros: Any = 0.0 if tensor.is_floating_point() else 0
         for size in reversed(tensor.shape):
             zeros = [zeros] * size
         return zeros

@@ -310,7 +310,9 @@ class Tuned:
         self.counted.begin("whole windows")
         model._loglikelihood_tokens([(("", ""), [first], tokens[1:]) for first in range(BATCH)])
         self.counted.begin("scores of a batch")
-        model._score([tokens] * BATCH, [16] * BATCH)
+        model.batch_size = 2 * BATCH  # two continuations after each context
+        contexts = [[first, *tokens[: -SAMPLED_TOKENS - 1]] for first in range(BATCH)]
+        model._loglikelihood_tokens([(("", ""), one, tokens[:SAMPLED_TOKENS]) for one in contexts for _ in range(2)])
 
 
 def write_empty_model(shape: ModelConfig, folder: Path) -> None:

@@ -284,13 +284,14 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
 def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     """Return the bytes that a process needs at the other moments: of a tuning, and of scoring by log-likelihoods.
 
-    `answers` are written after prompts of `longest` positions.
+    `answers` are written after prompts of `longest` positions, which are read in one pass. For `scores` the contexts of
+    several continuations are read in passes of PASS_TOKENS at most, whose keys and values are kept.
     """
     shape = planned.shape
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
-    scores = opened | _scored(planned)
+    contexts = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
     kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
@@ -306,10 +307,10 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "start": opened | kept | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
-        "scores": scores,
+        "scores": opened | _scored(contexts) | {"keys and values": contexts.positions * planned.keys},
         "whole windows": opened | max(at_head, apart, key=_sum),
         "scores of pairs": held | _scored(planned),
-        "answers": scores | {"keys and values": planned.positions * planned.keys},
+        "answers": opened | _scored(planned) | {"keys and values": planned.positions * planned.keys},
     }
 
 

@@ -48,9 +48,8 @@ def evaluation_bytes(config: ModelConfig, *, positions: int, number_bytes: int) 
     """Return the bytes of states when a held-out pass without a backward pass is inside the MLP of a layer.
 
     They are the results of the pass before, the layer's input, the residual stream, its normed form, and gate, up,
-    silu(gate) and their product. Experts have these of each
-    token's experts beside their inputs, or the outputs three times: sorted by expert, by token, and weighted, beside their sum.
-    Attention needs less.
+    silu(gate) and their product. Experts have these of each token's experts beside their inputs, or the outputs three
+    times: sorted by expert, by token, and weighted, beside their sum. Attention needs less.
     """
     experts, D, between = config.experts, config.width, 4 if config.activation == "swiglu" else 2
     inner = between * config.mlp_width if experts.first_layer or not experts.count else 0
