@@ -17,6 +17,7 @@ fail.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -253,8 +254,6 @@ class _Watch:
 
         @wraps(load)
         def opened(*given: Any, **named: Any) -> Any:
-            import gc
-
             with self.above(more):
                 loaded = load(*given, **named)
                 gc.collect()
@@ -283,9 +282,9 @@ def _open_above(watch: _Watch, mapped: int, asset: str) -> None:
         write = export._write_files
         export._write_files = lambda *given, file_bytes: write(*given, file_bytes=min(file_bytes, FILE_BYTES))
     elif asset in ("model_scores", "alignment_rewards"):
-        from evaluation import judging, local_model, scores
+        from training.generate import model_folder
 
-        judging.LocalModel = scores.LocalModel = watch.opening(local_model.LocalModel, mapped)
+        model_folder.open_model = watch.opening(model_folder.open_model, mapped)
     else:
         from training.posttrain import fit
 
