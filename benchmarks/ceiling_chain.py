@@ -60,7 +60,7 @@ RECIPE: dict[str, Any] = {
     "pretrain": {"tokens": 1536, "global_batch_tokens": 512, "precision": "fp32", "min_loss_fall": 0.0},
     "sft": {**TUNED, "epochs": 0.5},
     "reward": {**TUNED, "epochs": 0.2},
-    "align": {**TUNED, "epochs": 0.2},
+    "align": {**TUNED, "epochs": 0.2, "max_new_tokens": 4},
     "evaluation": {"suites": SUITES, "held_out_limit": 8, "alignment_max_new_tokens": 4},
 }
 
