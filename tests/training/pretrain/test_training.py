@@ -418,7 +418,7 @@ def test_too_little_disk_stops_the_stage_with_the_sum(chain, monkeypatch):
     spiky = dataclasses.replace(chain.pretrain, spikes=SpikeRecipe(deviations=6.0))
     assert "5 checkpoints" in needed_on_disk(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), spiky, kept=2)
     monkeypatch.setattr(stage, "needed_on_disk", lambda *_, **__: {"3 checkpoints": 1 << 60, "export": 1 << 50})
-    with pytest.raises(RecipeError, match=r"needs 3 checkpoints 1.15e\+09 \+ export 1.13e\+06 = .* GB free; "):
+    with pytest.raises(RecipeError, match=r"needs 3 checkpoints 1,152,921,505 \+ export 1,125,900 = .* GB free; "):
         stage.run(job, tiny.work_in(Path(job.output)))
     assert read_metrics(Path(job.output) / "metrics.jsonl") == []
 
@@ -428,7 +428,7 @@ def test_the_files_of_a_run_that_goes_on_count_as_free(tmp_path):
     with open(tmp_path / "checkpoint", "wb") as stream:
         stream.truncate(1 << 40)  # sparse
     check_disk("pretrain", {"checkpoints": free // 2 + (1 << 40)}, tmp_path)
-    with pytest.raises(RecipeError, match=r"and 1.1e\+03 GB in its folder"):
+    with pytest.raises(RecipeError, match=r"and 1,100 GB in its folder"):
         check_disk("pretrain", {"checkpoints": free + (2 << 40)}, tmp_path)
 
 
