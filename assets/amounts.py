@@ -67,7 +67,7 @@ class Amounts:
         return self._rows("preference_data", HELD_OUT_FILE, self._of_a_pair, longest)
 
     def prompts(self, longest: int) -> Amount | None:
-        """Return the prompts to which answers are sampled: those of the recipe, or of the preference pairs."""
+        """Return the prompts to which GRPO and RLOO sample answers: the recipe's, or those of its preference pairs."""
         own = bool(self._recipe.align.prompts)
         asset, file = ("prompt_data", PROMPTS_FILE) if own else ("preference_data", TRAIN_FILE)
         return self._rows(asset, file, lambda row: 1 + self._said(row["prompt"]), longest)
@@ -183,7 +183,7 @@ def sampled_rows(path: Path, *, rows: int, most: int) -> Iterator[Row]:
 
 
 def _texts_of_items(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the text of each exam item by suite and item."""
+    """Return the texts of exam items, by the name of the suite and the id of the item."""
     import pyarrow.parquet as pq
 
     found: dict[str, dict[str, str]] = {}

@@ -51,6 +51,7 @@ from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError, no_such
 from training.scopes import has_assets
+from training.settings.evaluation import JUDGED_PROMPTS
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
 # Fields of adapters whose memory is predicted.
@@ -60,7 +61,6 @@ DRAWS_OTHERWISE = {"steps_per_generation", "generation_batch_size"}  # fields of
 OPTIM = "adamw_torch_fused"  # where the recipe has none
 MOMENTS = {OPTIM: 2, "sgd": 0}  # numbers that an optimizer keeps of each weight, by its name in TRL
 DIVERGES = "kto"  # the loss of KTO that estimates the divergence from the reference
-JUDGED = 64  # prompts whose answers are sampled and judged at once (evaluation.held_out)
 
 
 def check_fit(recipe: Recipe, profile: str) -> None:
@@ -381,7 +381,7 @@ def scoring_needed_for(recipe: Recipe, asset: str, size: Size, *, is_certain: bo
     shape, align = _shape(recipe), recipe.align
     judges = asset == "alignment_rewards"
     length = align.max_length + align.max_new_tokens if judges else shape.max_length
-    rows = JUDGED if judges else recipe.evaluation.batch_size
+    rows = JUDGED_PROMPTS if judges else recipe.evaluation.batch_size
     planned = PlannedTuning(
         shape=shape,
         shard=size.shard,

@@ -13,7 +13,6 @@ from typing import Any
 
 from assets.amounts import Amount, Amounts
 from assets.capacity import (
-    JUDGED,
     MOMENTS,
     OPTIM,
     adapters_of,
@@ -44,14 +43,15 @@ from training.posttrain.durations import (
 )
 from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
-from training.posttrain.scoring import LEARNED
-from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.scoring import LEARNED, SCALE_PAIRS
+from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
 from training.pretrain.devices import Device, device_of
 from training.pretrain.memory import Needed, machine_memory
 from training.pretrain.models.account import FP32
 from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.scopes import has_assets
+from training.settings.evaluation import JUDGED_PROMPTS, TASK_NEW_TOKENS
 
 Section = SftRecipe | RewardRecipe | AlignRecipe
 
@@ -60,8 +60,6 @@ NOT_INDEXED = "not known until the index of the exams and the tokens of the corp
 NO_GPU = "no known kind of GPU (--gpu)"
 OUTSIDE = "not known of a method from outside"
 DRAWS_OTHERWISE = {"num_iterations", "steps_per_generation", "generation_batch_size"}  # fields of TRL
-SAMPLE, START, SCALE = 64, 32, 256  # rows that SFT, a preference method and a learned reward read beside their steps
-ANSWER_TOKENS = 256  # of an answer to a task of lm-eval, where it sets no limit (evaluation.local_model)
 KEPT_CHECKPOINTS = 2  # of the trainer
 MODELS = 3  # whose answers the reward model reads: base, SFT and aligned
 
@@ -79,7 +77,7 @@ class KnownWork:
 def tunings(
     comparison: Comparison, profile: Profile, device: Device | None, mfu: float, rates: FirstRun
 ) -> Iterator[dict[str, Any]]:
-    """Yield size, operations, memory, time and disk of each post-training.
+    """Yield the plan of each post-training stage: its size, operations, memory, time and disk.
 
     `memory` is what is certainly needed: weights, gradients, optimizer, and models beside it. `steps` is what its steps
     need in all, where this is predicted. `flops_per_token` are of a training on one token of a row of `max_length`,
@@ -162,7 +160,7 @@ def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: 
 def _checks(read: Read, section: Section, rows: Amount, amounts: Amounts) -> Iterator[Read]:
     """Yield what every process reads in fp32 before and after its steps."""
     if isinstance(section, SftRecipe):
-        yield replace(read, number=2 * min(SAMPLE, rows.number))  # before and after
+        yield replace(read, number=2 * min(SAMPLE_ROWS, rows.number))  # before and after
     elif isinstance(section, RewardRecipe) and (held_out := amounts.held_out_pairs(section.max_length)):
         yield replace(read, number=2 * held_out.number, length=held_out.length)
 
@@ -190,7 +188,9 @@ def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts)
     has_judge = LEARNED in section.reward_weights
     known = amounts.pairs(section.max_length) if has_judge else None
     scale = (
-        Read(shape=shape, number=2 * min(SCALE, known.number), length=known.length, is_reward=True) if known else None
+        Read(shape=shape, number=2 * min(SCALE_PAIRS, known.number), length=known.length, is_reward=True)
+        if known
+        else None
     )
     return KnownWork(
         examples=answers,
@@ -317,7 +317,7 @@ def _scored(recipe: Recipe, asset: str, amounts: Amounts) -> tuple[str, Batched,
         if suite.kind == "multiple_choice":
             reads.append((Read(shape=shape, number=number, length=length), rows))
         else:
-            new = ANSWER_TOKENS if suite.is_task else suite.max_new_tokens
+            new = TASK_NEW_TOKENS if suite.is_task else suite.max_new_tokens
             asked.append((Drawing(shape=shape, number=number, prompt=length, new=new, is_fp32=True), rows))
     if texts.number:
         reads.append((Read(shape=shape, number=models * texts.number, length=texts.length), rows))
@@ -335,15 +335,15 @@ def _judged(recipe: Recipe, chats: list[Amount], amounts: Amounts) -> tuple[str,
     held_out = amounts.held_out_pairs(align.max_length)
     if held_out is None:
         return NOT_MADE, [], []
-    prompts = min(JUDGED, held_out.number)
+    prompts = min(JUDGED_PROMPTS, held_out.number)
     drawn = Drawing(shape=shape, number=prompts, prompt=held_out.length, new=align.max_new_tokens, is_fp32=True)
-    reads: Batched = [(replace(drawn.whole, is_reward=True), JUDGED)] * 2 + [(drawn.whole, JUDGED)] * 2
+    reads: Batched = [(replace(drawn.whole, is_reward=True), JUDGED_PROMPTS)] * 2 + [(drawn.whole, JUDGED_PROMPTS)] * 2
     batch = recipe.evaluation.batch_size
     reads += [
         (Read(shape=shape, number=MODELS * one.number, length=one.length, is_reward=True), batch) for one in chats
     ]
     answers = MODELS * sum(one.number for one in chats)
-    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, JUDGED)] * 2
+    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, JUDGED_PROMPTS)] * 2
 
 
 # Shared

@@ -30,7 +30,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,8 @@ class Chain:
             time.sleep(0.1)
         while any(found := [pid for pids in living(mark).values() for pid in pids]):
             for pid in found:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended
+                    os.kill(pid, signal.SIGKILL)
             running.wait()
 
     def _start(self, name: str, profile: Path, *, mark: str = "", stdout: int | None = None) -> subprocess.Popen[bytes]:

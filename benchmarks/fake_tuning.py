@@ -139,7 +139,7 @@ class Tuned:
         self.tune(SOME_ADAPTERS, peft={"r": RANK, "target_modules": list(SOME), "lora_dropout": 0.1})
 
     def tune_by_sgd(self) -> None:
-        """Measure the steps of SFT with an optimizer that keeps nothing."""
+        """Measure the memory of SFT's steps with SGD, which keeps no state of the weights."""
         self.tune(SGD_SFT, trl={"activation_checkpointing": True, "optim": "sgd"})
 
     def reward(self) -> None:
@@ -405,7 +405,7 @@ def in_fake_world(world: int, counted: Memory) -> Iterator[None]:
 
 
 def copy_weights(model: torch.nn.Module) -> None:
-    """Give a model that was mapped from files weights in the device's memory."""
+    """Replace weights that are mapped from files by weights in memory, without content, as on a GPU."""
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             copy = torch.empty(weight.shape, dtype=weight.dtype)

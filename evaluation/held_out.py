@@ -12,8 +12,7 @@ from training.posttrain.chat import Chat
 from training.posttrain.models import right_padded
 from training.posttrain.pass_rows import passes
 from training.posttrain.reward.reward import Judge, token_scores
-
-JUDGED_PROMPTS = 64
+from training.settings.evaluation import JUDGED_PROMPTS
 
 
 def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]:

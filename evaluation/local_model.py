@@ -25,9 +25,9 @@ from training.generate.model_folder import check_folder, load_tokenizer, open_mo
 from training.generate.sampler import Sampler, by_length
 from training.generate.spread import shared_out
 from training.posttrain.pass_rows import passes
+from training.settings.evaluation import TASK_NEW_TOKENS
 
 Conversation = Sequence[dict[str, str]]
-MAX_NEW_TOKENS = 256  # for a task that sets no limit, as in lm-eval's HFLM
 MIN_SHARED = 4  # tokens of a context that is read once for all its continuations; shorter ones are not worth a pass
 
 Scored = tuple[float, bool]  # log-probability of a continuation in nats, and whether it is the greedy one
@@ -272,7 +272,7 @@ class LocalModel(TemplateLM):
             _, wanted = request.args
             until = wanted.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)
-            groups.setdefault((stops, int(wanted.get("max_gen_toks", MAX_NEW_TOKENS))), []).append(i)
+            groups.setdefault((stops, int(wanted.get("max_gen_toks", TASK_NEW_TOKENS))), []).append(i)
         for (until, max_new_tokens), members in groups.items():
             prompts = [requests[i].args[0] for i in members]
             for i, text in zip(members, self.answers(prompts, until=until, max_new_tokens=max_new_tokens), strict=True):

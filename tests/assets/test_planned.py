@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 
@@ -10,6 +11,7 @@ import pytest
 
 from assets.capacity import check_fit
 from assets.cli import main
+from assets.commands import look
 from assets.plan import plan
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
@@ -20,6 +22,7 @@ from tests.assets.test_amounts import put_rows, put_shards
 from tests.assets.test_cli import said
 from tests.assets.test_first_run import put
 from training import artifact
+from training.posttrain.durations import TUNING_MFU
 from training.pretrain import forecast
 from training.pretrain.devices import device_of
 
@@ -261,3 +264,9 @@ def test_what_a_stage_took_stands_beside_what_is_predicted(monkeypatch, capsys, 
     )
     text = " ".join(" ".join(lines_of(told)).split())
     assert text.count("the last one took 1 min 15 s") == 5 and "not predicted; the last one had 200 MB" in text
+
+
+def test_the_command_assumes_the_utilization_of_the_arithmetic():
+    """The command line repeats both numbers, because it imports no arithmetic before it needs any."""
+    given = inspect.signature(look.plan).parameters
+    assert (given["mfu"].default, given["tuning_mfu"].default) == (forecast.MFU, TUNING_MFU)

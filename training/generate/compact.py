@@ -201,7 +201,7 @@ def _families(rows: Sequence[Sequence[int]], least: int) -> Iterator[tuple[list[
 
 
 def _alike(numbers: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the numbers in groups of rows that are at most SLACK tokens shorter than the first, the longest first."""
+    """Yield groups of row numbers, the longest rows first; in a group no row is more than SLACK tokens shorter."""
     group: list[int] = []
     for row in sorted(numbers, key=lambda number: -len(rows[number])):
         if group and len(rows[row]) < len(rows[group[0]]) - SLACK:
@@ -261,7 +261,7 @@ def attention_of_pieces(
 
 
 def _spans(pieces: Sequence[RowPiece]) -> list[slice]:
-    """Return where each piece stands."""
+    """Return the range of tokens that each piece has in the packed row."""
     ends = itertools.accumulate(piece.tokens for piece in pieces)
     return [slice(end - piece.tokens, end) for piece, end in zip(pieces, ends, strict=True)]
 
@@ -325,16 +325,16 @@ class _Block:
     queries: slice
 
     def own(self, tensor: Tensor) -> Tensor:
-        """The part of the queries, as a view."""
+        """The part of a tensor that belongs to the queries, as a view."""
         return _in_rows(tensor, self.span, self.piece)[:, :, self.queries]
 
     def read(self, tensor: Tensor) -> Tensor:
-        """The part of the keys."""
+        """The part of a tensor that belongs to the keys."""
         own = _in_rows(tensor, self.span, self.piece)[:, :, : self.queries.stop]
         return own if self.before is None else torch.cat([tensor[:, None, self.before], own], 2)
 
     def add(self, total: Tensor, some: Tensor) -> None:
-        """Add to the part of the keys."""
+        """Add `some` to the part of `total` that belongs to the keys."""
         if self.before is not None:
             ahead = self.before.stop - self.before.start
             total[:, None, self.before] += some[:, :, :ahead]

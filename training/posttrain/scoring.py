@@ -12,6 +12,7 @@ from training.records import RecipeError
 
 KIND = "rewards"
 LEARNED, RIGHT_ANSWER = "learned", "right_answer"
+SCALE_PAIRS = 256  # training pairs from whose scores the learned reward's mean and deviation are computed
 MODELLED = (LEARNED, RIGHT_ANSWER)  # rewards that need the reward model, or the answers of all prompts
 
 

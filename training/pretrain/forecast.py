@@ -333,7 +333,7 @@ def _gathered(
 
 
 def _numbers_of_a_block(config: ModelConfig, degrees: Degrees) -> int:
-    """Return the number of weights that FSDP gathers of the largest layer."""
+    """Return how many weights FSDP gathers for the layer that has most of them."""
     return max(size for unit, size in numbers_of_units(config).items() if unit) // (degrees.tensor * degrees.expert)
 
 

@@ -12,9 +12,7 @@ from training.posttrain.chat import Message
 from training.posttrain.formats import Row
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
-from training.posttrain.scoring import Reward, Sampled
-
-SCALE_PAIRS = 256  # training pairs from whose scores the mean and the deviation are computed
+from training.posttrain.scoring import SCALE_PAIRS, Reward, Sampled
 
 
 class LearnedReward:

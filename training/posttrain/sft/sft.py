@@ -30,13 +30,12 @@ from training.posttrain.fit import (
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
 from training.posttrain.pass_rows import passes
-from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
 
 UNTRAINED = -100  # the label of a token that is not trained
-SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
 
 
 def run(job: Job, work: Work) -> Outcome:
