@@ -205,7 +205,7 @@ def _check_gpu(recipe: Recipe, shape: ModelConfig, phases: tuple[BatchPhase, ...
 
 def _more_nodes(training: PlannedTraining, layout: Layout, gpu: Device) -> str:
     """Return a sentence on the fewest nodes, of a few doublings, on which a model fits that does not fit here."""
-    said = f"no layout of {layout.world} processes fits"
+    said = f"no layout of {layout.world} process{'es' if layout.world > 1 else ''} fits"
     for doublings in range(1, DOUBLINGS + 1):
         more = replace(layout, nodes=layout.nodes * 2**doublings)
         if fitting := layouts(training, more, gpu):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Protocol
 
 from training.pretrain.degrees import CHOSEN, Degrees
@@ -10,6 +11,8 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.records import RecipeError
+
+PLACES = "pipeline * pipeline_chunks"  # of the model, each with consecutive layers
 
 
 class _HasRowLength(Protocol):
@@ -50,28 +53,47 @@ def check_degrees(
         raise RecipeError(
             f"gather_dtype={degrees.gather_dtype} with shard=1: no weight is divided, so none is sent; fp32 is right"
         )
-    parts = degrees.pipeline * degrees.pipeline_chunks
-    _divides("pipeline * pipeline_chunks", parts, "model.layers", config.layers)
-    if degrees.tensor > 1:
-        if config.own_layers is not None:
-            raise RecipeError(
-                f"tensor={degrees.tensor}: the layers of model.family {config.family!r} are not divided; 1 is right"
-            )
-        _divides("tensor", degrees.tensor, "model.kv_heads", config.kv_heads)
-        if config.expert_layers < config.layers:
-            _divides("tensor", degrees.tensor, "model.mlp_width", config.mlp_width)
-    if degrees.expert > 1:
-        if not config.experts.count:
-            raise RecipeError(f"expert={degrees.expert}: the model has no experts (model.experts.count=0); 1 is right")
-        _divides("expert", degrees.expert, "model.experts.count", config.experts.count)
-    for length in sorted({phase.sequence_length for phase in phases}):
-        _divides("context * tensor", degrees.context * degrees.tensor, "pretrain.sequence_length", length)
+    _check_parts(degrees, config, lengths=sorted({phase.sequence_length for phase in phases}), processes=processes)
     split = [f"{axis}={getattr(degrees, axis)}" for axis in ("shard", "expert", "tensor") if getattr(degrees, axis) > 1]
     why_whole = (part or OPTIMIZERS[optimizer]).why_whole
     if why_whole is not None and split:
         raise RecipeError(
             f"{', '.join(split)}: pretrain.optimizer={optimizer} {why_whole}; 1 is right, or another optimizer"
         )
+
+
+def _check_parts(degrees: Degrees, config: ModelConfig, *, lengths: Sequence[int], processes: int) -> None:
+    """Raise RecipeError, with the degrees that would do, unless the parts of the model and of a row are equal."""
+
+    def divides(field: str, of: str, number: int) -> None:
+        degree = prod(getattr(degrees, name) for name in field.split(" * "))
+        if number % degree == 0:
+            return
+        places = degrees.pipeline_chunks if field == PLACES else 1  # in each process
+        others = degrees.product * places // degree
+        right = [
+            str(divisor)
+            for divisor in _divisors(number)
+            if divisor == 1
+            or (divisor > places and divisor % places == 0 and processes % (divisor // places * others) == 0)
+        ]
+        raise RecipeError(f"{field}={degree}: {of}={number} is not a multiple of it; {_either(right)} would be right")
+
+    divides(PLACES, "model.layers", config.layers)
+    if degrees.tensor > 1:
+        if config.own_layers is not None:
+            raise RecipeError(
+                f"tensor={degrees.tensor}: the layers of model.family {config.family!r} are not divided; 1 is right"
+            )
+        divides("tensor", "model.kv_heads", config.kv_heads)
+        if config.expert_layers < config.layers:
+            divides("tensor", "model.mlp_width", config.mlp_width)
+    if degrees.expert > 1:
+        if not config.experts.count:
+            raise RecipeError(f"expert={degrees.expert}: the model has no experts (model.experts.count=0); 1 is right")
+        divides("expert", "model.experts.count", config.experts.count)
+    for length in lengths:
+        divides("context * tensor", "pretrain.sequence_length", length)
 
 
 def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int | None) -> None:
@@ -88,12 +110,6 @@ def _check_audit(degrees: Degrees, *, processes: int, micro_batch_tokens: int | 
             "audit=true without micro_batch_tokens: the bits are those of one micro-batch, whatever the number of"
             " processes; set micro_batch_tokens"
         )
-
-
-def _divides(field: str, degree: int, of: str, number: int) -> None:
-    if number % degree:
-        right = [str(divisor) for divisor in _divisors(number)]
-        raise RecipeError(f"{field}={degree}: {of}={number} is not a multiple of it; {_either(right)} would be right")
 
 
 def _divisors(number: int) -> list[int]:

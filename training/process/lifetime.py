@@ -1,4 +1,4 @@
-"""Let processes end with their parent, identify processes, and measure whether they make progress.
+"""Let processes end with their parent and in order, identify processes, and measure whether they make progress.
 
 Standard library only.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +33,16 @@ def die_with_parent() -> None:
     main = parent_process()
     if main is not None and not main.is_alive():
         os._exit(1)
+
+
+def leave_process_group() -> None:
+    """Leave torch's process group, if a library joined one here; transformers and accelerate never leave theirs.
+
+    The group has threads, and a process that ends while they run may be aborted by the system's library.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def machine_id() -> str:

@@ -41,7 +41,7 @@ from training.job import Counts, DataError, Job, Outcome, RefusedInput, StopRequ
 from training.parts.code import PARTS, check_parts
 from training.parts.contained import Bounds, contained
 from training.process.lean import leave_pandas_out, uncollected
-from training.process.lifetime import SignsOfLife, cpu_seconds_with_children, die_with_parent
+from training.process.lifetime import SignsOfLife, cpu_seconds_with_children, die_with_parent, leave_process_group
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 from training.running import reuse
@@ -202,7 +202,7 @@ def run_job(
         if stage.distributed:
             work = _work(folder, enabled=False)
             with _contained(job, work):
-                _module(stage).run(job, work)
+                _run_whole(job, stage, work)
         return 0
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and not stage.distributed:
@@ -259,7 +259,14 @@ def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outc
         return module.finish(job, work, _run_phases(job, stage, module, work, missing_share))
     if hasattr(module, "num_ranks"):
         return module.finish(job, work, _run_phases(job, stage, module, work, missing_share)[""])
-    return module.run(job, work)
+    return _run_whole(job, stage, work)
+
+
+def _run_whole(job: Job, stage: Stage, work: Work) -> Outcome:
+    """Run a stage that has no ranks, in one of its processes."""
+    outcome = _module(stage).run(job, work)
+    leave_process_group()  # after an error the launcher ends all processes
+    return outcome
 
 
 def commit(

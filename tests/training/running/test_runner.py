@@ -251,6 +251,31 @@ def test_of_several_processes_only_the_first_makes_what_one_can_make(tmp_path, s
     assert "stage toy runs in one process; the other 1 have nothing to do" in caplog.text
 
 
+JOINS_A_GROUP = """
+import torch.distributed as dist
+from training.artifact import write_text
+from training.job import Outcome
+
+def run(job, work):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    write_text(work.path / "made.txt", "by a group")
+    return Outcome(files=("made.txt",))
+"""
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_process_leaves_the_process_group_that_its_stage_joined(tmp_path, stages, monkeypatch, rank):
+    import torch.distributed as dist
+
+    (tmp_path / "modules" / "toy_stage.py").write_text(JOINS_A_GROUP)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    together = {"toy": Stage(name="toy", version="1", module="toy_stage", distributed=True)}
+    assert run_job(toy_job(tmp_path), together) == 0
+    assert (tmp_path / "out" / "f" / "made.txt").exists()
+    assert not dist.is_initialized()
+
+
 def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stages, capsys):
     from training.running.runner import main
 
