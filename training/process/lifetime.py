@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -35,14 +35,22 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def leave_process_group() -> None:
-    """Leave torch's process group, if a library joined one here; transformers and accelerate never leave theirs.
+@contextmanager
+def leaving_process_group() -> Iterator[None]:
+    """At the end, leave torch's process group if it was joined inside; transformers and accelerate never leave theirs.
 
-    The group has threads, and a process that ends while they run may be aborted by the system's library.
+    The group has threads, and a process that ends while they run may be aborted by the system's library. After an error
+    nothing is left, since the launcher ends all processes.
     """
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
+    was_in_group = _is_in_process_group()
+    yield
+    if not was_in_group and _is_in_process_group():
+        sys.modules["torch.distributed"].destroy_process_group()
+
+
+def _is_in_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")  # not imported for it
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def machine_id() -> str:

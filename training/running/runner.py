@@ -41,7 +41,7 @@ from training.job import Counts, DataError, Job, Outcome, RefusedInput, StopRequ
 from training.parts.code import PARTS, check_parts
 from training.parts.contained import Bounds, contained
 from training.process.lean import leave_pandas_out, uncollected
-from training.process.lifetime import SignsOfLife, cpu_seconds_with_children, die_with_parent, leave_process_group
+from training.process.lifetime import SignsOfLife, cpu_seconds_with_children, die_with_parent, leaving_process_group
 from training.progress import Progress
 from training.records import RecipeError, read_record, write_record
 from training.running import reuse
@@ -264,9 +264,8 @@ def _run_stage(job: Job, stage: Stage, work: Work, missing_share: float) -> Outc
 
 def _run_whole(job: Job, stage: Stage, work: Work) -> Outcome:
     """Run a stage that has no ranks, in one of its processes."""
-    outcome = _module(stage).run(job, work)
-    leave_process_group()  # after an error the launcher ends all processes
-    return outcome
+    with leaving_process_group():
+        return _module(stage).run(job, work)
 
 
 def commit(

@@ -276,6 +276,19 @@ def test_a_process_leaves_the_process_group_that_its_stage_joined(tmp_path, stag
     assert not dist.is_initialized()
 
 
+def test_a_process_stays_in_the_process_group_in_which_its_stage_found_it(tmp_path, stages):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        (tmp_path / "modules" / "toy_stage.py").write_text(JOINS_A_GROUP.replace("dist.init", "# dist.init"))
+        together = {"toy": Stage(name="toy", version="1", module="toy_stage", distributed=True)}
+        assert run_job(toy_job(tmp_path), together) == 0
+        assert dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
+
+
 def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stages, capsys):
     from training.running.runner import main
 
