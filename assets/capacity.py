@@ -15,6 +15,7 @@ from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.engines.engine import check_installed
+from training.generate.pass_rows import rows_in_pass
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
@@ -24,12 +25,12 @@ from training.posttrain.forecast import (
     PlannedTuning,
     inputs_of_adapters,
     is_adapted,
+    memory_before_and_after,
     memory_of_sampling,
     memory_of_steps,
     memory_without_steps,
     numbers_of_adapters,
 )
-from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.scoring import LEARNED
 from training.posttrain.sft.settings import SftRecipe
@@ -378,24 +379,44 @@ def scoring_needed_for(recipe: Recipe, asset: str, size: Size, *, is_certain: bo
     """
     if not size.gpus_per_node:
         return None
-    shape, align = _shape(recipe), recipe.align
     judges = asset == "alignment_rewards"
-    length = align.max_length + align.max_new_tokens if judges else shape.max_length
-    rows = JUDGED_PROMPTS if judges else recipe.evaluation.batch_size
-    planned = PlannedTuning(
+    moments = list((_moments_of_judging if judges else _moments_of_scoring)(recipe, size, is_certain=is_certain))
+    return {name: part for name, part in max(moments, key=lambda parts: sum(parts.values())).items() if part}
+
+
+def _moments_of_scoring(recipe: Recipe, size: Size, *, is_certain: bool) -> Iterator[Needed]:
+    """Yield what is needed to score multiple choice, to answer, and to read whole windows of text."""
+    moments = memory_without_steps(_scored(recipe, size, is_certain=is_certain))
+    yield moments["scores"]
+    yield moments["answers"]
+    if recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None:
+        yield moments["whole windows"]
+
+
+def _moments_of_judging(recipe: Recipe, size: Size, *, is_certain: bool) -> Iterator[Needed]:
+    """Yield what is needed for answers to alignment prompts, for their rewards, and before and after alignment.
+
+    The last needs the SFT model, the aligned one and the reward model together, and all logits of a pass.
+    """
+    alone, align = _scored(recipe, size, is_certain=is_certain), recipe.align
+    judge = replace(alone, is_reward=True)
+    if recipe.evaluation.alignment_prompts:
+        yield memory_without_steps(alone)["answers"]
+    yield memory_without_steps(judge)["rewards"]
+    length = 1 if is_certain else align.max_length + align.max_new_tokens
+    rows = 1 if is_certain else JUDGED_PROMPTS
+    yield memory_before_and_after(replace(alone, positions=rows * length, longest=length))
+
+
+def _scored(recipe: Recipe, size: Size, *, is_certain: bool) -> PlannedTuning:
+    """Return what a batch of rows that fill the model's length needs; if `is_certain`, of one row with one token."""
+    shape, rows = _shape(recipe), recipe.evaluation.batch_size
+    return PlannedTuning(
         shape=shape,
         shard=size.shard,
-        positions=1 if is_certain else rows * length,
-        longest=1 if is_certain else length,
+        positions=1 if is_certain else rows * shape.max_length,
+        longest=1 if is_certain else shape.max_length,
     )
-    moments = memory_without_steps(planned)
-    reads_windows = recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None
-    names = ["scores", "answers", *(["whole windows"] if reads_windows and not judges else [])]
-    needed = max((moments[name] for name in names), key=lambda parts: sum(parts.values()))
-    if judges:  # the SFT model, the aligned one and the reward model
-        reward = replace(planned, is_reward=True).share
-        needed |= {"weights": needed["weights"] + planned.share, "reward model": reward}
-    return {name: part for name, part in needed.items() if part}
 
 
 def computes_twice(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:

@@ -30,6 +30,7 @@ from assets.status import Cell, Comparison, last_made
 from resources.compute.size import Size
 from resources.profile import Profile
 from training.artifact import Artifact
+from training.generate.pass_rows import rows_in_pass, rows_of_length
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.durations import (
@@ -41,7 +42,6 @@ from training.posttrain.durations import (
     time_of_reading,
     time_of_tuning,
 )
-from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.scoring import LEARNED, SCALE_PAIRS
 from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
@@ -318,7 +318,8 @@ def _scored(recipe: Recipe, asset: str, amounts: Amounts) -> tuple[str, Batched,
             reads.append((Read(shape=shape, number=number, length=length), rows))
         else:
             new = TASK_NEW_TOKENS if suite.is_task else suite.max_new_tokens
-            asked.append((Drawing(shape=shape, number=number, prompt=length, new=new, is_fp32=True), rows))
+            drawn = Drawing(shape=shape, number=number, prompt=length, new=new, is_fp32=True)
+            asked.append((drawn, rows_of_length(length + new, most_rows=rows)))
     if texts.number:
         reads.append((Read(shape=shape, number=models * texts.number, length=texts.length), rows))
     number = sum(one.number for one in items.values())
@@ -328,7 +329,7 @@ def _scored(recipe: Recipe, asset: str, amounts: Amounts) -> tuple[str, Batched,
 def _judged(recipe: Recipe, chats: list[Amount], amounts: Amounts) -> tuple[str, Batched, Batched]:
     """Return what the reward model and the models before and after alignment do (evaluation.held_out).
 
-    The prompts are those of held-out pairs, 64 at most, in one batch. Two models answer, and each reads the answers of
+    The prompts are those of held-out pairs, 64 at most. Two models answer, and each reads the answers of
     one. `chats` are exams whose answers, by three models, the reward model reads too.
     """
     shape, align = _shape(recipe), recipe.align
@@ -337,13 +338,18 @@ def _judged(recipe: Recipe, chats: list[Amount], amounts: Amounts) -> tuple[str,
         return NOT_MADE, [], []
     prompts = min(JUDGED_PROMPTS, held_out.number)
     drawn = Drawing(shape=shape, number=prompts, prompt=held_out.length, new=align.max_new_tokens, is_fp32=True)
-    reads: Batched = [(replace(drawn.whole, is_reward=True), JUDGED_PROMPTS)] * 2 + [(drawn.whole, JUDGED_PROMPTS)] * 2
+    rows = rows_of_length(drawn.whole.length, most_rows=JUDGED_PROMPTS)
+    reads: Batched = [(replace(drawn.whole, is_reward=True), rows)] * 2 + [(drawn.whole, rows)] * 2
     batch = recipe.evaluation.batch_size
     reads += [
-        (Read(shape=shape, number=MODELS * one.number, length=one.length, is_reward=True), batch) for one in chats
+        (
+            Read(shape=shape, number=MODELS * one.number, length=one.length, is_reward=True),
+            rows_of_length(one.length, most_rows=batch),
+        )
+        for one in chats
     ]
     answers = MODELS * sum(one.number for one in chats)
-    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, JUDGED_PROMPTS)] * 2
+    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, rows)] * 2
 
 
 # Shared

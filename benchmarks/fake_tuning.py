@@ -33,10 +33,12 @@ from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
 from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
+from training.generate.pass_rows import PASS_TOKENS
 from training.posttrain.forecast import (
     PlannedSampling,
     PlannedTuning,
     inputs_of_adapters,
+    memory_before_and_after,
     memory_of_drawing,
     memory_of_judging,
     memory_of_sampling,
@@ -44,7 +46,6 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
-from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import FP32, preset_shape
@@ -59,7 +60,10 @@ SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32", "adapt_some", "tune_by_sgd")
+PARTS = (
+    *("tune", "adapt", "reward", "align", "answer", "sample", "score", "judge"),
+    *("tune_in_fp32", "adapt_some", "tune_by_sgd"),
+)
 MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
 SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
@@ -306,6 +310,9 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+        self.counted.begin("answers of a batch")
+        model.sampler.batch_size = BATCH
+        model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
         model.batch_size = BATCH
         self.counted.begin("whole windows")
         model._loglikelihood_tokens([(("", ""), [first], tokens[1:]) for first in range(BATCH)])
@@ -313,6 +320,25 @@ class Tuned:
         model.batch_size = 2 * BATCH  # two continuations after each context
         contexts = [[first, *tokens[: -SAMPLED_TOKENS - 1]] for first in range(BATCH)]
         model._loglikelihood_tokens([(("", ""), one, tokens[:SAMPLED_TOKENS]) for one in contexts for _ in range(2)])
+
+    def judge(self) -> None:
+        """Measure rewards of answers to exams, and what is measured of the models before and after alignment."""
+        from evaluation.held_out import before_and_after
+        from evaluation.local_model import rewards
+        from training.generate import sampler
+        from training.posttrain.align.settings import AlignRecipe
+
+        asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
+        answered = [*asked, {"role": "assistant", "content": "?" * SAMPLED_TOKENS}]
+        self.counted.begin("rewards of a batch")
+        rewards(self.model_files, [answered] * BATCH, batch_size=BATCH, shard=self.world)
+        recipe = AlignRecipe(max_new_tokens=SAMPLED_TOKENS)
+        self.counted.begin("before and after alignment")
+        with (
+            patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))),
+            patch.object(sampler, "_drawn", lambda *_: sampler._greedy),  # torch draws no numbers without content
+        ):
+            before_and_after(*[self.model_files] * 3, [asked] * BATCH, recipe, shard=self.world)
 
 
 def write_empty_model(shape: ModelConfig, folder: Path) -> None:
@@ -445,6 +471,8 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
     of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
+    batch = replace(conversation, positions=BATCH * length)
+    of_a_batch = memory_without_steps(batch)
     beside = {"initial policy": conversation.share, "reward model": judge.share}
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
@@ -490,8 +518,11 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
-        "whole windows": memory_without_steps(replace(conversation, positions=BATCH * length))["whole windows"],
-        "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
+        "answers of a batch": of_a_batch["answers"],
+        "rewards of a batch": memory_without_steps(replace(batch, is_reward=True))["rewards"],
+        "before and after alignment": memory_before_and_after(batch),
+        "whole windows": of_a_batch["whole windows"],
+        "scores of a batch": of_a_batch["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}
 

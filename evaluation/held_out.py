@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, seeds_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.models import right_padded
-from training.posttrain.pass_rows import passes
 from training.posttrain.reward.reward import Judge, token_scores
 from training.settings.evaluation import JUDGED_PROMPTS
 
@@ -83,4 +83,5 @@ def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[
                 said = one[len(prompt) - 1 : len(prompt) + len(answer) - 1].log_softmax(-1)
                 wanted = torch.tensor(answer, dtype=torch.long, device=said.device)
                 found.append(float(said.gather(-1, wanted[:, None]).sum()))
+            del logits, one  # else they would stay until the next pass has its own
     return found

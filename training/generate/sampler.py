@@ -9,12 +9,14 @@ Legend: B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.pass_rows import passes
 from training.generate.spread import shared_out
 from training.job import DataError
 
@@ -110,7 +112,8 @@ class Sampler:
             draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
             return self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
 
-        for batch, answers in shared_out(by_length(fitted, self.batch_size), continued, model=self.model):
+        batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
+        for batch, answers in shared_out(batches, continued, model=self.model):
             for i, tokens in zip(batch, answers, strict=True):
                 results[i] = tokens
         return results
@@ -202,6 +205,17 @@ def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[l
     order = sorted(range(len(sequences)), key=lambda i: (-len(sequences[i]), i))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
+
+
+def in_passes(sequences: Sequence[Sequence[int]], batch_size: int, *, more_tokens: int = 0) -> Iterator[list[int]]:
+    """Yield batches like `by_length`, of which none is padded to more than PASS_TOKENS, except that of one sequence.
+
+    `more_tokens` come after each sequence. Keys, values and states of so many positions are held at once. Which
+    sequences are together depends on the lengths of all alone, not on a machine.
+    """
+    order = list(chain.from_iterable(by_length(sequences, batch_size)))
+    for some in passes([len(sequences[i]) + more_tokens for i in order], most_rows=batch_size):
+        yield order[some]
 
 
 def _end_ids(tokenizer: Any, model: Any) -> set[int]:

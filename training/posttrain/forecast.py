@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
+from training.generate.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
@@ -284,14 +284,15 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
 def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     """Return the bytes that a process needs at the other moments: of a tuning, and of scoring by log-likelihoods.
 
-    `answers` are written after prompts of `longest` positions, which are read in one pass. For `scores` the contexts of
-    several continuations are read in passes of PASS_TOKENS at most, whose keys and values are kept.
+    Prompts with their `answers`, the conversations of `rewards`, and for `scores` the contexts of several continuations
+    are read in passes of PASS_TOKENS at most. Keys and values are kept of all but the conversations.
     """
     shape = planned.shape
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
-    contexts = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
+    bounded = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
+    read = _scored(bounded) | {"keys and values": bounded.positions * planned.keys}
     kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
@@ -307,11 +308,19 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "start": opened | kept | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
-        "scores": opened | _scored(contexts) | {"keys and values": contexts.positions * planned.keys},
+        "scores": opened | read,
         "whole windows": opened | max(at_head, apart, key=_sum),
         "scores of pairs": held | _scored(planned),
-        "answers": opened | _scored(planned) | {"keys and values": planned.positions * planned.keys},
+        "answers": opened | read,
+        "rewards": opened | _scored(bounded),
     }
+
+
+def memory_before_and_after(planned: PlannedTuning) -> Needed:
+    """Return the bytes that a process needs to compare the SFT model with the aligned one, beside the reward model."""
+    moments = memory_without_steps(planned)
+    models = {"weights": 2 * planned.share, "reward model": replace(planned, is_reward=True).share}
+    return _most([moments[name] | models for name in ("answers", "whole windows")])
 
 
 def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:
