@@ -60,8 +60,10 @@ SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
+JOINED = ", weights joined"
+JOINED_GRPO = f"GRPO{JOINED}"
 PARTS = (
-    *("tune", "adapt", "reward", "align", "answer", "sample", "score", "judge"),
+    *("tune", "adapt", "reward", "align", "answer", "sample", "sample_joined", "score", "judge"),
     *("tune_in_fp32", "adapt_some", "tune_by_sgd"),
 )
 MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
@@ -165,7 +167,11 @@ class Tuned:
         """Measure the same as `sample` with products in fp32."""
         self.sample("GRPO in fp32", precision="fp32")
 
-    def sample(self, name: str = "GRPO", **settings: Any) -> None:
+    def sample_joined(self) -> None:
+        """Measure the same as `sample` with weights that stay joined while answers are drawn."""
+        self.sample(JOINED_GRPO, joins=True)
+
+    def sample(self, name: str = "GRPO", *, joins: bool = False, **settings: Any) -> None:
         """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
         from trl.trainer import grpo_trainer
         from trl.trainer.grpo_config import GRPOConfig
@@ -189,7 +195,7 @@ class Tuned:
                 stack.enter_context(patch.object(grpo_trainer, "create_model_from_path", opened))
             learned = LearnedReward.__new__(LearnedReward)
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
-            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
+            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0}, joins=joins)
 
             draw = trainer._drawn
 
@@ -312,6 +318,9 @@ class Tuned:
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
         self.counted.begin("answers of a batch")
         model.sampler.batch_size = BATCH
+        model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
+        self.counted.begin(f"answers of a batch{JOINED}")
+        model.sampler.joins = True
         model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
         model.batch_size = BATCH
         self.counted.begin("whole windows")
@@ -450,13 +459,20 @@ def moved(to: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def first_alone(
-    batches: Iterable[Any], made: Callable[[Any], Any], *, model: Any, before_training: bool = False
+    batches: Iterable[Any],
+    made: Callable[[Any], Any],
+    *,
+    model: Any,
+    before_training: bool = False,
+    joins: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield every batch with the result of the first one, which this process computes; there are no others."""
-    del model
+    from training.generate.spread import joined
+
     listed = list(batches)
     if listed:
-        with torch.no_grad() if before_training else torch.inference_mode():
+        mode = torch.no_grad() if before_training else torch.inference_mode()
+        with mode, joined(model, nullcontext()) if joins else nullcontext():
             result = made(listed[0])
         yield from ((batch, result) for batch in listed)
 
@@ -474,6 +490,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     batch = replace(conversation, positions=BATCH * length)
     of_a_batch = memory_without_steps(batch)
     beside = {"initial policy": conversation.share, "reward model": judge.share}
+    joined = replace(sampling, joins=world > 1)
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
@@ -509,6 +526,9 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
+        f"answers of {JOINED_GRPO}": memory_of_drawing(joined),
+        f"steps of {JOINED_GRPO}": memory_of_sampling(joined),
+        f"answers of a batch{JOINED}": of_a_batch["answers with joined weights" if world > 1 else "answers"],
         "open for GRPO in fp32": of_one["open"] | beside,
         "answers of GRPO in fp32": memory_of_drawing(in_fp32),
         "rewards of GRPO in fp32": memory_of_judging(in_fp32),

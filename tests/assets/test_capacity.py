@@ -13,6 +13,7 @@ from assets.recipe_folders import load_recipe
 from resources.compute.size import read_size
 from resources.profile import ProfileError
 from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.planned import adapters_of
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.memory import machine_memory
 from training.records import RecipeError
@@ -189,7 +190,7 @@ def test_adapters_have_the_published_numbers_and_sgd_keeps_nothing():
 
     def of(**changes):
         section = dataclasses.replace(sft, **changes)
-        return capacity.adapters_of(recipe, section), capacity.steps_needed_for(recipe, section, size)
+        return adapters_of(capacity._shape(recipe), section), capacity.steps_needed_for(recipe, section, size)
 
     # peft says of Llama 3 8B: trainable params: 41,943,040 for rank 16 on all linear layers; 3,407,872 for rank 8 on
     # queries and values.

@@ -142,9 +142,9 @@ def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False
     if not is_spread(model):
         yield
         return
-    root = next(one for one in model.modules() if isinstance(one, FSDPModule))
+    root, *others = (one for one in model.modules() if isinstance(one, FSDPModule))
     root._get_fsdp_state()._lazy_init()  # else the first pass would set the formats anew
-    states = dict.fromkeys(one._get_fsdp_state() for one in root.modules() if isinstance(one, FSDPModule))
+    states = dict.fromkeys(one._get_fsdp_state() for one in (root, *others))
     groups = [group for state in states for group in state._fsdp_param_groups]
     cast = [one for group in groups for one in group.fsdp_params if bf16 and _is_of_products(one)]
     kept = [(one, one.all_gather_outputs, one.__dict__.pop("_unsharded_param", None)) for one in cast]
