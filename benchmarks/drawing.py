@@ -108,6 +108,8 @@ def trained(
     with warnings.catch_warnings(), ends_of_steps() as ends, Messages() if counts else contextlib.nullcontext() as sent:
         warnings.simplefilter("ignore")
         tiny.run_job(job, tiny.STAGES)
+    if rank:  # the first process writes the artifact
+        return {}
     (first_wall, first_processor), (last_wall, last_processor) = ends[0], ends[-1]
     record = json.loads((root / name / "artifact.json").read_text())
     assert len(ends) == steps and record["notes"]["answer_weights"] == f"{kind}, by the profile"

@@ -212,6 +212,9 @@ class Tuned:
             stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
             stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
             self.steps_of(trainer, name)
+            # A step holds the most in one of these.
+            phases = [f"{one} of {name}" for one in ("steps", "answers", "rewards")]
+            self.counted.peaks[phases[0], DEVICE] = max(self.counted.peaks[one, DEVICE] for one in phases)
 
     @property
     def chat(self) -> Any:

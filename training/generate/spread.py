@@ -170,8 +170,9 @@ def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False
 def _is_of_products(weight: Any) -> bool:
     """Whether a weight that FSDP joins takes part in the products of a linear layer alone, and is in fp32."""
     of = weight._module_info
-    is_linear = type(of.module) is torch.nn.Linear and of.param_name == "weight" and not of.shared_modules
-    return is_linear and weight.sharded_param.dtype is torch.float32
+    is_linear = type(of.module).forward is torch.nn.Linear.forward  # FSDP gives some modules a class of their own
+    is_alone = of.param_name == "weight" and not of.shared_modules
+    return is_linear and is_alone and weight.sharded_param.dtype is torch.float32
 
 
 def _passes_in_any(model: Any, *, mine: bool) -> bool:

@@ -246,7 +246,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
     moments = _moments_of_steps(policy)
-    if not policy.adapters and policy.shard > 1:
+    if not policy.adapters and policy.shard > 1 and not planned.joins:  # which forgets the passes of the drawing
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
