@@ -4,7 +4,8 @@
 `answer_weights` divided and joined in turns. Counted are the messages by which FSDP joins weights, with the bytes that
 each process then has, and per step the wall and processor seconds of the first process, without the first step of each
 training. The exit code is 1 unless both give the same model to the bit. Answers have random tokens, so nearly all are
-as long as they may be; the reward is the part `length`, which costs nothing.
+as long as they may be; the reward is the part `length`, which costs nothing. With `--control` the sides draw other
+answers, and the exit code must be 1.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ def main() -> int:
     parser.add_argument("--new", type=int, default=32, help="tokens of an answer")
     parser.add_argument("--steps", type=int, default=4, help="of a training; the first one is not timed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--control", action="store_true", help="draw other answers on one side, which must show")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_inputs(root, width=options.width, layers=options.layers)
-        common = {"new": options.new, "steps": options.steps}
+        common = {"new": options.new, "steps": options.steps, "control": options.control}
         tasks = [(kind, partial(trained, root, f"sent {kind}", kind, counts=True, **common)) for kind in KINDS]
         for number in range(options.rounds):
             order = KINDS if number % 2 == 0 else KINDS[::-1]
@@ -82,7 +84,16 @@ def write_inputs(root: Path, *, width: int, layers: int) -> None:
 
 
 def trained(
-    root: Path, name: str, kind: str, rank: int, size: int, *, new: int, steps: int, counts: bool = False
+    root: Path,
+    name: str,
+    kind: str,
+    rank: int,
+    size: int,
+    *,
+    new: int,
+    steps: int,
+    counts: bool = False,
+    control: bool = False,
 ) -> dict[str, Any]:
     """Train in this process as one of `size`; return what was sent, or seconds per step, and the model's digest."""
     from accelerate.state import AcceleratorState
@@ -102,6 +113,7 @@ def trained(
         "learning_rate": LEARNING_RATE,
         "precision": "fp32",
         "rewards": {"length": 1.0},
+        "seed": int(control and kind == "joined"),
     }
     inputs = tiny.made(root, "sft_model"), tiny.made(root, "preference_data")
     job = tiny.job("align", root / name, {"align": settings}, inputs, processes=size, shard=size, answer_weights=kind)
