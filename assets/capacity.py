@@ -8,6 +8,7 @@ a GPU if the profile names its kind (`gpu`). In all other cases pretraining chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -264,7 +265,14 @@ def _check_scoring_memory(recipe: Recipe, asset: str, size: Size) -> None:
 
 
 def _nearest(check: Callable[[Size], None], size: Size) -> str:
-    """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes."""
+    """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes.
+
+    Weights that stay joined while answers are drawn are given up first.
+    """
+    if size.answer_weights == "joined":
+        with suppress(RecipeError):
+            check(replace(size, answer_weights="divided"))
+            return "answer_weights=divided fits"
     for doublings in range(DOUBLINGS + 1):
         nodes = size.nodes * 2**doublings
         for shard in range(1, nodes * size.processes + 1):

@@ -288,7 +288,7 @@ def test_weights_stay_joined_while_answers_are_drawn_where_the_gpu_has_room_or_t
     assert capacity.answer_weights_of(seventy, sampled, forced) == (True, "joined, by the profile")
     checks = dict(capacity.checks(seventy))
     checks["aligned_model"](dataclasses.replace(forced, answer_weights="auto"))
-    with pytest.raises(RecipeError, match=r"a step needs .*joined weights 1\d\d"):
+    with pytest.raises(RecipeError, match=r"a step needs .*joined weights 1\d\d.*answer_weights=divided fits"):
         checks["aligned_model"](forced)
     without = dataclasses.replace(size, gpu=None)
     assert capacity.answer_weights_of(recipe, sampled, without) == (False, "divided: the memory of a GPU is not known")

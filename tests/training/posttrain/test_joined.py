@@ -23,7 +23,9 @@ SETTINGS = {
     "grpo in bf16": {**GRPO, "precision": "bf16"},
     "adapters in bf16": {**GRPO, **ADAPTERS, "precision": "bf16"},
     "rloo": RLOO,
+    "grpo with replicas": {**GRPO, "precision": "bf16"},
 }
+PROCESSES = {"grpo with replicas": 4}  # of which two share a model
 GATHERS = "allgather_base"  # torch's name for the message by which FSDP joins a group of weights
 PROMPTS = [[10, 11, 12], [20] * 9, [30] * 4, [40, 41], [7, 8, 9]]
 
@@ -36,7 +38,7 @@ def trained(root, name, kind, rank, size):
     fit.dtype_here, fit.replaced_here = lambda precision, _: DTYPES[precision], lambda *_: ""
     passes = {"micro_batch_tokens": PAIRS["max_length"]}
     with Messages() as sent:
-        tuned(root, f"{name} {kind}", "align", SETTINGS[name], rank, size, shard=size, answer_weights=kind, **passes)
+        tuned(root, f"{name} {kind}", "align", SETTINGS[name], rank, size, shard=2, answer_weights=kind, **passes)
     return sent.found[GATHERS]
 
 
@@ -77,7 +79,9 @@ def done(chain, tmp_path_factory):
         (root / name).symlink_to(chain / name)
     folder = make_model(root / "whole", template=False)
     tasks = {
-        (name, kind): (2, partial(trained, root, name, kind)) for name in SETTINGS for kind in ("divided", "joined")
+        (name, kind): (PROCESSES.get(name, 2), partial(trained, root, name, kind))
+        for name in SETTINGS
+        for kind in ("divided", "joined")
     }
     tasks["grpo", "auto"] = 2, partial(trained, root, "grpo", "auto")
     tasks["answers", ""] = 2, partial(answered, folder)
