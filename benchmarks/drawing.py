@@ -30,7 +30,8 @@ from benchmarks.fake_mesh import Messages
 KINDS = ("divided", "joined")
 GATHERS = "allgather_base"  # torch's name for the message by which FSDP joins a group of weights
 PROCESSES, ROWS, GENERATIONS = 2, 8, 4  # answers of a step, and those of a prompt
-LENGTH, LEARNING_RATE = 128, 1e-4
+LENGTH, LEARNING_RATE = 128, 1e-3
+TOKENS_OF_A_WORD = 8  # about, if they are random
 PRELOADED = ("trl.trainer.grpo_trainer", "training.posttrain.align.sampled")
 
 
@@ -66,6 +67,10 @@ def main() -> int:
         print(f"{unit} seconds a step: {medians}; joined / divided {statistics.median(ratios):.2f} {spread}")
     digests = {one["digest"] for _, one in told}
     print("the same model to the bit" if len(digests) == 1 else f"THE MODELS DIFFER: {digests}")
+    spread = [one["reward_spread"] for _, one in told]
+    if not all(spread):
+        print("no answer had another reward than the others: nothing was learned, and so nothing compared")
+        return 1
     return 0 if len(digests) == 1 else 1
 
 
@@ -113,6 +118,7 @@ def trained(
         "learning_rate": LEARNING_RATE,
         "precision": "fp32",
         "rewards": {"length": 1.0},
+        "parts": {"length": {"most_words": max(1, new // TOKENS_OF_A_WORD)}},  # so that answers have different rewards
         "seed": int(control and kind == "joined"),
     }
     inputs = tiny.made(root, "sft_model"), tiny.made(root, "preference_data")
@@ -130,7 +136,14 @@ def trained(
         "wall": (last_wall - first_wall) / (steps - 1),
         "processor": (last_processor - first_processor) / (steps - 1),
         "digest": record["digest"],
+        "reward_spread": max(number["reward_std"] for number in _logged(root / name)),
     }
+
+
+def _logged(folder: Path) -> list[dict[str, float]]:
+    """Return the numbers of the steps of a training."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "reward_std" in row]
 
 
 @contextlib.contextmanager
