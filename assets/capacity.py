@@ -8,6 +8,7 @@ a GPU if the profile names its kind (`gpu`). In all other cases pretraining chec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -19,17 +20,16 @@ from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.forecast import (
-    BF16,
-    PlannedSampling,
     PlannedTuning,
-    inputs_of_adapters,
-    is_adapted,
+    joining,
+    memory_before_and_after,
+    memory_of_answers,
+    memory_of_joined_sampling,
     memory_of_sampling,
     memory_of_steps,
     memory_without_steps,
-    numbers_of_adapters,
 )
-from training.posttrain.pass_rows import rows_in_pass
+from training.posttrain.planned import MOMENTS, OPTIM, has_reference, planned_sampling, planned_tuning
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.scoring import LEARNED
 from training.posttrain.sft.settings import SftRecipe
@@ -46,20 +46,13 @@ from training.pretrain.memory import (
     needed_to_train,
     needed_to_tune,
 )
-from training.pretrain.models.account import FP32
 from training.pretrain.models.shape import ModelConfig
 from training.recipe import Recipe
 from training.records import RecipeError, no_such
 from training.scopes import has_assets
-from training.settings.evaluation import JUDGED_PROMPTS
+from training.settings.evaluation import JUDGED_MODELS, JUDGED_PROMPTS
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
-# Fields of adapters whose memory is predicted.
-SIZED_BY = {"r", "lora_alpha", "lora_dropout", "use_rslora", "init_lora_weights", "target_modules"}
-RANK, TARGETS = 8, "all-linear"  # of adapters, where the recipe has none: the rank of peft, and Pedigree's layers
-DRAWS_OTHERWISE = {"steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
-OPTIM = "adamw_torch_fused"  # where the recipe has none
-MOMENTS = {OPTIM: 2, "sgd": 0}  # numbers that an optimizer keeps of each weight, by its name in TRL
 DIVERGES = "kto"  # the loss of KTO that estimates the divergence from the reference
 
 
@@ -107,17 +100,12 @@ def tuned(recipe: Recipe) -> Iterator[tuple[str, SftRecipe | RewardRecipe | Alig
     policy, judge = whole.parameter_count, whole.parameter_count - head
     # Sampling needs the reward model beside the policy; full fine-tuning with `beta` also the initial policy.
     samples = align.declared.learns_from == "samples"
-    beside = (judge if LEARNED in align.reward_weights else 0) + (policy if _has_reference(align) else 0)
+    beside = (judge if LEARNED in align.reward_weights else 0) + (policy if has_reference(align) else 0)
     if has_assets(recipe, "sft"):
         yield "sft_model", recipe.sft, policy, 0
     if has_assets(recipe, "align"):
         yield "reward_model", recipe.reward, judge, 0
         yield "aligned_model", align, policy, beside if samples else 0
-
-
-def _has_reference(align: AlignRecipe) -> bool:
-    """Whether a method that samples answers has the initial policy beside the policy."""
-    return bool(align.beta) and not align.peft
 
 
 def scoring(recipe: Recipe) -> Iterator[str]:
@@ -228,6 +216,8 @@ def _check_tuning(
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
     if shared_by(section, size) > 1:
         _check_shard(size)
+    if _learns_from(section) == "samples":
+        _check_answer_weights(size, shared_by(section, size))
     check = partial(_check_tuning_memory, recipe, section, parameters, beside)
     try:
         check(size)
@@ -259,6 +249,7 @@ def _check_batch(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) ->
 
 def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
     _check_shard(size)
+    _check_answer_weights(size, size.shard)
     check = partial(_check_scoring_memory, recipe, asset)
     try:
         check(size)
@@ -274,7 +265,14 @@ def _check_scoring_memory(recipe: Recipe, asset: str, size: Size) -> None:
 
 
 def _nearest(check: Callable[[Size], None], size: Size) -> str:
-    """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes."""
+    """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes.
+
+    Weights that stay joined while answers are drawn are given up first.
+    """
+    if size.answer_weights == "joined":
+        with suppress(RecipeError):
+            check(replace(size, answer_weights="divided"))
+            return "answer_weights=divided fits"
     for doublings in range(DOUBLINGS + 1):
         nodes = size.nodes * 2**doublings
         for shard in range(1, nodes * size.processes + 1):
@@ -297,66 +295,60 @@ def needed_for(section: SftRecipe | RewardRecipe | AlignRecipe, parameters: int,
 
 
 def steps_needed_for(
-    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
+    recipe: Recipe,
+    section: SftRecipe | RewardRecipe | AlignRecipe,
+    size: Size,
+    *,
+    is_certain: bool = False,
+    device: Device | None = None,
 ) -> Needed | None:
     """Return the predicted bytes, by purpose, of the steps of a post-training on GPUs.
 
     The rows have `max_length` tokens or, if `is_certain`, one: so much is needed whatever the data are. A lower bound
-    where layers are not computed twice. None where nothing is predicted (docs/plan.md).
+    where layers are not computed twice. None where nothing is predicted (docs/plan.md). `device` is the kind of GPU if
+    the profile names none.
     """
     shard, learns_from = shared_by(section, size), _learns_from(section)
-    shape, moments = _shape(recipe), MOMENTS.get(section.trl.get("optim", OPTIM))
     # DDP's copies of the gradients, of a whole model in several processes, could not be compared.
     is_copied = shard == 1 and size.nodes * size.processes > 1
-    if moments is None or not _is_sized(shape, section) or is_copied or not size.gpus_per_node:
-        return None
-    sequences = 2 if learns_from == "pairs" else 1
-    share = section.batch_size // (size.nodes * size.processes)
-    row_tokens = sequences * section.max_length
-    rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
-    planned = PlannedTuning(
-        shape=shape,
-        shard=shard,
-        positions=rows if is_certain else rows * row_tokens,
-        longest=1 if is_certain else section.max_length,
-        recomputes=computes_twice(section),
-        adapters=adapters_of(recipe, section),
-        is_reward=isinstance(section, RewardRecipe),
-        number_bytes=FP32 if section.precision == "fp32" else BF16,
-        dropped=inputs_of_adapters(shape, _targets(section)) if section.peft.get("lora_dropout") else 0,
-        moments=moments,
-        accumulates=rows < share,
-    )
-    if not isinstance(section, AlignRecipe) or learns_from != "samples":
-        return memory_of_steps(planned, reads_first=estimates_divergence(section))
-    sampling = PlannedSampling(
-        policy=planned,
-        drawn=share if is_certain else share * section.max_length,
-        has_reference=_has_reference(section),
-        has_judge=LEARNED in section.reward_weights,
-    )
-    return memory_of_sampling(sampling)
-
-
-def adapters_of(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe) -> int:
-    """Return the number of weights in a section's adapters; 0 if it has none."""
-    if not section.peft:
-        return 0
-    return numbers_of_adapters(_shape(recipe), section.peft.get("r", RANK), _targets(section))
-
-
-def _targets(section: SftRecipe | RewardRecipe | AlignRecipe) -> tuple[str, ...] | None:
-    """Return the names of the layers that have adapters; None for all of them."""
-    named = section.peft.get("target_modules", TARGETS)
-    return None if isinstance(named, str) else tuple(named)
-
-
-def _is_sized(shape: ModelConfig, section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
-    """Whether the size of a section's adapters is known, and that of what its trainer does is too."""
-    named, targets = section.peft.get("target_modules", TARGETS), _targets(section)
-    is_known = named == TARGETS if targets is None else is_adapted(shape, targets)
     is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
-    return is_known and is_own and section.peft.keys() <= SIZED_BY and not DRAWS_OTHERWISE & section.trl.keys()
+    if not is_own or is_copied or not size.gpus_per_node:
+        return None
+    if isinstance(section, AlignRecipe) and learns_from == "samples":
+        sampling = planned_sampling(_shape(recipe), section, size, shard=shard, is_certain=is_certain)
+        joins, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
+        return memory_of_sampling(replace(sampling, joins=joins)) if sampling else None
+    planned = planned_tuning(
+        _shape(recipe),
+        section,
+        size,
+        shard=shard,
+        sequences=2 if learns_from == "pairs" else 1,
+        is_reward=isinstance(section, RewardRecipe),
+        is_certain=is_certain,
+    )
+    return memory_of_steps(planned, reads_first=estimates_divergence(section)) if planned else None
+
+
+def answer_weights_of(
+    recipe: Recipe, section: AlignRecipe, size: Size, device: Device | None = None, *, is_certain: bool = False
+) -> tuple[bool, str]:
+    """Return whether a method that samples keeps a model joined while it draws, and why, as the job will decide it.
+
+    `device` is the kind of GPU if the profile names none. If `is_certain`, only what the profile says counts.
+    """
+    shard, room = shared_by(section, size), None if is_certain else _room_of_gpu(size, device)
+    sampling = planned_sampling(_shape(recipe), section, size, shard=shard)
+    needed = memory_of_joined_sampling(sampling) if sampling else None
+    return joining(size.answer_weights, shard=shard, needed=needed, room=room)
+
+
+def _room_of_gpu(size: Size, device: Device | None) -> int | None:
+    """Return the memory of a process's GPU; None if there is none, or its kind is not known."""
+    if not size.gpus_per_node:
+        return None
+    gpu = device_of(size.gpu) if size.gpu else device
+    return gpu.memory_bytes if gpu else None
 
 
 def estimates_divergence(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
@@ -370,37 +362,64 @@ def _learns_from(section: SftRecipe | RewardRecipe | AlignRecipe) -> str:
     return "pairs" if isinstance(section, RewardRecipe) else "conversations"
 
 
-def scoring_needed_for(recipe: Recipe, asset: str, size: Size, *, is_certain: bool = False) -> Needed | None:
+def scoring_needed_for(
+    recipe: Recipe, asset: str, size: Size, *, is_certain: bool = False, device: Device | None = None
+) -> Needed | None:
     """Return the predicted GPU memory of a process that scores models, in bytes by purpose; None without GPUs.
 
     The rows fill the model's length, or the prompts and answers of alignment theirs; if `is_certain`, they have one
-    token, and there is one of them.
+    token, and there is one of them. `device` is the kind of GPU if the profile names none.
     """
     if not size.gpus_per_node:
         return None
-    shape, align = _shape(recipe), recipe.align
-    judges = asset == "alignment_rewards"
-    length = align.max_length + align.max_new_tokens if judges else shape.max_length
-    rows = JUDGED_PROMPTS if judges else recipe.evaluation.batch_size
-    planned = PlannedTuning(
+    joins, _ = scoring_weights_of(recipe, asset, size, device, is_certain=is_certain)
+    moments_of = _moments_of_judging if asset == "alignment_rewards" else _moments_of_scoring
+    moments = list(moments_of(recipe, size, joins=joins, is_certain=is_certain))
+    return {name: part for name, part in max(moments, key=lambda parts: sum(parts.values())).items() if part}
+
+
+def scoring_weights_of(
+    recipe: Recipe, asset: str, size: Size, device: Device | None = None, *, is_certain: bool = False
+) -> tuple[bool, str]:
+    """Return whether a model that answers stays joined meanwhile, and why, as the job will decide it."""
+    shape, room = _shape(recipe), None if is_certain else _room_of_gpu(size, device)
+    models = JUDGED_MODELS if asset == "alignment_rewards" else 1
+    needed = memory_of_answers(shape, shard=size.shard, rows=recipe.evaluation.batch_size, models=models)
+    return joining(size.answer_weights, shard=size.shard, needed=needed, room=room)
+
+
+def _moments_of_scoring(recipe: Recipe, size: Size, *, joins: bool, is_certain: bool) -> Iterator[Needed]:
+    """Yield what is needed to score multiple choice, to answer, and to read whole windows of text."""
+    moments = memory_without_steps(_scored(recipe, size, is_certain=is_certain))
+    yield moments["scores"]
+    yield moments["answers with joined weights" if joins else "answers"]
+    if recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None:
+        yield moments["whole windows"]
+
+
+def _moments_of_judging(recipe: Recipe, size: Size, *, joins: bool, is_certain: bool) -> Iterator[Needed]:
+    """Yield what is needed for answers to alignment prompts, for their rewards, and before and after alignment.
+
+    The last needs the SFT model, the aligned one and the reward model together, and all logits of a pass.
+    """
+    alone, align = _scored(recipe, size, is_certain=is_certain), recipe.align
+    if recipe.evaluation.alignment_prompts:
+        yield memory_without_steps(alone)["answers with joined weights" if joins else "answers"]
+    yield memory_without_steps(replace(alone, is_reward=True))["rewards"]
+    length = 1 if is_certain else align.max_length + align.max_new_tokens
+    rows = 1 if is_certain else JUDGED_PROMPTS
+    yield memory_before_and_after(replace(alone, positions=rows * length, longest=length), joins=joins)
+
+
+def _scored(recipe: Recipe, size: Size, *, is_certain: bool) -> PlannedTuning:
+    """Return what a batch of rows that fill the model's length needs; if `is_certain`, of one row with one token."""
+    shape, rows = _shape(recipe), recipe.evaluation.batch_size
+    return PlannedTuning(
         shape=shape,
         shard=size.shard,
-        positions=1 if is_certain else rows * length,
-        longest=1 if is_certain else length,
+        positions=1 if is_certain else rows * shape.max_length,
+        longest=1 if is_certain else shape.max_length,
     )
-    moments = memory_without_steps(planned)
-    reads_windows = recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None
-    names = ["scores", "answers", *(["whole windows"] if reads_windows and not judges else [])]
-    needed = max((moments[name] for name in names), key=lambda parts: sum(parts.values()))
-    if judges:  # the SFT model, the aligned one and the reward model
-        reward = replace(planned, is_reward=True).share
-        needed |= {"weights": needed["weights"] + planned.share, "reward model": reward}
-    return {name: part for name, part in needed.items() if part}
-
-
-def computes_twice(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
-    """Whether a section turns on activation checkpointing, which computes layers again in the backward pass."""
-    return any(section.trl.get(name) for name in ("activation_checkpointing", "gradient_checkpointing"))
 
 
 def shared_by(section: SftRecipe | RewardRecipe | AlignRecipe, size: Size) -> int:
@@ -412,6 +431,11 @@ def _check_shard(size: Size) -> None:
     processes = size.nodes * size.processes
     if processes % size.shard:
         raise RecipeError(f"processes * nodes = {processes} is not a multiple of shard={size.shard}")
+
+
+def _check_answer_weights(size: Size, shard: int) -> None:
+    if size.answer_weights != "auto" and shard == 1:
+        raise RecipeError(f"answer_weights={size.answer_weights} with a whole model in each process: auto is right")
 
 
 def _check_node(what: str, needed: Needed, size: Size, *, together: int) -> None:

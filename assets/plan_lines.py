@@ -138,6 +138,7 @@ def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
         parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
         least = "" if one["computes_twice"] else "at least "
         yield f"  in its steps {least}{_bytes(one['steps_bytes'])}{_verdict(one)} ({parts})"
+    yield from _answer_weights(one)
     yield from _time(one["time"])
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["disk"].items())
     yield f"  disk: {parts}; a checkpoint every {one['checkpoint_seconds']:g} s"
@@ -155,7 +156,13 @@ def _scoring(one: Mapping[str, Any]) -> Iterator[str]:
         )
     elif measured:
         yield f"  memory of each of {one['processes']} processes: not predicted; the last one had {_bytes(measured)}"
+    yield from _answer_weights(one)
     yield from _time(one["time"])
+
+
+def _answer_weights(one: Mapping[str, Any]) -> Iterator[str]:
+    if one["answer_weights"]:
+        yield f"  weights while answers are drawn: {one['answer_weights']}"
 
 
 def _time(time: Mapping[str, Any]) -> Iterator[str]:

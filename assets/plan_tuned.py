@@ -13,14 +13,12 @@ from typing import Any
 
 from assets.amounts import Amount, Amounts
 from assets.capacity import (
-    MOMENTS,
-    OPTIM,
-    adapters_of,
-    computes_twice,
+    answer_weights_of,
     estimates_divergence,
     needed_for,
     scoring,
     scoring_needed_for,
+    scoring_weights_of,
     shared_by,
     steps_needed_for,
     tuned,
@@ -30,6 +28,7 @@ from assets.status import Cell, Comparison, last_made
 from resources.compute.size import Size
 from resources.profile import Profile
 from training.artifact import Artifact
+from training.generate.pass_rows import rows_in_pass, rows_of_length
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.durations import (
@@ -41,7 +40,7 @@ from training.posttrain.durations import (
     time_of_reading,
     time_of_tuning,
 )
-from training.posttrain.pass_rows import rows_in_pass
+from training.posttrain.planned import MOMENTS, OPTIM, adapters_of, computes_twice
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.scoring import LEARNED, SCALE_PAIRS
 from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
@@ -90,7 +89,8 @@ def tunings(
         gpu = _gpu(size, device)
         made = last_made(cell, comparison.root) if cell else None
         needed = needed_for(section, parameters, beside, size)
-        steps = steps_needed_for(recipe, section, size)
+        steps = steps_needed_for(recipe, section, size, device=gpu)
+        joins, why = _answer_weights(recipe, section, size, gpu)
         found = _work_of(recipe, asset, section, size, amounts)
         processes = size.nodes * size.processes
         yield {
@@ -108,13 +108,21 @@ def tunings(
             "steps_bytes": sum(steps.values()) if steps else None,
             **_in_room(sum(steps.values()) if steps else None, size, device),
             "computes_twice": computes_twice(section),
+            "answer_weights": why,
             "measured_peak_bytes": _peak(made, size),
-            "time": _tuning_time(found, section, size, gpu, mfu, cell, made, rates),
-            "disk": _disk(parameters, adapters_of(recipe, section), section),
+            "time": _tuning_time(found, section, size, gpu, mfu, cell, made, rates, joins=joins),
+            "disk": _disk(parameters, adapters_of(shape, section), section),
             "checkpoint_seconds": size.checkpoint_seconds,
             "processes": processes,
             "gpu": gpu.name if gpu else None,
         }
+
+
+def _answer_weights(recipe: Recipe, section: Section, size: Size, gpu: Device | None) -> tuple[bool, str]:
+    """Return whether weights stay joined while answers are drawn, and why; nothing if none are, or none is divided."""
+    if not isinstance(section, AlignRecipe) or section.declared.learns_from != "samples":
+        return False, ""
+    return answer_weights_of(recipe, section, size, gpu)
 
 
 def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: Amounts) -> KnownWork:
@@ -148,7 +156,7 @@ def _work_of(recipe: Recipe, asset: str, section: Section, size: Size, amounts: 
             steps=steps,
             passes=share // of_a_pass,
             recomputes=computes_twice(section),
-            adapters=adapters_of(recipe, section),
+            adapters=adapters_of(shape, section),
             is_fp32=section.precision == "fp32",
             in_steps=int(estimates),
             before=before,
@@ -200,7 +208,7 @@ def _sampled(recipe: Recipe, section: AlignRecipe, size: Size, amounts: Amounts)
             steps=steps,
             passes=share // of_a_pass,
             recomputes=computes_twice(section),
-            adapters=adapters_of(recipe, section),
+            adapters=adapters_of(shape, section),
             is_fp32=is_fp32,
             in_steps=int(bool(section.beta)),
             checks=(scale,) if scale else (),
@@ -219,11 +227,13 @@ def _tuning_time(
     cell: Cell | None,
     made: Artifact | None,
     rates: FirstRun,
+    *,
+    joins: bool,
 ) -> dict[str, Any]:
     """Return seconds, where they come from, the seconds by what is done, and those that the last training took."""
     if found.work is None or gpu is None:
         return _time(None, found.unknown or NO_GPU, size, cell, made, rates)
-    parts = time_of_tuning(found.work, _place(size, gpu, mfu, shared_by(section, size)))
+    parts = time_of_tuning(found.work, _place(size, gpu, mfu, shared_by(section, size), joins=joins))
     basis = f"predicted for {gpu.name} at {mfu:.0%} MFU, {found.said}"
     return _time(parts, basis, size, cell, made, rates)
 
@@ -266,12 +276,13 @@ def scorings(
     for asset in scoring(recipe):
         size, cell, gpu = profile.size_for(asset), _cell(comparison, asset), _gpu(profile.size_for(asset), device)
         made = last_made(cell, comparison.root) if cell else None
-        needed = scoring_needed_for(recipe, asset, size)
+        needed = scoring_needed_for(recipe, asset, size, device=gpu)
+        joins, why = scoring_weights_of(recipe, asset, size, gpu)
         most = sum(needed.values()) if needed else None
         said, reads, asked = _scored(recipe, asset, amounts)
         parts = None
         if reads and gpu:
-            place = _place(size, gpu, mfu, size.shard)
+            place = _place(size, gpu, mfu, size.shard, joins=joins)
             parts = {
                 "reading": sum(time_of_reading(one, place, batch_size=rows) for one, rows in reads),
                 "answers": sum(time_of_answering(one, place, batch_size=rows) for one, rows in asked),
@@ -286,6 +297,7 @@ def scorings(
             "flops": flops or None,
             "memory": needed,
             "peak_bytes": most,
+            "answer_weights": why,
             **_in_room(most, size, device),
             "measured_peak_bytes": _peak(made, size),
             "time": _time(parts, basis, size, cell, made, rates),
@@ -318,7 +330,8 @@ def _scored(recipe: Recipe, asset: str, amounts: Amounts) -> tuple[str, Batched,
             reads.append((Read(shape=shape, number=number, length=length), rows))
         else:
             new = TASK_NEW_TOKENS if suite.is_task else suite.max_new_tokens
-            asked.append((Drawing(shape=shape, number=number, prompt=length, new=new, is_fp32=True), rows))
+            drawn = Drawing(shape=shape, number=number, prompt=length, new=new, is_fp32=True)
+            asked.append((drawn, rows_of_length(length + new, most_rows=rows)))
     if texts.number:
         reads.append((Read(shape=shape, number=models * texts.number, length=texts.length), rows))
     number = sum(one.number for one in items.values())
@@ -328,7 +341,7 @@ def _scored(recipe: Recipe, asset: str, amounts: Amounts) -> tuple[str, Batched,
 def _judged(recipe: Recipe, chats: list[Amount], amounts: Amounts) -> tuple[str, Batched, Batched]:
     """Return what the reward model and the models before and after alignment do (evaluation.held_out).
 
-    The prompts are those of held-out pairs, 64 at most, in one batch. Two models answer, and each reads the answers of
+    The prompts are those of held-out pairs, 64 at most. Two models answer, and each reads the answers of
     one. `chats` are exams whose answers, by three models, the reward model reads too.
     """
     shape, align = _shape(recipe), recipe.align
@@ -337,13 +350,18 @@ def _judged(recipe: Recipe, chats: list[Amount], amounts: Amounts) -> tuple[str,
         return NOT_MADE, [], []
     prompts = min(JUDGED_PROMPTS, held_out.number)
     drawn = Drawing(shape=shape, number=prompts, prompt=held_out.length, new=align.max_new_tokens, is_fp32=True)
-    reads: Batched = [(replace(drawn.whole, is_reward=True), JUDGED_PROMPTS)] * 2 + [(drawn.whole, JUDGED_PROMPTS)] * 2
+    rows = rows_of_length(drawn.whole.length, most_rows=JUDGED_PROMPTS)
+    reads: Batched = [(replace(drawn.whole, is_reward=True), rows)] * 2 + [(drawn.whole, rows)] * 2
     batch = recipe.evaluation.batch_size
     reads += [
-        (Read(shape=shape, number=MODELS * one.number, length=one.length, is_reward=True), batch) for one in chats
+        (
+            Read(shape=shape, number=MODELS * one.number, length=one.length, is_reward=True),
+            rows_of_length(one.length, most_rows=batch),
+        )
+        for one in chats
     ]
     answers = MODELS * sum(one.number for one in chats)
-    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, JUDGED_PROMPTS)] * 2
+    return f"{prompts} prompts, and {answers:,} answers to exams", reads, [(drawn, rows)] * 2
 
 
 # Shared
@@ -364,8 +382,9 @@ def _gpu(size: Size, device: Device | None) -> Device | None:
     return device_of(size.gpu) if size.gpu else device
 
 
-def _place(size: Size, gpu: Device, mfu: float, shard: int) -> Gpus:
-    return Gpus(device=gpu, processes=size.nodes * size.processes, on_node=size.processes, shard=shard, mfu=mfu)
+def _place(size: Size, gpu: Device, mfu: float, shard: int, *, joins: bool) -> Gpus:
+    processes = size.nodes * size.processes
+    return Gpus(device=gpu, processes=processes, on_node=size.processes, shard=shard, mfu=mfu, joins=joins)
 
 
 def _peak(made: Artifact | None, size: Size) -> int | None:

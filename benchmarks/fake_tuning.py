@@ -33,10 +33,12 @@ from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
 from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
+from training.generate.pass_rows import PASS_TOKENS
 from training.posttrain.forecast import (
     PlannedSampling,
     PlannedTuning,
     inputs_of_adapters,
+    memory_before_and_after,
     memory_of_drawing,
     memory_of_judging,
     memory_of_sampling,
@@ -44,7 +46,6 @@ from training.posttrain.forecast import (
     memory_without_steps,
     numbers_of_adapters,
 )
-from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
 from training.pretrain.models.account import FP32, preset_shape
@@ -59,7 +60,12 @@ SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-PARTS = ("tune", "adapt", "reward", "align", "answer", "sample", "score", "tune_in_fp32", "adapt_some", "tune_by_sgd")
+JOINED = ", weights joined"
+JOINED_GRPO = f"GRPO{JOINED}"
+PARTS = (
+    *("tune", "adapt", "reward", "align", "answer", "sample", "sample_joined", "score", "judge"),
+    *("tune_in_fp32", "adapt_some", "tune_by_sgd"),
+)
 MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
 SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
@@ -161,7 +167,11 @@ class Tuned:
         """Measure the same as `sample` with products in fp32."""
         self.sample("GRPO in fp32", precision="fp32")
 
-    def sample(self, name: str = "GRPO", **settings: Any) -> None:
+    def sample_joined(self) -> None:
+        """Measure the same as `sample` with weights that stay joined while answers are drawn."""
+        self.sample(JOINED_GRPO, joins=True)
+
+    def sample(self, name: str = "GRPO", *, joins: bool = False, **settings: Any) -> None:
         """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
         from trl.trainer import grpo_trainer
         from trl.trainer.grpo_config import GRPOConfig
@@ -185,7 +195,7 @@ class Tuned:
                 stack.enter_context(patch.object(grpo_trainer, "create_model_from_path", opened))
             learned = LearnedReward.__new__(LearnedReward)
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
-            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0})
+            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0}, joins=joins)
 
             draw = trainer._drawn
 
@@ -202,6 +212,9 @@ class Tuned:
             stack.enter_context(patch.object(trainer, "_calculate_rewards", rewarded))
             stack.enter_context(patch.object(grpo_trainer, "gather_object", lambda texts: texts))
             self.steps_of(trainer, name)
+            # A step holds the most in one of these.
+            phases = [f"{one} of {name}" for one in ("steps", "answers", "rewards")]
+            self.counted.peaks[phases[0], DEVICE] = max(self.counted.peaks[one, DEVICE] for one in phases)
 
     @property
     def chat(self) -> Any:
@@ -306,6 +319,12 @@ class Tuned:
         model._score([tokens], [16])
         self.counted.begin("answers")
         model.sampler.answer_tokens([tokens[: self.length - 2]], max_new_tokens=2)
+        self.counted.begin("answers of a batch")
+        model.sampler.batch_size = BATCH
+        model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
+        self.counted.begin(f"answers of a batch{JOINED}")
+        model.sampler.joins = True
+        model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
         model.batch_size = BATCH
         self.counted.begin("whole windows")
         model._loglikelihood_tokens([(("", ""), [first], tokens[1:]) for first in range(BATCH)])
@@ -313,6 +332,25 @@ class Tuned:
         model.batch_size = 2 * BATCH  # two continuations after each context
         contexts = [[first, *tokens[: -SAMPLED_TOKENS - 1]] for first in range(BATCH)]
         model._loglikelihood_tokens([(("", ""), one, tokens[:SAMPLED_TOKENS]) for one in contexts for _ in range(2)])
+
+    def judge(self) -> None:
+        """Measure rewards of answers to exams, and what is measured of the models before and after alignment."""
+        from evaluation.held_out import before_and_after
+        from evaluation.local_model import rewards
+        from training.generate import sampler
+        from training.posttrain.align.settings import AlignRecipe
+
+        asked = [{"role": "user", "content": "?" * (self.length - SAMPLED_TOKENS - 16)}]
+        answered = [*asked, {"role": "assistant", "content": "?" * SAMPLED_TOKENS}]
+        self.counted.begin("rewards of a batch")
+        rewards(self.model_files, [answered] * BATCH, batch_size=BATCH, shard=self.world)
+        recipe = AlignRecipe(max_new_tokens=SAMPLED_TOKENS)
+        self.counted.begin("before and after alignment")
+        with (
+            patch.object(sampler, "_until_end", lambda row, _: list(map(int, row))),
+            patch.object(sampler, "_drawn", lambda *_: sampler._greedy),  # torch draws no numbers without content
+        ):
+            before_and_after(*[self.model_files] * 3, [asked] * BATCH, recipe, shard=self.world)
 
 
 def write_empty_model(shape: ModelConfig, folder: Path) -> None:
@@ -424,13 +462,20 @@ def moved(to: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def first_alone(
-    batches: Iterable[Any], made: Callable[[Any], Any], *, model: Any, before_training: bool = False
+    batches: Iterable[Any],
+    made: Callable[[Any], Any],
+    *,
+    model: Any,
+    before_training: bool = False,
+    joins: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield every batch with the result of the first one, which this process computes; there are no others."""
-    del model
+    from training.generate.spread import joined
+
     listed = list(batches)
     if listed:
-        with torch.no_grad() if before_training else torch.inference_mode():
+        mode = torch.no_grad() if before_training else torch.inference_mode()
+        with mode, joined(model, nullcontext()) if joins else nullcontext():
             result = made(listed[0])
         yield from ((batch, result) for batch in listed)
 
@@ -445,7 +490,10 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
     of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
+    batch = replace(conversation, positions=BATCH * length)
+    of_a_batch = memory_without_steps(batch)
     beside = {"initial policy": conversation.share, "reward model": judge.share}
+    joined = replace(sampling, joins=world > 1)
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
@@ -481,6 +529,9 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
+        f"answers of {JOINED_GRPO}": memory_of_drawing(joined),
+        f"steps of {JOINED_GRPO}": memory_of_sampling(joined),
+        f"answers of a batch{JOINED}": of_a_batch["answers with joined weights" if world > 1 else "answers"],
         "open for GRPO in fp32": of_one["open"] | beside,
         "answers of GRPO in fp32": memory_of_drawing(in_fp32),
         "rewards of GRPO in fp32": memory_of_judging(in_fp32),
@@ -490,8 +541,11 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "open for scores": of_one["open"],
         "scores": of_one["scores"],
         "answers": of_one["answers"],
-        "whole windows": memory_without_steps(replace(conversation, positions=BATCH * length))["whole windows"],
-        "scores of a batch": memory_without_steps(replace(conversation, positions=BATCH * length))["scores"],
+        "answers of a batch": of_a_batch["answers"],
+        "rewards of a batch": memory_without_steps(replace(batch, is_reward=True))["rewards"],
+        "before and after alignment": memory_before_and_after(batch),
+        "whole windows": of_a_batch["whole windows"],
+        "scores of a batch": of_a_batch["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, seeds_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.models import right_padded
-from training.posttrain.pass_rows import passes
 from training.posttrain.reward.reward import Judge, token_scores
 from training.settings.evaluation import JUDGED_PROMPTS
 
@@ -32,16 +32,21 @@ def before_and_after(
     recipe: AlignRecipe,
     *,
     shard: int = 1,
+    joins: bool = False,
 ) -> dict[str, float]:
     """Return learned reward and answer length of the SFT and the aligned model, and the divergence between them.
 
     `kl_from_sft` is the mean over prompts of log p_aligned(answer) - log p_sft(answer), in nats per answer, for answers
     sampled from the aligned model at temperature 1. It is an unbiased estimate of KL(aligned, sft) on these prompts.
-    With `shard`, each weight of the three models is divided among so many processes, and all of them call this.
+    With `shard`, each weight of the three models is divided among so many processes, and all of them call this; with
+    `joins`, the weights of a model stay joined while it draws its answers.
     """
     referee = Judge(reward_model, shard=shard)
     metrics: dict[str, float] = {"held_out_prompts": len(prompts)}
-    samplers = {name: Sampler(of, batch_size=64, shard=shard) for name, of in (("sft", sft), ("aligned", aligned))}
+    samplers = {
+        name: Sampler(of, batch_size=JUDGED_PROMPTS, shard=shard, joins=joins)
+        for name, of in (("sft", sft), ("aligned", aligned))
+    }
     prompt_ids = referee.chat.encode_prompts(prompts)
     answers: list[list[int]] = []
     for name, sampler in samplers.items():
@@ -83,4 +88,5 @@ def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[
                 said = one[len(prompt) - 1 : len(prompt) + len(answer) - 1].log_softmax(-1)
                 wanted = torch.tensor(answer, dtype=torch.long, device=said.device)
                 found.append(float(said.gather(-1, wanted[:, None]).sum()))
+            del logits, one  # else they would stay until the next pass has its own
     return found

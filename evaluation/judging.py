@@ -23,7 +23,7 @@ from training.job import Job, Outcome, Work
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
 from training.posttrain.preferences.pairs import read_pairs
-from training.settings.evaluation import EvaluationRecipe
+from training.settings.evaluation import JUDGED_MODELS, EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.alignment import Judgement, SampledAnswers
@@ -43,24 +43,36 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     """Judge all answers. All processes of the job work together; the first asks a judge from outside, and writes."""
     from evaluation.alignment import judge
     from evaluation.local_model import rewards
+    from training.posttrain.answer_weights import while_answering
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    groups = [*_answers(job, recipe)]
+    joins, why = while_answering(  # with three models in memory, as before and after alignment
+        job.input_of("aligned_model").file(MODEL_FOLDER),
+        job.run.answer_weights,
+        shard=job.run.shard,
+        rows=recipe.batch_size,
+        models=JUDGED_MODELS,
+    )
+    groups = [*_answers(job, recipe, joins=joins)]
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = job.input_of("reward_model").file(MODEL_FOLDER)
     shard = job.run.shard
     learned = rewards(folder, conversations, batch_size=recipe.batch_size, shard=shard) if conversations else []
-    compared = _before_and_after(job, folder)
+    compared = _before_and_after(job, folder, joins=joins)
     if not is_first:
         return Outcome(files=())
     own = recipe.outside_judge
     judgement = judge(groups, learned, None if own is None else own.scores(conversations))
-    return Outcome(files=tuple(_write(work.path, judgement)), metrics={**judgement.metrics(), **compared})
+    return Outcome(
+        files=tuple(_write(work.path, judgement)),
+        metrics={**judgement.metrics(), **compared},
+        notes={"answer_weights": why} if why else {},
+    )
 
 
-def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
+def _answers(job: Job, recipe: EvaluationRecipe, *, joins: bool) -> Iterator[SampledAnswers]:
     """Yield each model's answers to the suites asked in the chat template, and to the alignment prompts."""
     from evaluation.alignment import SampledAnswers, read_prompts
     from evaluation.exams import read_exam
@@ -80,18 +92,24 @@ def _answers(job: Job, recipe: EvaluationRecipe) -> Iterator[SampledAnswers]:
                 yield SampledAnswers(model=model, suite=suite, prompts=messages, answers=said)
         if prompts and how[model]["chat_template_sha256"] is not None:
             folder = job.input_of(MODELS[model]).file(MODEL_FOLDER)
-            yield _sampled(model, folder, prompts, recipe, shard=job.run.shard)
+            yield _sampled(model, folder, prompts, recipe, shard=job.run.shard, joins=joins)
 
 
 def _sampled(
-    name: str, folder: Path, prompts: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe, *, shard: int
+    name: str,
+    folder: Path,
+    prompts: Sequence[Mapping[str, Any]],
+    recipe: EvaluationRecipe,
+    *,
+    shard: int,
+    joins: bool,
 ) -> SampledAnswers:
     """Return one sampled answer to each alignment prompt by the model in a folder."""
     from evaluation.alignment import SampledAnswers
     from evaluation.local_model import LocalModel
     from training.generate.sampler import seeds_of
 
-    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard)
+    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard, joins=joins)
     asked = [list(prompt["messages"]) for prompt in prompts]
     answers = model.answers(
         [model.apply_chat_template(messages) for messages in asked],
@@ -110,7 +128,7 @@ def _sampled(
     )
 
 
-def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
+def _before_and_after(job: Job, reward_model: Path, *, joins: bool) -> dict[str, float]:
     """Return how alignment changed reward, length and divergence on the prompts of the held-out preference pairs."""
     from evaluation.held_out import before_and_after, unique_prompts
 
@@ -118,7 +136,7 @@ def _before_and_after(job: Job, reward_model: Path) -> dict[str, float]:
     sft, aligned = (job.input_of(asset).file(MODEL_FOLDER) for asset in ("sft_model", "aligned_model"))
     pairs = read_pairs(job.input_of("preference_data"), Chat.of(sft), max_length=align.max_length, where="align")
     prompts = unique_prompts(pairs.held_out_rows)
-    return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard)
+    return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard, joins=joins)
 
 
 def _write(folder: Path, judgement: Judgement) -> list[str]:

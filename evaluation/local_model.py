@@ -22,9 +22,9 @@ from lm_eval.api.model import TemplateLM
 
 from training.generate.compact import of_tails, why_padded
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
-from training.generate.sampler import Sampler, by_length
+from training.generate.pass_rows import passes
+from training.generate.sampler import Sampler, by_length, in_passes
 from training.generate.spread import shared_out
-from training.posttrain.pass_rows import passes
 from training.settings.evaluation import TASK_NEW_TOKENS
 
 Conversation = Sequence[dict[str, str]]
@@ -46,9 +46,9 @@ class LocalModel(TemplateLM):
     lm-eval knows of one process only: the processes of a job share out the batches here (training/generate/spread.py).
     """
 
-    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1) -> None:
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, joins: bool = False) -> None:
         super().__init__()
-        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard)
+        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, joins=joins)
         self.tokenizer, self.model = self.sampler.tokenizer, self.sampler.model
         self.batch_size, self.max_length = batch_size, self.sampler.max_length
 
@@ -301,7 +301,8 @@ def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:
 def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int, shard: int = 1) -> list[float]:
     """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer.
 
-    The processes of a job share out the batches, and with `shard` the weights.
+    The processes of a job share out the batches, and with `shard` the weights. A batch is one pass, and has fewer than
+    `batch_size` conversations where these are long.
     """
     check_folder(folder)
     tokenizer = load_tokenizer(folder)
@@ -321,7 +322,7 @@ def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: 
                 model(input_ids=inputs_BT, attention_mask=mask_BT.long(), use_cache=False).logits[:, 0].float().tolist()
             )
 
-    for batch, values in shared_out(by_length(encoded, batch_size), scored, model=model):
+    for batch, values in shared_out(in_passes(encoded, batch_size), scored, model=model):
         for i, value in zip(batch, values, strict=True):
             results[i] = value
     return results

@@ -17,6 +17,7 @@ from typing import Any
 from training.artifact import ARTIFACT_FILE, model_digest
 from training.job import DataError
 from training.records import RecipeError, read_record
+from training.run_settings import RunSettings
 from training.settings.evaluation import EvaluationRecipe
 
 MODEL = "model"
@@ -39,7 +40,7 @@ def scores_of(
     exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
     identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
-    candidate = sit(MODEL, folder, identity, exams, recipe, settings, shard=shard)
+    candidate = sit(MODEL, folder, identity, exams, recipe, settings, run=RunSettings(shard=shard))
     scores = {result.suite: result.as_json() for result in candidate.results}
     if output is not None and is_first():
         output.mkdir(parents=True, exist_ok=True)

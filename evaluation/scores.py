@@ -36,6 +36,7 @@ from training.identity import numerics
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.order.settings import MixtureRecipe
 from training.records import RecipeError
+from training.run_settings import RunSettings
 from training.settings.evaluation import EvaluationRecipe
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
         work.progress.phase(f"asking the {name} model ({step} of {len(models)})")
-        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, shard=job.run.shard)
+        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, run=job.run)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     if not is_first:
         return Outcome(files=())
     controls = _controls(exams, corpus)
+    said = {one.name: one.answer_weights for one in candidates if one.answer_weights}
     scores = {
         candidate.name: {r.suite: with_controls(r.as_json(), controls.get(r.suite, {})) for r in candidate.results}
         for candidate in candidates
@@ -95,6 +97,7 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
             "refused_items": {name: exam.refused for name, exam in read.items() if exam.refused},
+            **({"answer_weights": said} if said else {}),
         },
     )
 
@@ -150,6 +153,7 @@ class Candidate:
         self.name = name
         self.identity = dict(identity)  # what says which model it is; how it was evaluated is added
         self.results: list[SuiteResult] = []
+        self.answer_weights = ""  # why its weights stayed joined while it answered, or did not; "" if it was whole
         self.bits: dict[str, dict[str, Any]] = {}  # bits per byte on held-out documents and on the text from outside
 
 
@@ -162,18 +166,24 @@ def sit(
     settings: Mapping[str, Any],
     *,
     texts: Mapping[str, Sequence[str]] | None = None,
-    shard: int = 1,
+    run: RunSettings | None = None,
 ) -> Candidate:
     """Score the model in a folder on every suite, and measure its bits per byte on each of the named `texts`.
 
-    With `shard`, each weight of the model is divided among so many processes of the job.
+    With the `shard` of `run`, each weight of the model is divided among so many processes of the job. None: there is
+    one process.
     """
     from evaluation.harness import run_suites
     from evaluation.local_model import LocalModel, template_digest
     from evaluation.unseen_text import bits_per_byte
+    from training.posttrain.answer_weights import while_answering
 
     candidate = Candidate(name, identity)
-    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard)
+    run = run or RunSettings()
+    rows = recipe.batch_size
+    joins, why = while_answering(folder, run.answer_weights, shard=run.shard, rows=rows)
+    candidate.answer_weights = why
+    model = LocalModel(folder, batch_size=rows, shard=run.shard, joins=joins)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}

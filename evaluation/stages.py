@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="15",
+    version="16",
     module="evaluation.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -39,7 +39,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="4",
+    version="5",
     module="evaluation.judging",
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),

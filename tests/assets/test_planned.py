@@ -119,7 +119,7 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
 
 def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch, capsys, tmp_path, written):
     gpus = "{processes: 8, gpus_per_node: 8, gpu: H100, shard: 8}"
-    sizes = f"  base_model: {{nodes: 2, {gpus[1:]}\n  sft_model: {gpus}\n"
+    sizes = f"  base_model: {{nodes: 2, {gpus[1:]}\n  sft_model: {gpus}\n  model_scores: {gpus}\n"
     profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm}}\nstages:\n{sizes}")
     recipe = written("large.yaml", LARGE % "llama-3-8b")
     _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
@@ -130,6 +130,9 @@ def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch,
     assert told["sft_model"]["fits"] and told["sft_model"]["room_bytes"] == 80e9
     text = " ".join(" ".join(lines_of(json.loads(answer))).split())
     assert re.search(r"in its steps at least [\d.]+ GB of 80 GB \(weights 4.02 GB", text)
+    assert [one["answer_weights"] for one in told.values()] == ["", "", ""]  # nothing is drawn
+    said = r"weights while answers are drawn: joined: with joined weights [\d.]+ GB, of 80% of 80.0 GB"
+    assert re.search(said, text)
 
 
 def test_what_a_post_training_had_stands_beside_what_it_needs(monkeypatch, capsys, tmp_path):

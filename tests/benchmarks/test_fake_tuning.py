@@ -38,6 +38,8 @@ def differing(ratios):
 TRAINED = ("SFT", "adapters", "reward", "DPO", "GRPO")
 NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, "KTO")
 OTHERS = {"answers of GRPO", "rewards of GRPO", "start of DPO", "scores", "scores of a batch", "whole windows"}
+OTHERS |= {"answers of a batch", "rewards of a batch", "before and after alignment"}
+OTHERS |= {f"{phase}{fake_tuning.JOINED}" for phase in ("answers of GRPO", "steps of GRPO", "answers of a batch")}
 
 
 def test_every_phase_holds_what_is_predicted_and_weights_joined_at_once_show():

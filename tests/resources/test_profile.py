@@ -27,7 +27,7 @@ def written(tmp_path, **content):
     [
         (
             {"default": {"wokers": 2}},
-            "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: attention, audit, .*workers",
+            "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: answer_weights, attention.*workers",
         ),
         (
             {"slurm": {"partitions": "x"}},

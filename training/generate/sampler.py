@@ -9,12 +9,14 @@ Legend: B batch, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.pass_rows import passes
 from training.generate.spread import shared_out
 from training.job import DataError
 
@@ -25,15 +27,16 @@ class Sampler:
     """A loaded model that continues texts.
 
     Its weights keep the precision in which they were saved, so that the precision does not depend on the machine. With
-    `shard`, each weight is divided among so many processes. If the job has several processes, they share out the
-    batches, and each gets all results.
+    `shard`, each weight is divided among so many processes; `joins`: whether the weights are joined once for all
+    answers that are asked for together, not for each of their tokens. If the job has several processes, they share out
+    the batches, and each gets all results.
     """
 
-    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1) -> None:
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, joins: bool = False) -> None:
         check_folder(folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = open_model(folder, dtype="auto", shard=shard).eval()
-        self.batch_size = batch_size
+        self.batch_size, self.joins = batch_size, joins
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0
         self._ends = _end_ids(self.tokenizer, self.model)
@@ -110,7 +113,8 @@ class Sampler:
             draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
             return self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
 
-        for batch, answers in shared_out(by_length(fitted, self.batch_size), continued, model=self.model):
+        batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
+        for batch, answers in shared_out(batches, continued, model=self.model, joins=self.joins):
             for i, tokens in zip(batch, answers, strict=True):
                 results[i] = tokens
         return results
@@ -202,6 +206,17 @@ def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[l
     order = sorted(range(len(sequences)), key=lambda i: (-len(sequences[i]), i))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
+
+
+def in_passes(sequences: Sequence[Sequence[int]], batch_size: int, *, more_tokens: int = 0) -> Iterator[list[int]]:
+    """Yield batches like `by_length`, of which none is padded to more than PASS_TOKENS, except that of one sequence.
+
+    `more_tokens` come after each sequence. Keys, values and states of so many positions are held at once. Which
+    sequences are together depends on the lengths of all alone, not on a machine.
+    """
+    order = list(chain.from_iterable(by_length(sequences, batch_size)))
+    for some in passes([len(sequences[i]) + more_tokens for i in order], most_rows=batch_size):
+        yield order[some]
 
 
 def _end_ids(tokenizer: Any, model: Any) -> set[int]:

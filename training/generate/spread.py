@@ -2,7 +2,8 @@
 
 transformers opens a model for FSDP: each process reads its share of every weight, and a layer's weights are joined only
 while the layer is computed. So all processes must make the same number of forward passes, although they have different
-rows: a process without rows goes along with passes over one token.
+rows: a process without rows goes along with passes over one token. Where a process has room for the whole model, all
+weights can stay joined while answers are drawn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 
 from training.process.freeing import return_large_blocks
 from training.records import RecipeError
@@ -78,19 +80,25 @@ def prepare(model: Any) -> None:
 
 
 def shared_out(
-    batches: Iterable[Batch], made: Callable[[Batch], Result], *, model: Any, before_training: bool = False
+    batches: Iterable[Batch],
+    made: Callable[[Batch], Result],
+    *,
+    model: Any,
+    before_training: bool = False,
+    joins: bool = False,
 ) -> Iterator[tuple[Batch, Result]]:
     """Yield every batch with its result, in every process of the job; each process computes every n-th batch.
 
     `made` computes a batch by the model: in torch's inference mode or, if a training follows, without gradients. FSDP
     keeps tensors between passes, and refuses those of the other mode. The batches do not depend on the number of
-    processes, and so no result does.
+    processes, and so no result does. `joins`: whether the weights of a spread model stay joined for all batches.
     """
     if not dist.is_initialized():
         yield from ((batch, made(batch)) for batch in batches)
         return
     listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
-    with in_step(model, torch.no_grad() if before_training else torch.inference_mode()):
+    mode = torch.no_grad() if before_training else torch.inference_mode()
+    with joined(model, mode) if joins else in_step(model, mode):
         own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
     told: list[dict[int, Result]] = [{}] * size
     dist.all_gather_object(told, own)
@@ -120,6 +128,51 @@ def in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
     with mode:
         while _passes_in_any(model, mine=False):
             model(input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device), use_cache=False)
+
+
+@contextmanager
+def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False) -> Iterator[None]:
+    """Keep all weights of a spread model joined, so that its passes wait for no other process.
+
+    All processes join them together, in `mode`, and each gives them back by itself. With `bf16`, for passes that
+    autocast makes in it, weights of linear layers are sent and kept in bf16: autocast would make the same numbers of
+    them in each pass. FSDP has the formats of whole groups alone, and only from the beginning; so those of single
+    weights are set on its own records (torch 2.13).
+    """
+    if not is_spread(model):
+        yield
+        return
+    root, *others = (one for one in model.modules() if isinstance(one, FSDPModule))
+    root._get_fsdp_state()._lazy_init()  # else the first pass would set the formats anew
+    states = dict.fromkeys(one._get_fsdp_state() for one in (root, *others))
+    groups = [group for state in states for group in state._fsdp_param_groups]
+    cast = [one for group in groups for one in group.fsdp_params if bf16 and _is_of_products(one)]
+    kept = [(one, one.all_gather_outputs, one.__dict__.pop("_unsharded_param", None)) for one in cast]
+    for one in cast:
+        one.param_dtype, one.all_gather_outputs = torch.bfloat16, []
+    root.set_reshard_after_forward(False)
+    try:
+        with mode:
+            for group in groups:
+                group.unshard()
+                group.wait_for_unshard()
+        yield
+    finally:
+        root.set_reshard_after_forward(True)
+        root.reset_iter_state()
+        for one, outputs, weight in kept:
+            one.param_dtype, one.all_gather_outputs = None, outputs
+            del one._unsharded_param
+            if weight is not None:
+                one._unsharded_param = weight
+
+
+def _is_of_products(weight: Any) -> bool:
+    """Whether a weight that FSDP joins takes part in the products of a linear layer alone, and is in fp32."""
+    of = weight._module_info
+    is_linear = type(of.module).forward is torch.nn.Linear.forward  # FSDP gives some modules a class of their own
+    is_alone = of.param_name == "weight" and not of.shared_modules
+    return is_linear and is_alone and weight.sharded_param.dtype is torch.float32
 
 
 def _passes_in_any(model: Any, *, mine: bool) -> bool:

@@ -31,6 +31,7 @@ INFRASTRUCTURE = {
     "training.running.phase": "names the fan-outs of a stage; what a rank does is in the stage's module",
     "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.identity.generated_sources": "the table of sources, each of which has a version of its own",
+    "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",
     "training.process.lifetime": "ends processes, and counts those that live",
     "training.process.lean": "leaves out imports that nobody uses",
     "training.secrets": "masks passwords in sentences for people",

@@ -26,13 +26,13 @@ from transformers import TrainerCallback
 
 from training.artifact import manifest, sha256_of, write_json, written
 from training.files.writing import Unsealed, read_sealed, write_sealed
+from training.generate.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import keeps_weights
 from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
-from training.posttrain.pass_rows import passes, rows_in_pass
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
 from training.process.precision import dtype_here, replaced_here

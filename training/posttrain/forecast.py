@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from training.posttrain.pass_rows import PASS_LOGITS, PASS_TOKENS
+from training.generate.pass_rows import PASS_LOGITS, PASS_TOKENS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
 
 BF16 = 2
+JOINED_SHARE = 0.8  # of a GPU, up to which weights stay joined while answers are drawn
 COPIES = "weights of all layers in bf16"
 HEAD_TILE = 32_768  # entries of the vocabulary whose logits exist at once (TRL's fused head)
 HEAD_ROWS = 2_048  # … and positions of which they exist
@@ -99,13 +100,15 @@ class PlannedSampling:
     """A tuning by sampled answers, which are drawn in one go for all passes of a step.
 
     drawn: positions of all prompts and answers of a process in a step. has_reference: whether the initial policy is
-    beside the policy. has_judge: whether the reward model is.
+    beside the policy. has_judge: whether the reward model is. joins: whether weights that processes share stay joined
+    while answers are drawn.
     """
 
     policy: PlannedTuning
     drawn: int
     has_reference: bool
     has_judge: bool
+    joins: bool = False
 
 
 def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] | None = None) -> int:
@@ -243,7 +246,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
     moments = _moments_of_steps(policy)
-    if not policy.adapters and policy.shard > 1:
+    if not policy.adapters and policy.shard > 1 and not planned.joins:  # which forgets the passes of the drawing
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
@@ -251,8 +254,16 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
 def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
     policy = planned.policy
+    if planned.joins:
+        drawn = replace(policy, positions=planned.drawn)
+        return _held_between_steps(planned) | _drawn_with_joined(drawn, policy.number_bytes)
     kept = {"keys and values": planned.drawn * policy.keys} | policy.kept_copies
     return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), policy.number_bytes)
+
+
+def memory_of_joined_sampling(planned: PlannedSampling) -> Needed:
+    """Return the same if the weights stay joined meanwhile, by which it is decided whether they do."""
+    return memory_of_drawing(replace(planned, joins=True))
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
@@ -284,14 +295,15 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
 def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     """Return the bytes that a process needs at the other moments: of a tuning, and of scoring by log-likelihoods.
 
-    `answers` are written after prompts of `longest` positions, which are read in one pass. For `scores` the contexts of
-    several continuations are read in passes of PASS_TOKENS at most, whose keys and values are kept.
+    Prompts with their `answers`, the conversations of `rewards`, and for `scores` the contexts of several continuations
+    are read in passes of PASS_TOKENS at most. Keys and values are kept of all but the conversations.
     """
     shape = planned.shape
     adapters = FP32 * planned.adapters
     opened = {"weights": planned.share, "adapters": adapters}
     held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
-    contexts = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
+    bounded = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
+    read = _scored(bounded) | {"keys and values": bounded.positions * planned.keys}
     kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
@@ -307,11 +319,70 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "start": opened | kept | _scored(planned, planned.number_bytes),
         "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
         "export": held | {"whole weight": 2 * max(whole, planned.head)},
-        "scores": opened | _scored(contexts) | {"keys and values": contexts.positions * planned.keys},
+        "scores": opened | read,
         "whole windows": opened | max(at_head, apart, key=_sum),
         "scores of pairs": held | _scored(planned),
-        "answers": opened | _scored(planned) | {"keys and values": planned.positions * planned.keys},
+        "answers": opened | read,
+        "answers with joined weights": opened | _drawn_with_joined(bounded, FP32),
+        "rewards": opened | _scored(bounded),
     }
+
+
+def memory_of_answers(shape: ModelConfig, *, shard: int, rows: int, models: int = 1) -> Needed:
+    """Return the bytes with which a model in fp32 answers while its weights stay joined, in rows that fill its length.
+
+    Of each of `models` models, of which one answers, the process has its share.
+    """
+    length = shape.max_length
+    planned = PlannedTuning(shape=shape, shard=shard, positions=rows * length, longest=length)
+    return memory_without_steps(planned)["answers with joined weights"] | {"weights": models * planned.share}
+
+
+def memory_before_and_after(planned: PlannedTuning, *, joins: bool = False) -> Needed:
+    """Return the bytes that a process needs to compare the SFT model with the aligned one, beside the reward model.
+
+    `joins`: whether the weights of a model stay joined while it draws answers.
+    """
+    moments = memory_without_steps(planned)
+    models = {"weights": 2 * planned.share, "reward model": replace(planned, is_reward=True).share}
+    answers = "answers with joined weights" if joins else "answers"
+    return _most([moments[name] | models for name in (answers, "whole windows")])
+
+
+def joining(setting: str, *, shard: int, needed: Needed | None = None, room: int | None = None) -> tuple[bool, str]:
+    """Return whether weights stay joined while answers are drawn, and why in words; none if no weight is divided.
+
+    `setting` is the profile's `answer_weights`. `needed` is the memory with joined weights, for rows that are as long
+    as they may be, and `room` that of a GPU; None: it is not predicted, or there is no known GPU. A job that decides
+    by itself joins them if they need at most JOINED_SHARE of the GPU: the rest is for the allocator, and for what is
+    not predicted. Nothing here depends on what is free at the moment.
+    """
+    if shard == 1:
+        return False, ""
+    if setting != "auto":
+        return setting == "joined", f"{setting}, by the profile"
+    if room is None:
+        return False, "divided: the memory of a GPU is not known"
+    if needed is None:
+        return False, "divided: the memory with joined weights is not predicted"
+    most = _sum(needed)
+    joins = most <= JOINED_SHARE * room
+    said = f"with joined weights {most / 1e9:.1f} GB, of {JOINED_SHARE:.0%} of {room / 1e9:.1f} GB"
+    return joins, f"{'joined' if joins else 'divided'}: {said}"
+
+
+def _drawn_with_joined(planned: PlannedTuning, number_bytes: int) -> Needed:
+    """Return what drawing needs beside the shares of a model whose weights stay joined.
+
+    Weights of linear layers are joined in the format of the products, the embedding in fp32. At the end of the joining
+    there is also the message of the head; after it keys and values are kept, beside the states of the prompts.
+    """
+    shape = planned.shape
+    words = shape.vocab_size * shape.width
+    layers = shape.parameter_count - words * (1 if shape.tied_embeddings else 2)
+    drawn = {"keys and values": planned.positions * planned.keys} | _scored(replace(planned, shard=1), number_bytes)
+    weights = {"joined weights": number_bytes * (layers + words) + FP32 * words}
+    return weights | max({"gathered weights": number_bytes * words}, drawn, key=_sum)
 
 
 def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:

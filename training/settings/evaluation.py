@@ -22,6 +22,7 @@ SAMPLES_ANSWERS: Final = (
 )
 MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit")
 JUDGED_PROMPTS: Final = 64  # held-out prompts whose answers are sampled and judged at once
+JUDGED_MODELS: Final = 3  # that are held at once for it: the SFT model, the aligned one and the reward model
 TASK_NEW_TOKENS: Final = 256  # of an answer to a task of lm-eval that sets no limit, as in its HFLM
 JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "question_seen", "tolerate_unknown")
 

@@ -58,3 +58,43 @@ def test_an_adapter_cannot_name_another_model(tmp_path):
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere", "peft_type": "LORA"}')
     with pytest.raises(DataError, match="an adapter is no model"):
         Sampler(folder, batch_size=1)
+
+
+def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_stay_the_same(tmp_path, monkeypatch):
+    folder = make_model(tmp_path / "model", template=True)
+    judge = make_model(tmp_path / "judge", template=True, reward=True)
+    texts = ["The bread. " * (1 + 7 * n % 10) for n in range(24)]
+    asked = [[{"role": "user", "content": text}, {"role": "assistant", "content": "The sky."}] for text in texts]
+    sampler, held = Sampler(folder, batch_size=16), []
+    sampler.model.register_forward_hook(lambda *call: held.append(call[-1].past_key_values.layers[0].keys[:, 0, :, 0]))
+    settings = {"max_new_tokens": 20, "temperature": 0.7, "seeds": range(len(texts))}
+    read = count_rows(monkeypatch)
+    expected, scores = sampler.answers(texts, **settings), rewards(judge, asked, batch_size=16)
+    assert {len(keys) for keys in held} == {16, 8} and [len(rows) for rows in read] == [16, 8]
+    most = 3 * 60
+    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", most)
+    held.clear(), read.clear()
+    assert sampler.answers(texts, **settings) == expected
+    assert rewards(judge, asked, batch_size=16) == pytest.approx(scores, abs=1e-5)
+    assert max(keys.numel() for keys in held) <= most and max(rows.numel() for rows in read) <= most
+    assert len({len(keys) for keys in held}) > 1 and 2 < len(read) < len(texts)
+    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 1)  # a row is read whatever its length
+    held.clear()
+    assert sampler.answers(texts, **settings) == expected
+    assert {len(keys) for keys in held} == {1}
+
+
+def count_rows(monkeypatch):
+    """Return a list to which each pass of a reward model adds its tokens, with padding."""
+    from evaluation import local_model
+
+    read, opened = [], local_model.open_model
+
+    def opened_to_count(folder, **options):
+        model = opened(folder, **options)
+        if options.get("reward"):
+            model.register_forward_pre_hook(lambda *call: read.append(call[2]["input_ids"]), with_kwargs=True)
+        return model
+
+    monkeypatch.setattr(local_model, "open_model", opened_to_count)
+    return read

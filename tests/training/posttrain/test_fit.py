@@ -13,9 +13,9 @@ import pytest
 
 from tests.training.posttrain import tiny
 from training.files.writing import read_sealed
+from training.generate.pass_rows import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
-from training.posttrain.pass_rows import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
 from training.posttrain.passed_through import check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe

@@ -18,7 +18,7 @@ from benchmarks import parallel
 from tests.peak import peak
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
-from training.posttrain.pass_rows import PASS_TOKENS
+from training.generate.pass_rows import PASS_TOKENS
 from training.records import RecipeError
 
 pytestmark = pytest.mark.timeout(1200)  # the tasks of the first test take minutes on a loaded machine
@@ -104,7 +104,7 @@ def held(root, name, stage, settings, rank, size, *, shard, model="wide"):
 
 def judged_apart(root, rank, size):
     """The scores of different rows in each process, by a reward model that they share; the first has more passes."""
-    from training.posttrain import pass_rows
+    from training.generate import pass_rows
     from training.posttrain.reward.reward import Judge, token_scores
 
     as_one_of(rank, size)

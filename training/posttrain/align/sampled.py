@@ -20,6 +20,7 @@ from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.answer_weights import while_sampling
 from training.posttrain.chat import Chat, Message
 from training.posttrain.compact import said_of, without_padding
 from training.posttrain.fit import (
@@ -65,7 +66,8 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         else:
             function = part_rewards(name, recipe.reward_parts[name], recipe.reward_settings(name))
         rewards[function] = weight
-    trainer = _trainer(given, config, trainer_class, prompts, rewards)
+    joins, why = while_sampling(given.sft_model, recipe, job.run, shard=given.shard)
+    trainer = _trainer(given, config, trainer_class, prompts, rewards, joins=joins)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)
     sample = right_padded(
@@ -81,11 +83,14 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         notes={
             **({"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}),
             **said_of(trainer.model),
+            **({"answer_weights": why} if why else {}),
         },
     )
 
 
-def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards) -> Any:
+def _trainer(
+    given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards, *, joins: bool = False
+) -> Any:
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
     order = prompt_order(len(prompts), recipe)
@@ -102,7 +107,7 @@ def _trainer(given: Alignment, config: type, trainer: type, prompts: list[Row], 
         "max_steps": recipe.max_steps or -1,
         "shuffle_dataset": False,
     }
-    return drawing_alike(trainer, recipe.trl)(
+    return drawing_alike(trainer, recipe.trl, joins=joins)(
         model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(config, given.job, given.work, where="align", recipe=recipe, extra=extra),
         reward_funcs=list(rewards),

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from training.generate.pass_rows import passes
 from training.job import Gate
 from training.posttrain.counted_rows import COUNTS
-from training.posttrain.pass_rows import passes
 
 ROWS = 32
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from training.generate.chat_template import template_digest
+from training.generate.pass_rows import passes
 from training.generate.spread import in_step
 from training.job import Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Message
@@ -29,7 +30,6 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
-from training.posttrain.pass_rows import passes
 from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.spread_state import saving_parts

@@ -13,6 +13,7 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.generate.compact import why_padded
+from training.generate.pass_rows import passes
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
 from training.posttrain.compact import log_probs, said_of, without_padding
@@ -29,7 +30,6 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
-from training.posttrain.pass_rows import passes
 from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts

@@ -173,7 +173,7 @@ def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)  # so that rows have different losses
     whole = start_of(trainer)
-    monkeypatch.setattr("training.posttrain.pass_rows.PASS_TOKENS", 400)
+    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 400)
     parts = start_of(trainer)
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.rows == whole.rows
     assert abs(parts.rewards["chosen"]) > abs(whole.rewards["chosen"]) > 1e-3  # the pass that is furthest from 0

@@ -9,8 +9,8 @@ import pytest
 
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
+from training.generate.pass_rows import PASS_TOKENS
 from training.job import DataError, RefusedInput
-from training.posttrain.pass_rows import PASS_TOKENS
 from training.posttrain.reward.reward import Judge, score, token_scores
 from training.progress import read_metrics
 

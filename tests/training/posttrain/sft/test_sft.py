@@ -82,7 +82,7 @@ def test_the_loss_of_a_sample_is_the_same_in_several_passes(chain, monkeypatch):
     inner = type(model.base_model)
     forward = inner.forward
     monkeypatch.setattr(inner, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
-    monkeypatch.setattr("training.posttrain.pass_rows.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
+    monkeypatch.setattr("training.generate.pass_rows.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
     assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
     assert len(seen) == 3 and all(rows == 1 or rows * tokens <= 80 for rows, tokens in seen)
 
@@ -215,7 +215,7 @@ def test_a_merge_is_checked_on_no_more_rows_than_a_pass_reads(chain, tmp_path, m
         return logits_of(model, batch)
 
     monkeypatch.setattr(fit, "logits_of", noted)
-    monkeypatch.setattr("training.posttrain.pass_rows.PASS_TOKENS", 100)
+    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 100)
     record = train(chain, tmp_path / "lora", {"peft": {"r": 4}, "epochs": 1})
     assert tiny.gate(record, "merged_equals_adapter")["passed"]
     assert len(read) == 2 and all(50 < tokens <= 100 for tokens in read)

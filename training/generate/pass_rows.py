@@ -18,19 +18,24 @@ def rows_in_pass(share: int, *, micro_batch_tokens: int | None, row_tokens: int)
     return max(number for number in range(1, share + 1) if share % number == 0 and number <= fitting)
 
 
-def passes(lengths: Sequence[int], *, vocabulary: int = 1) -> Iterator[slice]:
+def passes(lengths: Sequence[int], *, vocabulary: int = 1, most_rows: int = PASS_ROWS) -> Iterator[slice]:
     """Yield slices of rows of these lengths, in order, that one pass without a training may read.
 
-    Each has one row, or at most PASS_ROWS that are padded to at most PASS_TOKENS, and whose logits over a `vocabulary`
-    are at most PASS_LOGITS. They do not depend on the number of processes, and so no result does.
+    Each has one row, or at most `most_rows` that are padded to at most PASS_TOKENS, and whose logits over a
+    `vocabulary` are at most PASS_LOGITS. They do not depend on the number of processes, and so no result does.
     """
     most = min(PASS_TOKENS, PASS_LOGITS // vocabulary)
     start = longest = 0
     for at, length in enumerate(lengths):
         longest = max(longest, length)
         rows = at + 1 - start
-        if rows > 1 and (rows > PASS_ROWS or rows * longest > most):
+        if rows > 1 and (rows > most_rows or rows * longest > most):
             yield slice(start, at)
             start, longest = at, length
     if start < len(lengths):
         yield slice(start, len(lengths))
+
+
+def rows_of_length(length: float, *, most_rows: int) -> int:
+    """Return the most rows of one length that `passes` puts together."""
+    return max(1, min(most_rows, int(PASS_TOKENS // length)))

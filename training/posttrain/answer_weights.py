@@ -1,0 +1,58 @@
+"""Whether a job keeps the weights of a model in shares joined while answers are drawn, and why.
+
+The profile's `answer_weights` decides it, or the memory of the GPU as the driver tells it, by the arithmetic that
+`pedigree plan` shows. Answers and trained weights are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from training.generate.model_folder import device
+from training.job import DataError
+from training.posttrain.forecast import joining, memory_of_answers, memory_of_joined_sampling
+from training.posttrain.planned import planned_sampling
+from training.pretrain.models.config_json import read_config
+from training.pretrain.models.shape import ModelConfig
+from training.run_settings import RunSettings
+
+Decided = tuple[bool, str]
+
+
+def while_sampling(folder: Path, section: Any, run: RunSettings, *, shard: int) -> Decided:
+    """Return it for the training of a model in a folder on answers that it samples, by a section of the recipe."""
+    shape = _shape(folder)
+    sampling = planned_sampling(shape, section, run, shard=shard) if shape else None
+    needed = memory_of_joined_sampling(sampling) if sampling else None
+    return joining(run.answer_weights, shard=shard, needed=needed, room=_room() if shard > 1 else None)
+
+
+def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models: int = 1) -> Decided:
+    """Return it for a model in a folder that answers batches of `rows` prompts, of `models` models that are held."""
+    shape = _shape(folder)
+    needed = memory_of_answers(shape, shard=shard, rows=rows, models=models) if shape else None
+    return joining(setting, shard=shard, needed=needed, room=_room() if shard > 1 else None)
+
+
+def _shape(folder: Path) -> ModelConfig | None:
+    """Return the shape of a model; None if this package does not know models of its kind."""
+    try:
+        return read_config(json.loads((folder / "config.json").read_text("utf-8")))
+    except (DataError, KeyError):
+        return None
+
+
+def _room() -> int | None:
+    """Return the memory of the smallest GPU of the job in bytes, whatever of it is in use; None without GPUs."""
+    here = device()
+    if here.type != "cuda":
+        return None
+    room = torch.tensor(torch.cuda.get_device_properties(here).total_memory, device=here)
+    if dist.is_initialized():
+        dist.all_reduce(room, dist.ReduceOp.MIN)
+    return int(room)
