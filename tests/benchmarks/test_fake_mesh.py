@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -40,6 +41,16 @@ def test_experts_take_what_the_plan_predicts(experts):
     shape = replace(SHAPE, experts=ExpertLayers(count=16, **experts))
     rows = fake_mesh.rows_of(Case(shape=shape, layout=replace(LAYOUT, gather_dtype="bf16"), length=512))
     assert [row for row in rows if fake_mesh.differs(*row[2:])] == []
+
+
+@pytest.mark.parametrize(
+    ("degrees", "recompute"),
+    [({"tensor": 4}, "none"), ({"context": 4}, "selective"), ({"tensor": 2, "context": 2, "shard": 2}, "full")],
+)
+def test_rows_and_layers_that_several_processes_have_take_what_the_plan_predicts(degrees, recompute):
+    layout = Layout(processes=prod(degrees.values()), micro_batch_tokens=512, recompute=recompute, **degrees)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(Case(shape=SHAPE, layout=layout, length=512))}
+    assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])

@@ -23,6 +23,13 @@ from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
 CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose degree the profile gives
+# Axes over which a weight's gradient is summed after the passes: axes along which processes hold the same part of it.
+# Along `shard`, FSDP sums during the passes.
+WHOLE = ("replicate", "expert", "context", "tensor")
+OF_A_TENSOR = ("replicate", "expert", "context")
+OF_AN_EXPERT = ("replicate", "context", "tensor")
+# Most numbers of the gradients that are copied into one message between replicas, which is 268 MB.
+MESSAGE_NUMBERS = 2**26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
