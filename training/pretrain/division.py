@@ -22,6 +22,7 @@ class Division:
     shape: of the whole weight; in_layer: of what the process's layer multiplies by, which `shard` divides further.
     held: how many numbers the process holds between passes.
     gathered: how many numbers FSDP gathers for the layer, with what it pads; without `shard` it has them already.
+    rearranged: how many of them it writes a second time, into another order than that in which they come.
     sums: process axes along which others hold the same part.
     """
 
@@ -30,6 +31,7 @@ class Division:
     in_layer: tuple[int, ...]
     held: int
     gathered: int
+    rearranged: int
     sums: tuple[str, ...]
 
     @property
@@ -67,13 +69,20 @@ def _divided(config: ModelConfig, degrees: Degrees) -> Iterator[Division]:
             in_layer=tuple(in_layer),
             held=held,
             gathered=held * degrees.shard,
+            rearranged=held * degrees.shard if axis else 0,
             sums=sums,
         )
 
 
 def shard_axis(in_layer: list[int] | tuple[int, ...], shard: int) -> int:
-    """Return the axis along which FSDP divides what a layer has of a weight among `shard` processes."""
-    return 0
+    """Return the axis along which FSDP divides what a layer has of a weight among `shard` processes.
+
+    It is the first, whose parts FSDP pads to one size. Experts that the processes do not divide evenly are each
+    divided instead, along the first axis for which no padding is needed, if there is one.
+    """
+    if len(in_layer) < 3 or in_layer[0] % shard == 0:
+        return 0
+    return next((axis for axis in (1, 2) if in_layer[axis] % shard == 0), 0)
 
 
 def _first_layers(config: ModelConfig, degrees: Degrees) -> set[int]:

@@ -410,11 +410,15 @@ def _gathered_numbers(config: ModelConfig, degrees: Degrees) -> tuple[int, int, 
 def gathered_for_a_text(config: ModelConfig, degrees: Degrees, *, number_bytes: int = FP32) -> int:
     """Return the bytes of the weights that FSDP gathers at one time in a pass over a few tokens without gradients.
 
-    Where embedding and head are large it is the message from which they are copied, beside two blocks.
+    Where embedding and head are large it is the message from which they are copied, beside two blocks. Experts that are
+    divided along another axis than the first are copied twice.
     """
     ends, blocks = number_bytes * _gathered_numbers(config, degrees)[0], 2 + _messages(config, number_bytes)
     gathered = _gathered(config, degrees, blocks=blocks, number_bytes=number_bytes)
-    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks)
+    rearranged: dict[str, int] = {}
+    for one in divided(config, degrees):
+        rearranged[one.unit] = rearranged.get(one.unit, 0) + number_bytes * one.rearranged
+    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks) + max(rearranged.values())
 
 
 def _messages(config: ModelConfig, number_bytes: int) -> int:

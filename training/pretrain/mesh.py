@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from training.pretrain.degrees import MESSAGE_NUMBERS, OF_A_TENSOR, OF_AN_EXPERT, WHOLE
-from training.pretrain.division import TENSOR_CUTS
+from training.pretrain.division import TENSOR_CUTS, shard_axis
 from training.pretrain.lanes import join
 from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
@@ -173,6 +173,8 @@ class Pieces:
         group = self.world.group("shard")
         if group is None:
             return part
+        if axis := _shard_axis(piece.held, self.world):
+            return join(part, axis, group)
         rows = piece.held.shape[0]
         size = -(-rows // self.world.length("shard"))
         padded = part.new_zeros(size, *part.shape[1:])
@@ -205,6 +207,10 @@ class Pieces:
         came = self._exchange(flat, sent=[part.numel() for part in parts], received=received)
         if piece is None:
             return None
+        axis, shape = _shard_axis(piece.held, self.world), list(piece.held.shape)
+        if axis:  # one process's part of all experts after the other's
+            shape[axis] //= self.world.length("shard")
+            came = came.view(-1, *shape).movedim(0, axis).flatten(axis, axis + 1)
         return self._of_all_lanes(piece, came.view(piece.held.shape))
 
     def from_owners(self, pieces: Sequence[Piece], matrix: Tensor | None) -> list[Tensor]:
@@ -216,16 +222,20 @@ class Pieces:
             if piece.cut is not None and piece.cut[0] != "expert":
                 axis, dim = piece.cut
                 matrix = matrix.chunk(self.world.length(axis), dim)[self.world.place(axis)]
+            if axis := _shard_axis(piece.held, self.world):
+                matrix = matrix.unflatten(axis, (self.world.length("shard"), -1)).movedim(axis, 0)
             flat = matrix.reshape(-1)
         sizes = [one.own.numel() for one in pieces]
         came = self._exchange(flat, sent=self._portions(piece), received=sizes)
         return [part.view(one.own.shape) for part, one in zip(came.split(sizes), pieces, strict=True)]
 
     def _portions(self, piece: Piece | None) -> list[int]:
-        """Return how many numbers of a layer's weight each process along `shard` has; FSDP gives them whole rows."""
+        """Return how many numbers of a layer's weight each process along `shard` has."""
         places = range(self.world.length("shard"))
         if piece is None:
             return [0 for _ in places]
+        if _shard_axis(piece.held, self.world):
+            return [piece.held.numel() // len(places) for _ in places]
         rows, most = piece.held.shape[0], -(-piece.held.shape[0] // len(places))
         columns = prod(piece.held.shape[1:])
         return [columns * max(0, min(rows, (place + 1) * most) - place * most) for place in places]
@@ -255,6 +265,11 @@ class Pieces:
         group = self.world.group(axis)
         assert group is not None, f"no other process along {axis}"
         return group
+
+
+def _shard_axis(weight: Tensor, world: World) -> int:
+    """Return the axis along which FSDP divides a weight of a layer."""
+    return shard_axis(tuple(weight.shape), world.length("shard"))
 
 
 def _local(tensor: Tensor) -> Tensor:
@@ -297,7 +312,12 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
             apart = _routers(module, world.device) if gathers_bf16 and isinstance(module, Block) else []
             sharded = fully_shard(
-                module, mesh=world.mesh[axes], reshard_after_forward=frees, mp_policy=policy, ignored_params=set(apart)
+                module,
+                mesh=world.mesh[axes],
+                reshard_after_forward=frees,
+                shard_placement_fn=lambda weight: Shard(_shard_axis(weight, world)),
+                mp_policy=policy,
+                ignored_params=set(apart),
             )
             if apart:
                 _send_in_fp32(sharded, apart)
@@ -427,7 +447,9 @@ def _piece(
     own = held
     if world.mesh is not None:
         own = nn.Parameter(_local(held).detach())  # the same memory
-        start[0] += min(held.shape[0], world.place("shard") * -(-held.shape[0] // world.length("shard")))
+        axis = _shard_axis(held, world)
+        size = held.shape[axis]
+        start[axis] += min(size, world.place("shard") * -(-size // world.length("shard")))
     return Piece(
         name=name,
         own=own,

@@ -53,7 +53,7 @@ from training.records import RecipeError
 UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
 MESHES = {
-    "two": (2, Degrees(expert=2)),
+    "experts": (4, Degrees(shard=2, expert=2)),  # three experts for two processes: a part of each
     "four": (4, Degrees(shard=2, tensor=2)),
     "stages": (4, Degrees(pipeline=2, shard=2)),
 }
@@ -264,7 +264,7 @@ def done(data, tmp_path_factory):
         tasks["saved", name] = (size, partial(saved_and_trained_on, data, folder / name, degrees))
     for name, (size, degrees) in MESHES.items():  # those of four processes come first
         tasks["from one", name] = (size, partial(resumed, data, folder / "one", degrees))
-    tasks["from four", "two"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
+    tasks["from four", "experts"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
     for degrees in SKIPPING:
         tasks["skipping", degrees] = (2, partial(skipping, data, degrees))
     for name, names in SHARED.items():
@@ -501,7 +501,7 @@ def taken(action, place, stages, chunks, channels):
         ),
         ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
         ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
-        ("experts", {"expert": 3}, 3, {}, r"expert=3: model.experts.count=4 is not a multiple of it; 1, 2 or 4"),
+        ("experts", {"expert": 4}, 4, {}, r"expert=4: model.experts.count=6 is not a multiple of it; 1, 2, 3 or 6"),
         ("dense", {"pipeline": 3}, 3, {}, r"pipeline \* pipeline_chunks=3: model.layers=4 is not a multiple"),
         ("dense", {"gather_dtype": "bf16"}, 1, {}, r"gather_dtype=bf16 with shard=1: .* fp32 is right"),
         ("dense", {"pipeline_chunks": 2}, 1, {}, r"pipeline_chunks=2 with pipeline=1: 1 is right"),
