@@ -59,7 +59,8 @@ SIZED_BY = {"r", "lora_alpha", "lora_dropout", "use_rslora", "init_lora_weights"
 RANK, TARGETS = 8, "all-linear"  # of adapters, where the recipe has none: the rank of peft, and Pedigree's layers
 DRAWS_OTHERWISE = {"steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
 OPTIM = "adamw_torch_fused"  # where the recipe has none
-MOMENTS = {OPTIM: 2, "sgd": 0}  # numbers that an optimizer keeps of each weight, by its name in TRL
+# Numbers that an optimizer keeps of each weight, by its name in TRL.
+MOMENTS = {OPTIM: 2, "adamw_torch": 2, "sgd": 0}
 DIVERGES = "kto"  # the loss of KTO that estimates the divergence from the reference
 
 
@@ -306,12 +307,10 @@ def steps_needed_for(
     """
     shard, learns_from = shared_by(section, size), _learns_from(section)
     shape, moments = _shape(recipe), MOMENTS.get(section.trl.get("optim", OPTIM))
-    # DDP's copies of the gradients, of a whole model in several processes, could not be compared.
-    is_copied = shard == 1 and size.nodes * size.processes > 1
-    if moments is None or not _is_sized(shape, section) or is_copied or not size.gpus_per_node:
+    if moments is None or not _is_sized(shape, section) or not size.gpus_per_node:
         return None
-    sequences = 2 if learns_from == "pairs" else 1
-    share = section.batch_size // (size.nodes * size.processes)
+    processes, sequences = size.nodes * size.processes, 2 if learns_from == "pairs" else 1
+    share = section.batch_size // processes
     row_tokens = sequences * section.max_length
     rows = rows_in_pass(share, micro_batch_tokens=size.micro_batch_tokens, row_tokens=row_tokens)
     planned = PlannedTuning(
@@ -326,6 +325,8 @@ def steps_needed_for(
         dropped=inputs_of_adapters(shape, _targets(section)) if section.peft.get("lora_dropout") else 0,
         moments=moments,
         accumulates=rows < share,
+        replicas=processes // shard,
+        updates_together=_updates_together(section),
     )
     if not isinstance(section, AlignRecipe) or learns_from != "samples":
         return memory_of_steps(planned, reads_first=estimates_divergence(section))
@@ -336,6 +337,15 @@ def steps_needed_for(
         has_judge=LEARNED in section.reward_weights,
     )
     return memory_of_sampling(sampling)
+
+
+def _updates_together(section: SftRecipe | RewardRecipe | AlignRecipe) -> bool:
+    """Whether torch's optimizer on GPUs copies a number of each weight at once, as fused AdamW does not.
+
+    AdamW takes the roots of all second moments, SGD adds decayed weights to all gradients.
+    """
+    optim = section.trl.get("optim", OPTIM)
+    return optim == "adamw_torch" or (optim == "sgd" and bool(section.trl.get("weight_decay")))
 
 
 def adapters_of(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe) -> int:

@@ -36,7 +36,7 @@ def differing(ratios):
 
 
 TRAINED = ("SFT", "adapters", "reward", "DPO", "GRPO")
-NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, "KTO")
+NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, fake_tuning.TOGETHER_SFT, "KTO")
 OTHERS = {"answers of GRPO", "rewards of GRPO", "start of DPO", "scores", "scores of a batch", "whole windows"}
 
 

@@ -38,7 +38,9 @@ class PlannedTuning:
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
     head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
-    trained weight. accumulates: whether a step has several passes, whose gradients are summed.
+    trained weight. accumulates: whether a step has several passes, whose gradients are summed. replicas: how many
+    processes have the same weights. updates_together: whether the optimizer makes a number for each trained weight
+    anew, for all weights at once.
     """
 
     shape: ModelConfig
@@ -52,6 +54,8 @@ class PlannedTuning:
     dropped: int = 0
     moments: int = 2
     accumulates: bool = True
+    replicas: int = 1
+    updates_together: bool = False
 
     @property
     def share(self) -> int:
@@ -86,6 +90,16 @@ class PlannedTuning:
         autocast keeps no copies of frozen weights.
         """
         return {COPIES: self.copies} if self.shard == 1 and self.copies and not self.adapters else {}
+
+    @property
+    def trained(self) -> int:
+        """Bytes of what is trained, in this process."""
+        return FP32 * self.adapters or self.share
+
+    @property
+    def messages(self) -> int:
+        """Bytes of DDP's messages, which it keeps from its first to its last step."""
+        return self.trained if self.shard == 1 < self.replicas else 0
 
     @property
     def keys(self) -> int:
@@ -150,7 +164,7 @@ def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Nee
     a lower bound: autograd keeps their weights in bf16 for the backward pass, which are counted, and their states,
     which are not. `reads_first`: a pass without gradients goes before, as for the divergence of KTO.
     """
-    moments = _moments_of_steps(planned)
+    moments = [*_moments_of_steps(planned), _at_update(planned)]
     if planned.shard > 1 and not planned.adapters and not planned.is_reward:
         # A loss or a reference was computed before the first step, which has no optimizer's state yet.
         at_embedding = _at_embedding(planned, moments[0])
@@ -170,14 +184,27 @@ def _at_embedding(planned: PlannedTuning, step: Needed) -> Needed:
     return held | {"states of all layers": planned.residual, "gathered weights": 3 * planned.head + planned.block}
 
 
+def _at_update(planned: PlannedTuning) -> Needed:
+    """Return what is needed while the optimizer updates the weights.
+
+    Shares are updated one after the other. The gradients are DDP's messages then.
+    """
+    return {
+        "weights": planned.share,
+        "adapters": FP32 * planned.adapters,
+        "gradients": planned.trained,
+        "optimizer": planned.moments * planned.trained,
+        "update of all weights": planned.trained if planned.updates_together and planned.shard == 1 else 0,
+    }
+
+
 def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     shape = planned.shape
-    trained = FP32 * planned.adapters or planned.share
     held = {
         "weights": planned.share,
         "adapters": FP32 * planned.adapters,
-        "gradients": trained,
-        "optimizer": planned.moments * trained,
+        "gradients": planned.trained,
+        "optimizer": planned.moments * planned.trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
     copies = {COPIES: planned.copies} if planned.copies else {}
@@ -228,8 +255,10 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
     last = held | {"states of all layers": planned.residual}
     if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
-        first = last | of_a_layer | layer | {"gradients": held["gradients"] - end}
-        return [held | copies | head | {"gradients": 0}, first, last]
+        first = last | of_a_layer | layer | ({} if planned.messages else {"gradients": held["gradients"] - end})
+        return [held | copies | head | {"gradients": planned.messages}, first, last]
+    if planned.accumulates:  # gradients are summed apart from the messages, into which the last pass copies them
+        held, last = (one | {"messages of gradients": planned.messages} for one in (held, last))
     at_head = {} if planned.adapters and planned.recomputes else copies
     in_layer = of_a_layer if planned.recomputes else copies
     return [held | at_head | head, held | in_layer | layer, last | {"a gradient": end}]
@@ -242,7 +271,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
-    moments = _moments_of_steps(policy)
+    moments = [*_moments_of_steps(policy), _at_update(policy)]
     if not policy.adapters and policy.shard > 1:
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
@@ -271,11 +300,11 @@ def _judge(planned: PlannedSampling) -> PlannedTuning:
 
 def _held_between_steps(planned: PlannedSampling) -> Needed:
     policy = planned.policy
-    trained = FP32 * policy.adapters or policy.share
     return {
         "weights": policy.share,
         "adapters": FP32 * policy.adapters,
-        "optimizer": policy.moments * trained,
+        "optimizer": policy.moments * policy.trained,
+        "messages of gradients": policy.messages,
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }

@@ -51,6 +51,10 @@ from training.records import RecipeError
 
 # Four micro-batches over three: 2, 1 and 1. With shards the last two go along with an empty pass.
 UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
+# Of three experts each of two processes has a part of each, and Muon joins whole ones.
+PARTS_OF_EXPERTS = Combination(
+    processes=4, degrees=Degrees(shard=2, expert=2), model="experts", optimizer="muon", recompute="full"
+)
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
 MESHES = {
     "experts": (4, Degrees(shard=2, expert=2)),  # three experts for two processes: a part of each
@@ -259,7 +263,7 @@ def done(data, tmp_path_factory):
     """Everything that needs several processes, by one set of them."""
     folder = tmp_path_factory.mktemp("processes")
     one = saved_and_trained_on(data, folder / "one", Degrees(), 0, 1)
-    tasks = {one: (one.processes, partial(parallel.compare, one, data)) for one in (*parallel.pairwise(), *UNEQUAL)}
+    tasks = {one: (one.processes, partial(parallel.compare, one, data)) for one in (*parallel.pairwise(), *UNEQUAL, PARTS_OF_EXPERTS)}
     for name, (size, degrees) in MESHES.items():
         tasks["saved", name] = (size, partial(saved_and_trained_on, data, folder / name, degrees))
     for name, (size, degrees) in MESHES.items():  # those of four processes come first
