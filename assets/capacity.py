@@ -28,6 +28,7 @@ from training.posttrain.forecast import (
     memory_of_steps,
     memory_without_steps,
     numbers_of_adapters,
+    numbers_of_magnitudes,
 )
 from training.posttrain.pass_rows import rows_in_pass
 from training.posttrain.reward.settings import RewardRecipe
@@ -55,7 +56,7 @@ from training.settings.evaluation import JUDGED_PROMPTS
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
 # Fields of adapters whose memory is predicted.
-SIZED_BY = {"r", "lora_alpha", "lora_dropout", "use_rslora", "init_lora_weights", "target_modules"}
+SIZED_BY = {"r", "lora_alpha", "lora_dropout", "use_rslora", "init_lora_weights", "target_modules", "use_dora"}
 RANK, TARGETS = 8, "all-linear"  # of adapters, where the recipe has none: the rank of peft, and Pedigree's layers
 DRAWS_OTHERWISE = {"steps_per_generation", "generation_batch_size"}  # fields of TRL that change the memory
 OPTIM = "adamw_torch_fused"  # where the recipe has none
@@ -327,6 +328,7 @@ def steps_needed_for(
         accumulates=rows < share,
         replicas=processes // shard,
         updates_together=_updates_together(section),
+        has_magnitudes=bool(section.peft.get("use_dora")),
     )
     if not isinstance(section, AlignRecipe) or learns_from != "samples":
         return memory_of_steps(planned, reads_first=estimates_divergence(section))
@@ -352,7 +354,8 @@ def adapters_of(recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe)
     """Return the number of weights in a section's adapters; 0 if it has none."""
     if not section.peft:
         return 0
-    return numbers_of_adapters(_shape(recipe), section.peft.get("r", RANK), _targets(section))
+    numbers = numbers_of_adapters(_shape(recipe), section.peft.get("r", RANK), _targets(section))
+    return numbers + (numbers_of_magnitudes(_shape(recipe)) if section.peft.get("use_dora") else 0)
 
 
 def _targets(section: SftRecipe | RewardRecipe | AlignRecipe) -> tuple[str, ...] | None:
@@ -365,6 +368,10 @@ def _is_sized(shape: ModelConfig, section: SftRecipe | RewardRecipe | AlignRecip
     """Whether the size of a section's adapters is known, and that of what its trainer does is too."""
     named, targets = section.peft.get("target_modules", TARGETS), _targets(section)
     is_known = named == TARGETS if targets is None else is_adapted(shape, targets)
+    if section.peft.get("use_dora"):  # counted with adapters on all layers, in passes with a gradient
+        reads_more = _learns_from(section) == "samples" or estimates_divergence(section)
+        is_known = is_known and targets is None and not section.peft.get("lora_dropout") and not reads_more
+        is_known = is_known and shape.own_layers is None and not shape.experts.count
     is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
     return is_known and is_own and section.peft.keys() <= SIZED_BY and not DRAWS_OTHERWISE & section.trl.keys()
 

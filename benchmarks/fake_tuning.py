@@ -44,6 +44,7 @@ from training.posttrain.forecast import (
     memory_of_steps,
     memory_without_steps,
     numbers_of_adapters,
+    numbers_of_magnitudes,
 )
 from training.posttrain.pass_rows import PASS_TOKENS
 from training.pretrain.forecast import Layout
@@ -459,6 +460,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)  # or two answers that are read in one pass
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    dora = replace(adapted, adapters=adapted.adapters + numbers_of_magnitudes(shape), has_magnitudes=True)
     some = replace(conversation, adapters=numbers_of_adapters(shape, RANK, SOME))
     some = replace(some, dropped=inputs_of_adapters(shape, SOME))
     judge = replace(pair, is_reward=True)
@@ -495,7 +497,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
         f"steps of {SOME_ADAPTERS}": memory_of_steps(some),
         f"steps of {SGD_SFT}": memory_of_steps(replace(conversation, moments=0)),
-        f"steps of {DORA}": memory_of_steps(adapted),
+        f"steps of {DORA}": memory_of_steps(dora),
         f"steps of {TOGETHER_SFT}": memory_of_steps(replace(conversation, updates_together=True)),
         f"save {TOGETHER_SFT}": of_one["save"],
         f"save {SGD_SFT}": memory_without_steps(replace(conversation, moments=0))["save"],

@@ -137,6 +137,8 @@ def test_the_steps_of_a_spread_post_training_grow_with_what_a_pass_reads():
         dataclasses.replace(sft, peft={"r": 4, "target_modules": ["q_proj", "gate"]}),
         dataclasses.replace(sft, peft={"r": 4, "target_modules": ".*_proj"}),
         dataclasses.replace(sft, trl={"optim": "adafactor"}),
+        dataclasses.replace(sft, peft={"r": 4, "use_dora": True, "lora_dropout": 0.1}),
+        dataclasses.replace(sft, peft={"r": 4, "use_dora": True, "target_modules": ["q_proj"]}),
     )
     assert not any(capacity.steps_needed_for(recipe, one, size) for one in unknown)
 
@@ -165,6 +167,13 @@ def test_a_whole_model_is_predicted_on_one_gpu_and_on_several_that_sum_its_gradi
     assert "gathered weights" not in steps and steps["weights of all layers in bf16"] > 2 * 0.9 * parameters
     adapted = capacity.steps_needed_for(recipe, dataclasses.replace(sft, peft={"r": 16}), one)
     assert "weights of all layers in bf16" not in adapted  # autocast keeps no copies of frozen weights
+    # DoRA has a magnitude for each output, and multiplies each adapter with an identity matrix, kept in bf16.
+    magnitudes = dataclasses.replace(sft, peft={"r": 16, "use_dora": True})
+    outputs = 32 * (2 * 4096 + 2 * 1024 + 2 * 14336 + 4096)
+    assert capacity.adapters_of(recipe, magnitudes) == 41_943_040 + outputs
+    identities = 2 * (6 * 4096**2 + 14336**2) + 4 * 14336**2
+    steps_of_dora = capacity.steps_needed_for(recipe, magnitudes, one)
+    assert steps_of_dora["matrices of DoRA"] == identities + 2 * 14336 * 4096
     # DDP's messages are the gradients of a single pass; those of several are summed beside them.
     two = read_size({**passes, "gpus_per_node": 2, "processes": 2}, cores=1, where="")
     apart = capacity.steps_needed_for(recipe, sft, two)

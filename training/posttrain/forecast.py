@@ -23,6 +23,9 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+# … and if all its adapters have magnitudes (DoRA), when the last one's matrix is made; also times its keys and values.
+DORA_MLP_STATES, DORA_STATES, DORA_KEYS = 8, 10, 2
+DORA_MLP_CASTS, DORA_CASTS = 2, 6  # … and of the adapters' inputs in another format, unless all is in fp32
 DROPPED_BYTES = 5  # of a number before an adapter that has dropout: itself in fp32, and whether it is dropped
 # The layers that may have adapters, by transformers' names, with those of this package.
 LAYERS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value")
@@ -40,7 +43,8 @@ class PlannedTuning:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
     trained weight. accumulates: whether a step has several passes, whose gradients are summed. replicas: how many
     processes have the same weights. updates_together: whether the optimizer makes a number for each trained weight
-    anew, for all weights at once.
+    anew, for all weights at once. has_magnitudes: whether the adapters, which all layers have then, are
+    those of DoRA.
     """
 
     shape: ModelConfig
@@ -56,6 +60,7 @@ class PlannedTuning:
     accumulates: bool = True
     replicas: int = 1
     updates_together: bool = False
+    has_magnitudes: bool = False
 
     @property
     def share(self) -> int:
@@ -128,6 +133,11 @@ def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] 
     `targets` names the layers that have one, as transformers does; None: all. A layer's experts are not counted.
     """
     return rank * sum(given + made for given, made in _adapted(shape, targets))
+
+
+def numbers_of_magnitudes(shape: ModelConfig) -> int:
+    """Return the number of magnitudes in DoRA's adapters on every linear layer: one for each output."""
+    return sum(made for _, made in _adapted(shape, None))
 
 
 def inputs_of_adapters(shape: ModelConfig, targets: Collection[str] | None = None) -> int:
@@ -236,7 +246,27 @@ def _states_of_a_layer(planned: PlannedTuning) -> int:
     """Return the bytes of a position in a layer that is computed again and goes backward."""
     shape = planned.shape
     states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width)
+    if planned.has_magnitudes:
+        keys = shape.head_widths.keys + shape.head_widths.values
+        states = DORA_MLP_STATES * shape.mlp_width + DORA_STATES * shape.width + DORA_KEYS * keys
+        if planned.number_bytes < FP32:
+            states += DORA_MLP_CASTS * shape.mlp_width + DORA_CASTS * shape.width
+        states *= planned.number_bytes
     return states + FP32 * FP32_STATES * shape.width + DROPPED_BYTES * planned.dropped
+
+
+def _matrices_of_dora(planned: PlannedTuning) -> tuple[int, int]:
+    """Return the bytes of matrices that DoRA's adapters keep for the backward pass, and that it makes at one time.
+
+    Each adapter is multiplied with an identity matrix as wide as its inputs, in fp32; autograd keeps its copy in bf16,
+    or itself. Beside the widest one is the product, as large as the layer's weight.
+    """
+    if not planned.has_magnitudes:
+        return 0, 0
+    layers, adapted = planned.shape.layers, list(_adapted(planned.shape, None))
+    kept = planned.number_bytes * sum(given**2 for given, _ in adapted) // (layers if planned.recomputes else 1)
+    cast = FP32 if planned.number_bytes < FP32 else 0
+    return kept, max(cast * given**2 + planned.number_bytes * given * made for given, made in adapted)
 
 
 def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss: int) -> list[Needed]:
@@ -252,7 +282,10 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     gradient = 0 if planned.adapters else largest * (FP32 + (BF16 if is_cast else 0))
     end = 0 if planned.adapters else planned.head
     head = {} if planned.is_reward else {"a gradient": end, "head and loss": loss}
+    kept, made = _matrices_of_dora(planned)
     layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
+    layer |= {"matrices of DoRA": kept + made}
+    head |= {} if planned.recomputes else {"matrices of DoRA": kept}
     last = held | {"states of all layers": planned.residual}
     if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
         first = last | of_a_layer | layer | ({} if planned.messages else {"gradients": held["gradients"] - end})

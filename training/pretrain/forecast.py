@@ -194,38 +194,10 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     config, degrees = training.shape, layout.degrees
     rows, passes = passes_of(training, layout)
     length, number_bytes = training.phase.sequence_length, training.number_bytes
-    whole = _least(
-        config,
-        training.recipe.optimizer,
-        rows,
-        length,
-        2,  # both gradients and activations
-        layout.recompute,
-        number_bytes,
-        not on_gpu,
-        training.recipe.average.kind != "none",
-        training.teacher,
-    )
-    weights = divided(config, degrees)
-    copies = 0
-    if keeps_cast(layout.recompute, number_bytes) and degrees.keeps_copies(precision=training.recipe.precision):
-        copies = 2 * sum(prod(one.in_layer) for one in weights if one.unit and len(one.shape) > 1)
-    of_a_row = degrees.pipeline * degrees.context * degrees.tensor
     in_flight = min(degrees.pipeline, passes)  # the first process keeps the passes of as many micro-batches as stages
-    own = FP32 * sum(one.held for one in weights)
-    parts = {
-        "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
-        "weights": own,
-        "optimizer": FP32 * sum(_state_numbers(training, one) for one in weights),
-        "gradients": own if passes > 1 else 0,
-        "activations": in_flight
-        * (
-            whole["activations"] // of_a_row
-            + copies
-            + _kept_of_whole_rows(training, layout, rows=rows, length=length)
-        ),
-        **({"teacher": whole["teacher"]} if training.teacher else {}),
-    }
+    parts = _held_in_a_step(training, layout, on_gpu=on_gpu)
+    weights, own = divided(config, degrees), parts["weights"]
+    parts |= {"gradients": own if passes > 1 else 0, "activations": in_flight * parts["activations"]}
     positions = rows * length // (degrees.context * degrees.tensor)
     after = parts | {"activations": 0, "gradients": own}
     summed = after | {"message of gradients": _message_bytes(layout, weights)}
@@ -239,7 +211,7 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     }
     if layout.recompute == "full":  # no layer is at work
         between = number_bytes * rows * length * ((config.layers + 1) * config.width + 1)
-        at_head["activations"] = in_flight * between // of_a_row
+        at_head["activations"] = in_flight * between // (degrees.pipeline * degrees.context * degrees.tensor)
     message = FP32 * _gathered_numbers(config, degrees)[1]
     gathered = _gathered(config, degrees, in_step=True, number_bytes=sent)
     in_last = parts | {
@@ -251,6 +223,35 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
         before_it["activations"] -= parts["activations"] // in_flight * degrees.pipeline // config.layers
     at_end = after | {"gathered weights": _gathered_at_end(config, degrees, number_bytes=sent)}
     return max((parts | at_head, in_last, before_it, at_end, summed), key=lambda one: sum(one.values()))
+
+
+def _held_in_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Needed:
+    """Return the bytes that a process holds in a step: always, and of one pass until its backward pass."""
+    config, degrees, number_bytes = training.shape, layout.degrees, training.number_bytes
+    rows, length = passes_of(training, layout)[0], training.phase.sequence_length
+    whole = _least(
+        config,
+        training.recipe.optimizer,
+        rows,
+        length,
+        2,  # both gradients and activations
+        layout.recompute,
+        number_bytes,
+        not on_gpu,
+        training.recipe.average.kind != "none",
+        training.teacher,
+    )
+    weights, copies = divided(config, degrees), 0
+    if keeps_cast(layout.recompute, number_bytes) and degrees.keeps_copies(precision=training.recipe.precision):
+        copies = 2 * sum(prod(one.in_layer) for one in weights if one.unit and len(one.shape) > 1)
+    of_a_part = whole["activations"] // (degrees.pipeline * degrees.context * degrees.tensor)
+    return {
+        "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
+        "weights": FP32 * sum(one.held for one in weights),
+        "optimizer": FP32 * sum(_state_numbers(training, one) for one in weights),
+        "activations": of_a_part + copies + _kept_of_whole_rows(training, layout, rows=rows, length=length),
+        **({"teacher": whole["teacher"]} if training.teacher else {}),
+    }
 
 
 def _message_bytes(layout: Layout, weights: tuple[Division, ...]) -> int:

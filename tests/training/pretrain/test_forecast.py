@@ -35,8 +35,8 @@ def test_a_large_model_is_shared_at_every_moment():
     embedding = 4 * 128_256 * 8192  # the largest weight
     assert moments["export"]["whole weight"] == 2 * embedding < sum(step.values())
     assert peak(moments) == ("step", sum(step.values()))
-    # Of a node's memory each of eight processes takes its share, for checkpoints; they divide what all of them have, but
-    # not its embedding.
+    # Of a node's memory each of eight processes takes its share, for checkpoints. What all of them have they divide,
+    # but not into less than the embedding.
     host = host_memory(training("llama-3-70b"), layout)
     assert host["copies for checkpoints"] == 8 * (3 * (whole - ends) // 128 + embedding // 16)
     assert host["file of weights"] == 5e9

@@ -263,7 +263,10 @@ def done(data, tmp_path_factory):
     """Everything that needs several processes, by one set of them."""
     folder = tmp_path_factory.mktemp("processes")
     one = saved_and_trained_on(data, folder / "one", Degrees(), 0, 1)
-    tasks = {one: (one.processes, partial(parallel.compare, one, data)) for one in (*parallel.pairwise(), *UNEQUAL, PARTS_OF_EXPERTS)}
+    tasks = {
+        one: (one.processes, partial(parallel.compare, one, data))
+        for one in (*parallel.pairwise(), *UNEQUAL, PARTS_OF_EXPERTS)
+    }
     for name, (size, degrees) in MESHES.items():
         tasks["saved", name] = (size, partial(saved_and_trained_on, data, folder / name, degrees))
     for name, (size, degrees) in MESHES.items():  # those of four processes come first
