@@ -57,7 +57,7 @@ from training.process.precision import DTYPES
 PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
 ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout", "SFT in fp32", "SFT by SGD"
-TOGETHER_SFT, DORA = "SFT by AdamW that is not fused", "adapters with magnitudes"
+TOGETHER_SFT, DORA = "SFT in fp32 by AdamW that is not fused", "adapters with magnitudes"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
@@ -151,7 +151,7 @@ class Tuned:
         self.tune(SGD_SFT, trl={"activation_checkpointing": True, "optim": "sgd"})
 
     def tune_together(self) -> None:
-        """Measure the memory of SFT's steps with torch's AdamW as it is on GPUs if it is not fused."""
+        """Measure the memory of SFT's steps in fp32 with torch's AdamW as it is on GPUs if it is not fused."""
         from torch.optim import optimizer
 
         devices = [*optimizer._get_foreach_kernels_supported_devices(), "cpu"]
@@ -160,7 +160,7 @@ class Tuned:
             patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: devices),
             patch.object(optimizer, "_foreach_supported_types", types),
         ):
-            self.tune(TOGETHER_SFT, trl={"activation_checkpointing": True, "optim": "adamw_torch"})
+            self.tune(TOGETHER_SFT, precision="fp32", trl={"activation_checkpointing": True, "optim": "adamw_torch"})
 
     def reward(self) -> None:
         """Measure steps of the reward model, the scores of pairs and the export."""
@@ -498,7 +498,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         f"steps of {SOME_ADAPTERS}": memory_of_steps(some),
         f"steps of {SGD_SFT}": memory_of_steps(replace(conversation, moments=0)),
         f"steps of {DORA}": memory_of_steps(dora),
-        f"steps of {TOGETHER_SFT}": memory_of_steps(replace(conversation, updates_together=True)),
+        f"steps of {TOGETHER_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32, updates_together=True)),
         f"save {TOGETHER_SFT}": of_one["save"],
         f"save {SGD_SFT}": memory_without_steps(replace(conversation, moments=0))["save"],
         "open for GRPO": of_one["open"] | beside,

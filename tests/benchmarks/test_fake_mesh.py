@@ -49,12 +49,16 @@ def test_experts_take_what_the_plan_predicts(experts):
 
 
 @pytest.mark.parametrize(
-    ("degrees", "recompute"),
-    [({"tensor": 4}, "none"), ({"context": 4}, "selective"), ({"tensor": 2, "context": 2, "shard": 2}, "full")],
+    ("degrees", "recompute", "length"),
+    [
+        ({"tensor": 4}, "selective", 4096),  # inputs of attention and MLP are most of what is kept
+        ({"context": 4}, "full", 512),  # the message of gradients is the most
+        ({"tensor": 2, "context": 2, "shard": 2}, "none", 512),
+    ],
 )
-def test_rows_and_layers_that_several_processes_have_take_what_the_plan_predicts(degrees, recompute):
-    layout = Layout(processes=prod(degrees.values()), micro_batch_tokens=512, recompute=recompute, **degrees)
-    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(Case(shape=SHAPE, layout=layout, length=512))}
+def test_rows_and_layers_that_several_processes_have_take_what_the_plan_predicts(degrees, recompute, length):
+    layout = Layout(processes=prod(degrees.values()), micro_batch_tokens=length, recompute=recompute, **degrees)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(Case(shape=SHAPE, layout=layout, length=length))}
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
 
 

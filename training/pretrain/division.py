@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from training.pretrain.degrees import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, Degrees
+from training.pretrain.degrees import OF_A_TENSOR, OF_AN_EXPERT, TENSOR_CUTS, WHOLE, Degrees, shard_axis
 from training.pretrain.models.account import parameter_shapes
 from training.pretrain.models.shape import ModelConfig
-
-# The weights in layers that `tensor` cuts, by their axis; `mesh.py` says why. They are those of Llama's layers.
-TENSOR_CUTS = {"attention": {"query_key_value": 0, "output": 1}, "mlp": {"gate": 0, "up": 0, "down": 1}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,17 +69,6 @@ def _divided(config: ModelConfig, degrees: Degrees) -> Iterator[Division]:
             rearranged=held * degrees.shard if axis else 0,
             sums=sums,
         )
-
-
-def shard_axis(in_layer: list[int] | tuple[int, ...], shard: int) -> int:
-    """Return the axis along which FSDP divides what a layer has of a weight among `shard` processes.
-
-    It is the first, whose parts FSDP pads to one size. Experts that the processes do not divide evenly are each
-    divided instead, along the first axis for which no padding is needed, if there is one.
-    """
-    if len(in_layer) < 3 or in_layer[0] % shard == 0:
-        return 0
-    return next((axis for axis in (1, 2) if in_layer[axis] % shard == 0), 0)
 
 
 def _first_layers(config: ModelConfig, degrees: Degrees) -> set[int]:

@@ -22,8 +22,14 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor, Shard
 
-from training.pretrain.degrees import MESSAGE_NUMBERS, OF_A_TENSOR, OF_AN_EXPERT, WHOLE
-from training.pretrain.division import TENSOR_CUTS, shard_axis
+from training.pretrain.degrees import (
+    MESSAGE_NUMBERS,
+    OF_A_TENSOR,
+    OF_AN_EXPERT,
+    TENSOR_CUTS,
+    WHOLE,
+    shard_axis,
+)
 from training.pretrain.lanes import join
 from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
