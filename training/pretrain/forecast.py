@@ -136,7 +136,9 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     if degrees.product > 1:  # one weight is joined at a time, and one layer at a time is read back
         file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
         library = TRANSFORMERS if compares and not on_gpu else 0
-        moments["export"] = held | copy | {"whole weight": 2 * largest_bytes(config), "transformers": library} | file
+        moments["export"] = (
+            held | copy | {"whole weight": _joined_bytes(config, degrees), "transformers": library} | file
+        )
         if compares and sent_bytes(training, layout) != FP32:  # logits in fp32, by another share of the weights
             moments["logits in fp32"] = (
                 held
@@ -149,6 +151,12 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     elif compares:
         moments["export"] = held | copy | {"model read back": whole if on_gpu else whole + TRANSFORMERS}
     return moments
+
+
+def _joined_bytes(config: ModelConfig, degrees: Degrees) -> int:
+    """Return the bytes of a weight that is joined beside the one before it; parts along a later axis are copied."""
+    copied = (one.shape for one in divided(config, degrees) if one.rearranged or one.in_layer[1:] != one.shape[1:])
+    return FP32 * max(2 * largest_bytes(config) // FP32, *(3 * prod(shape) for shape in copied), 0)
 
 
 def copied_bytes(training: PlannedTraining, layout: Layout) -> int:
