@@ -309,15 +309,14 @@ def steps_needed_for(
     the profile names none.
     """
     shard, learns_from = shared_by(section, size), _learns_from(section)
-    # DDP's copies of the gradients, of a whole model in several processes, could not be compared.
-    is_copied = shard == 1 and size.nodes * size.processes > 1
     is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
-    if not is_own or is_copied or not size.gpus_per_node:
+    if not is_own or not size.gpus_per_node:
         return None
     if isinstance(section, AlignRecipe) and learns_from == "samples":
         sampling = planned_sampling(_shape(recipe), section, size, shard=shard, is_certain=is_certain)
         joins, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
         return memory_of_sampling(replace(sampling, joins=joins)) if sampling else None
+    reads_first = estimates_divergence(section)
     planned = planned_tuning(
         _shape(recipe),
         section,
@@ -326,8 +325,9 @@ def steps_needed_for(
         sequences=2 if learns_from == "pairs" else 1,
         is_reward=isinstance(section, RewardRecipe),
         is_certain=is_certain,
+        reads_more=reads_first,
     )
-    return memory_of_steps(planned, reads_first=estimates_divergence(section)) if planned else None
+    return memory_of_steps(planned, reads_first=reads_first) if planned else None
 
 
 def answer_weights_of(

@@ -44,6 +44,7 @@ from training.order.batch_settings import BatchPhase
 from training.pretrain import loss
 from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store, pack, places, unpack
+from training.pretrain.division import divided
 from training.pretrain.forecast import (
     Layout,
     PlannedTraining,
@@ -427,7 +428,12 @@ def predicted(case: Case) -> Peaks:
     held = step["weights"] + step["optimizer"]
     sizes = [FP32 * prod(sides) for _, sides in parameter_shapes(case.shape)]
     sent = sent_bytes(case.planned, case.layout)
-    sample = held + step["weights"] + gathered_for_a_text(case.shape, case.layout.degrees, number_bytes=sent)
+    sample = held + step["weights"]
+    if case.layout.degrees.shard > 1:
+        sample += gathered_for_a_text(case.shape, case.layout.degrees, number_bytes=sent)
+    else:  # a weight times its gain, in fp32 and in bf16
+        of_layers = [one.held for one in divided(case.shape, case.layout.degrees) if one.unit]
+        sample += max((FP32 + 2) * max(of_layers), 2 * case.shape.vocab_size * case.shape.width)
     return {
         ("begin", DEVICE): step["weights"],
         ("begin", HOST): max(a + b for a, b in pairwise(sizes)),  # one weight is drawn while the last one still exists
@@ -435,7 +441,7 @@ def predicted(case: Case) -> Peaks:
         ("held-out text", DEVICE): sums["held-out text"],
         ("sample", DEVICE): sample,
         **({("sample by the whole", DEVICE): sample} if case.control == "gathered" else {}),
-        ("save", HOST): copied_bytes(step, case.layout),
+        ("save", HOST): copied_bytes(case.planned, case.layout),
         **({("logits in fp32", DEVICE): sums["logits in fp32"]} if "logits in fp32" in sums else {}),
         ("export", DEVICE): sums["export"],
         ("export", HOST): min(FILE_BYTES, FP32 * case.shape.parameter_count),

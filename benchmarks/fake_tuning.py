@@ -29,6 +29,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
@@ -45,6 +46,7 @@ from training.posttrain.forecast import (
     memory_of_steps,
     memory_without_steps,
     numbers_of_adapters,
+    numbers_of_magnitudes,
 )
 from training.pretrain.forecast import Layout
 from training.pretrain.models import export
@@ -56,6 +58,7 @@ from training.process.precision import DTYPES
 PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
 ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout", "SFT in fp32", "SFT by SGD"
+TOGETHER_SFT, DORA = "SFT in fp32 by AdamW that is not fused", "adapters with magnitudes"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
@@ -64,9 +67,9 @@ JOINED = ", weights joined"
 JOINED_GRPO = f"GRPO{JOINED}"
 PARTS = (
     *("tune", "adapt", "reward", "align", "answer", "sample", "sample_joined", "score", "judge"),
-    *("tune_in_fp32", "adapt_some", "tune_by_sgd"),
+    *("tune_in_fp32", "adapt_some", "tune_by_sgd", "tune_together"),
 )
-MORE = ("sample_in_fp32",)  # parts that are gone through only if they are named
+MORE = ("sample_in_fp32", "adapt_magnitudes")  # parts that are gone through only if they are named
 SOME = ("q_proj", "v_proj")
 STEPS = 2  # the second one has the optimizer's state
 FILE_BYTES = 5 * 10**9
@@ -144,9 +147,25 @@ class Tuned:
         """Measure the steps of SFT by adapters on some layers, with dropout."""
         self.tune(SOME_ADAPTERS, peft={"r": RANK, "target_modules": list(SOME), "lora_dropout": 0.1})
 
+    def adapt_magnitudes(self) -> None:
+        """Measure the steps of SFT by adapters with a magnitude for each output (DoRA), of a whole model."""
+        self.tune(DORA, peft={"r": RANK, "use_dora": True})
+
     def tune_by_sgd(self) -> None:
         """Measure the memory of SFT's steps with SGD, which keeps no state of the weights."""
         self.tune(SGD_SFT, trl={"activation_checkpointing": True, "optim": "sgd"})
+
+    def tune_together(self) -> None:
+        """Measure the memory of SFT's steps in fp32 with torch's AdamW as it is on GPUs if it is not fused."""
+        from torch.optim import optimizer
+
+        devices = [*optimizer._get_foreach_kernels_supported_devices(), "cpu"]
+        types = [*optimizer._foreach_supported_types, FakeTensor]  # shares are DTensors, here as on GPUs
+        with (
+            patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: devices),
+            patch.object(optimizer, "_foreach_supported_types", types),
+        ):
+            self.tune(TOGETHER_SFT, precision="fp32", trl={"activation_checkpointing": True, "optim": "adamw_torch"})
 
     def reward(self) -> None:
         """Measure steps of the reward model, the scores of pairs and the export."""
@@ -485,6 +504,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     conversation = PlannedTuning(shape=shape, shard=world, positions=length, longest=length)
     pair = replace(conversation, positions=2 * length)  # or two answers that are read in one pass
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
+    dora = replace(adapted, adapters=adapted.adapters + numbers_of_magnitudes(shape), has_magnitudes=True)
     some = replace(conversation, adapters=numbers_of_adapters(shape, RANK, SOME))
     some = replace(some, dropped=inputs_of_adapters(shape, SOME))
     judge = replace(pair, is_reward=True)
@@ -524,6 +544,9 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         f"steps of {FP32_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32)),
         f"steps of {SOME_ADAPTERS}": memory_of_steps(some),
         f"steps of {SGD_SFT}": memory_of_steps(replace(conversation, moments=0)),
+        f"steps of {DORA}": memory_of_steps(dora),
+        f"steps of {TOGETHER_SFT}": memory_of_steps(replace(conversation, number_bytes=FP32, updates_together=True)),
+        f"save {TOGETHER_SFT}": of_one["save"],
         f"save {SGD_SFT}": memory_without_steps(replace(conversation, moments=0))["save"],
         "open for GRPO": of_one["open"] | beside,
         "answers of GRPO": memory_of_drawing(sampling),

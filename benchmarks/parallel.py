@@ -51,7 +51,8 @@ MODELS = {
     "experts": replace(
         _SHAPE,
         qk_norm=True,
-        experts=ExpertLayers(count=4, active=2, width=16, shared=1, first_layer=1, balance_weight=0.5),
+        # Six: two processes along `expert` have three each, of which two along `shard` have a part of each.
+        experts=ExpertLayers(count=6, active=2, width=16, shared=1, first_layer=1, balance_weight=0.5),
     ),
 }
 MODELS["deepseek_v3"] = replace(

@@ -141,6 +141,8 @@ def test_the_steps_of_a_spread_post_training_grow_with_what_a_pass_reads():
         dataclasses.replace(sft, peft={"r": 4, "target_modules": ["q_proj", "gate"]}),
         dataclasses.replace(sft, peft={"r": 4, "target_modules": ".*_proj"}),
         dataclasses.replace(sft, trl={"optim": "adafactor"}),
+        dataclasses.replace(sft, peft={"r": 4, "use_dora": True, "lora_dropout": 0.1}),
+        dataclasses.replace(sft, peft={"r": 4, "use_dora": True, "target_modules": ["q_proj"]}),
     )
     assert not any(capacity.steps_needed_for(recipe, one, size) for one in unknown)
 
@@ -158,9 +160,10 @@ def test_products_in_fp32_keep_no_copies_and_take_twice_as_much():
     assert in_fp32["states of a layer"] == 8 * 8192 * (4 * wide + fp32)
 
 
-def test_a_whole_model_is_predicted_on_one_gpu_and_not_where_ddp_copies_its_gradients():
+def test_a_whole_model_is_predicted_on_one_gpu_and_on_several_that_sum_its_gradients():
     recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
-    one = read_size({"backend": "slurm", "gpus_per_node": 1, "micro_batch_tokens": 1}, cores=1, where="")
+    passes = {"backend": "slurm", "micro_batch_tokens": 1}
+    one = read_size({**passes, "gpus_per_node": 1}, cores=1, where="")
     parameters = capacity._shape(recipe).parameter_count
     sft = dataclasses.replace(RECIPE.sft, trl={"activation_checkpointing": True})
     steps = capacity.steps_needed_for(recipe, sft, one)
@@ -168,8 +171,25 @@ def test_a_whole_model_is_predicted_on_one_gpu_and_not_where_ddp_copies_its_grad
     assert "gathered weights" not in steps and steps["weights of all layers in bf16"] > 2 * 0.9 * parameters
     adapted = capacity.steps_needed_for(recipe, dataclasses.replace(sft, peft={"r": 16}), one)
     assert "weights of all layers in bf16" not in adapted  # autocast keeps no copies of frozen weights
-    two = read_size({"backend": "slurm", "gpus_per_node": 2, "processes": 2}, cores=1, where="")
-    assert capacity.steps_needed_for(recipe, sft, two) is None
+    # DoRA has a magnitude for each output, and multiplies each adapter with an identity matrix, kept in bf16.
+    magnitudes = dataclasses.replace(sft, peft={"r": 16, "use_dora": True})
+    outputs = 32 * (2 * 4096 + 2 * 1024 + 2 * 14336 + 4096)
+    assert adapters_of(capacity._shape(recipe), magnitudes) == 41_943_040 + outputs
+    identities = 2 * (6 * 4096**2 + 14336**2) + 4 * 14336**2
+    steps_of_dora = capacity.steps_needed_for(recipe, magnitudes, one)
+    assert steps_of_dora["matrices of DoRA"] == identities + 2 * 14336 * 4096
+    # DDP's messages are the gradients of a single pass; those of several are summed beside them.
+    two = read_size({**passes, "gpus_per_node": 2, "processes": 2}, cores=1, where="")
+    apart = capacity.steps_needed_for(recipe, sft, two)
+    assert apart == steps | {"messages of gradients": 4 * parameters}
+    at_once = capacity.steps_needed_for(recipe, sft, dataclasses.replace(two, micro_batch_tokens=None))
+    assert at_once["gradients"] == 4 * parameters and "messages of gradients" not in at_once
+    # AdamW that is not fused takes the roots of all second moments at once.
+    plain = dataclasses.replace(sft, trl=sft.trl | {"optim": "adamw_torch"})
+    updated = capacity.steps_needed_for(recipe, plain, one)
+    assert updated["update of all weights"] == 4 * parameters and sum(updated.values()) == 20 * parameters
+    shared = read_size({**passes, "gpus_per_node": 2, "processes": 2, "shard": 2}, cores=1, where="")
+    assert capacity.steps_needed_for(recipe, plain, shared) == capacity.steps_needed_for(recipe, sft, shared)
 
 
 def test_single_answers_are_all_read_in_one_pass():

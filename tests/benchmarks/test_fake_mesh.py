@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -35,11 +36,30 @@ def test_weights_that_are_sent_in_bf16_take_what_the_plan_predicts(vocab_size, r
     assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
 
 
-@pytest.mark.parametrize("experts", [{"active": 1, "width": 1024}, {"active": 4, "width": 256}])
+# The last four are fewer than the processes, which have a part of each.
+EXPERTS = ({"count": 16, "active": 1, "width": 1024}, {"count": 16, "active": 4, "width": 256})
+EXPERTS += ({"count": 4, "active": 1, "width": 1024},)
+
+
+@pytest.mark.parametrize("experts", EXPERTS)
 def test_experts_take_what_the_plan_predicts(experts):
-    shape = replace(SHAPE, experts=ExpertLayers(count=16, **experts))
+    shape = replace(SHAPE, experts=ExpertLayers(**experts))
     rows = fake_mesh.rows_of(Case(shape=shape, layout=replace(LAYOUT, gather_dtype="bf16"), length=512))
     assert [row for row in rows if fake_mesh.differs(*row[2:])] == []
+
+
+@pytest.mark.parametrize(
+    ("degrees", "recompute", "length"),
+    [
+        ({"tensor": 4}, "selective", 4096),  # inputs of attention and MLP are most of what is kept
+        ({"context": 4}, "full", 512),  # the message of gradients is the most
+        ({"tensor": 2, "context": 2, "shard": 2}, "none", 512),
+    ],
+)
+def test_rows_and_layers_that_several_processes_have_take_what_the_plan_predicts(degrees, recompute, length):
+    layout = Layout(processes=prod(degrees.values()), micro_batch_tokens=length, recompute=recompute, **degrees)
+    rows = {row[:2]: row[2:] for row in fake_mesh.rows_of(Case(shape=SHAPE, layout=layout, length=length))}
+    assert {name: sizes for name, sizes in rows.items() if fake_mesh.differs(*sizes)} == {}
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])

@@ -36,7 +36,7 @@ def differing(ratios):
 
 
 TRAINED = ("SFT", "adapters", "reward", "DPO", "GRPO")
-NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, "KTO")
+NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, fake_tuning.TOGETHER_SFT, "KTO")
 OTHERS = {"answers of GRPO", "rewards of GRPO", "start of DPO", "scores", "scores of a batch", "whole windows"}
 OTHERS |= {"answers of a batch", "rewards of a batch", "before and after alignment"}
 OTHERS |= {f"{phase}{fake_tuning.JOINED}" for phase in ("answers of GRPO", "steps of GRPO", "answers of a batch")}
@@ -53,9 +53,10 @@ def test_every_phase_holds_what_is_predicted_and_weights_joined_at_once_show():
 
 
 def test_a_model_that_a_process_has_whole_takes_what_is_predicted():
-    small = {"layers": 4, "vocab_size": 8192}, 512, None, ("reward",)  # in which copies of layers would show
+    # In which copies of layers would show, and the roots of all second moments.
+    small = {"layers": 4, "vocab_size": 8192}, 512, None, ("reward", "tune_together")
     ratios, of_few_words = ratios_of(1, (SHAPE, LENGTH, None, (*fake_tuning.PARTS, *fake_tuning.MORE)), small)
-    trained = {f"steps of {name}" for name in (*TRAINED, *NAMED, "GRPO in fp32")}
+    trained = {f"steps of {name}" for name in (*TRAINED, *NAMED, "GRPO in fp32", fake_tuning.DORA)}
     assert trained | OTHERS | {"scores of pairs", "start of KTO", "loss of a sample of SFT"} <= set(ratios)
     assert "scores of pairs" in of_few_words
     assert differing(ratios) == differing(of_few_words) == set(), (ratios, of_few_words)

@@ -294,6 +294,9 @@ def fit(trainer: Any, reporter: Reporter) -> None:
 
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
+    if trainer.accelerator.ddp_handler is not None:  # for a whole model in several processes
+        # Else DDP copies gradients into its messages and keeps them besides: 4 bytes a weight.
+        trainer.accelerator.ddp_handler.gradient_as_bucket_view = True
     checkpoint, damaged = last_checkpoint(Path(trainer.args.output_dir))
     for line in damaged:
         reporter.say(f"a checkpoint is damaged: {line}")

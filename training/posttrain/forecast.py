@@ -24,6 +24,9 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+# … and if all its adapters have magnitudes (DoRA), when the last one's matrix is made; also times its keys and values.
+DORA_MLP_STATES, DORA_STATES, DORA_KEYS = 8, 10, 2
+DORA_MLP_CASTS, DORA_CASTS = 2, 6  # … and of the adapters' inputs in another format, unless all is in fp32
 DROPPED_BYTES = 5  # of a number before an adapter that has dropout: itself in fp32, and whether it is dropped
 # The layers that may have adapters, by transformers' names, with those of this package.
 LAYERS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value")
@@ -39,7 +42,10 @@ class PlannedTuning:
     adapters: numbers of the adapters, which each process has whole; 0: all weights are trained. is_reward: whether the
     head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
-    trained weight. accumulates: whether a step has several passes, whose gradients are summed.
+    trained weight. accumulates: whether a step has several passes, whose gradients are summed. replicas: how many
+    processes have the same weights. updates_together: whether the optimizer makes a number for each trained weight
+    anew, for all weights at once. has_magnitudes: whether the adapters, which all layers have then, are
+    those of DoRA.
     """
 
     shape: ModelConfig
@@ -53,6 +59,9 @@ class PlannedTuning:
     dropped: int = 0
     moments: int = 2
     accumulates: bool = True
+    replicas: int = 1
+    updates_together: bool = False
+    has_magnitudes: bool = False
 
     @property
     def share(self) -> int:
@@ -89,6 +98,16 @@ class PlannedTuning:
         return {COPIES: self.copies} if self.shard == 1 and self.copies and not self.adapters else {}
 
     @property
+    def trained(self) -> int:
+        """Bytes of what is trained, in this process."""
+        return FP32 * self.adapters or self.share
+
+    @property
+    def messages(self) -> int:
+        """Bytes of DDP's messages, which it keeps from its first to its last step."""
+        return self.trained if self.shard == 1 < self.replicas else 0
+
+    @property
     def keys(self) -> int:
         """Bytes of the key-value cache for one position of one row, all layers together."""
         widths = self.shape.head_widths
@@ -117,6 +136,11 @@ def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] 
     `targets` names the layers that have one, as transformers does; None: all. A layer's experts are not counted.
     """
     return rank * sum(given + made for given, made in _adapted(shape, targets))
+
+
+def numbers_of_magnitudes(shape: ModelConfig) -> int:
+    """Return the number of magnitudes in DoRA's adapters on every linear layer: one for each output."""
+    return sum(made for _, made in _adapted(shape, None))
 
 
 def inputs_of_adapters(shape: ModelConfig, targets: Collection[str] | None = None) -> int:
@@ -153,7 +177,7 @@ def memory_of_steps(planned: PlannedTuning, *, reads_first: bool = False) -> Nee
     a lower bound: autograd keeps their weights in bf16 for the backward pass, which are counted, and their states,
     which are not. `reads_first`: a pass without gradients goes before, as for the divergence of KTO.
     """
-    moments = _moments_of_steps(planned)
+    moments = [*_moments_of_steps(planned), _at_update(planned)]
     if planned.shard > 1 and not planned.adapters and not planned.is_reward:
         # A loss or a reference was computed before the first step, which has no optimizer's state yet.
         at_embedding = _at_embedding(planned, moments[0])
@@ -173,14 +197,27 @@ def _at_embedding(planned: PlannedTuning, step: Needed) -> Needed:
     return held | {"states of all layers": planned.residual, "gathered weights": 3 * planned.head + planned.block}
 
 
+def _at_update(planned: PlannedTuning) -> Needed:
+    """Return what is needed while the optimizer updates the weights.
+
+    Shares are updated one after the other. The gradients are DDP's messages then.
+    """
+    return {
+        "weights": planned.share,
+        "adapters": FP32 * planned.adapters,
+        "gradients": planned.trained,
+        "optimizer": planned.moments * planned.trained,
+        "update of all weights": planned.trained if planned.updates_together and planned.shard == 1 else 0,
+    }
+
+
 def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     shape = planned.shape
-    trained = FP32 * planned.adapters or planned.share
     held = {
         "weights": planned.share,
         "adapters": FP32 * planned.adapters,
-        "gradients": trained,
-        "optimizer": planned.moments * trained,
+        "gradients": planned.trained,
+        "optimizer": planned.moments * planned.trained,
         "states of all layers": planned.residual * (shape.layers + 1),
     }
     copies = {COPIES: planned.copies} if planned.copies else {}
@@ -212,7 +249,27 @@ def _states_of_a_layer(planned: PlannedTuning) -> int:
     """Return the bytes of a position in a layer that is computed again and goes backward."""
     shape = planned.shape
     states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width)
+    if planned.has_magnitudes:
+        keys = shape.head_widths.keys + shape.head_widths.values
+        states = DORA_MLP_STATES * shape.mlp_width + DORA_STATES * shape.width + DORA_KEYS * keys
+        if planned.number_bytes < FP32:
+            states += DORA_MLP_CASTS * shape.mlp_width + DORA_CASTS * shape.width
+        states *= planned.number_bytes
     return states + FP32 * FP32_STATES * shape.width + DROPPED_BYTES * planned.dropped
+
+
+def _matrices_of_dora(planned: PlannedTuning) -> tuple[int, int]:
+    """Return the bytes of matrices that DoRA's adapters keep for the backward pass, and that it makes at one time.
+
+    Each adapter is multiplied with an identity matrix as wide as its inputs, in fp32; autograd keeps its copy in bf16,
+    or itself. Beside the widest one is the product, as large as the layer's weight.
+    """
+    if not planned.has_magnitudes:
+        return 0, 0
+    layers, adapted = planned.shape.layers, list(_adapted(planned.shape, None))
+    kept = planned.number_bytes * sum(given**2 for given, _ in adapted) // (layers if planned.recomputes else 1)
+    cast = FP32 if planned.number_bytes < FP32 else 0
+    return kept, max(cast * given**2 + planned.number_bytes * given * made for given, made in adapted)
 
 
 def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss: int) -> list[Needed]:
@@ -228,11 +285,16 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     gradient = 0 if planned.adapters else largest * (FP32 + (BF16 if is_cast else 0))
     end = 0 if planned.adapters else planned.head
     head = {} if planned.is_reward else {"a gradient": end, "head and loss": loss}
+    kept, made = _matrices_of_dora(planned)
     layer = {"a gradient": gradient, "states of a layer": planned.positions * _states_of_a_layer(planned)}
+    layer |= {"matrices of DoRA": kept + made}
+    head |= {} if planned.recomputes else {"matrices of DoRA": kept}
     last = held | {"states of all layers": planned.residual}
     if not planned.accumulates and not planned.adapters:  # at the head there are no others, and in the first layer most
-        first = last | of_a_layer | layer | {"gradients": held["gradients"] - end}
-        return [held | copies | head | {"gradients": 0}, first, last]
+        first = last | of_a_layer | layer | ({} if planned.messages else {"gradients": held["gradients"] - end})
+        return [held | copies | head | {"gradients": planned.messages}, first, last]
+    if planned.accumulates:  # gradients are summed apart from the messages, into which the last pass copies them
+        held, last = (one | {"messages of gradients": planned.messages} for one in (held, last))
     at_head = {} if planned.adapters and planned.recomputes else copies
     in_layer = of_a_layer if planned.recomputes else copies
     return [held | at_head | head, held | in_layer | layer, last | {"a gradient": end}]
@@ -245,7 +307,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
-    moments = _moments_of_steps(policy)
+    moments = [*_moments_of_steps(policy), _at_update(policy)]
     if not policy.adapters and policy.shard > 1 and not planned.joins:  # which forgets the passes of the drawing
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
@@ -282,11 +344,11 @@ def _judge(planned: PlannedSampling) -> PlannedTuning:
 
 def _held_between_steps(planned: PlannedSampling) -> Needed:
     policy = planned.policy
-    trained = FP32 * policy.adapters or policy.share
     return {
         "weights": policy.share,
         "adapters": FP32 * policy.adapters,
-        "optimizer": policy.moments * trained,
+        "optimizer": policy.moments * policy.trained,
+        "messages of gradients": policy.messages,
         "initial policy": policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }

@@ -31,9 +31,10 @@ from training.files.writing import Unsealed
 from training.job import RefusedInput
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
+from training.pretrain.degrees import WHOLE
 from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.models.decoder import Decoder
-from training.pretrain.parallel import WHOLE, World
+from training.pretrain.parallel import World
 from training.pretrain.tensor_files import Saved, TensorPlace, save_tensors
 from training.records import differences
 

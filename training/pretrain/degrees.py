@@ -15,6 +15,7 @@ are neighbours. Each axis divides:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Literal
@@ -23,6 +24,15 @@ from training.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
 CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose degree the profile gives
+# Axes over which a weight's gradient is summed after the passes: axes along which processes hold the same part of it.
+# Along `shard`, FSDP sums during the passes.
+WHOLE = ("replicate", "expert", "context", "tensor")
+OF_A_TENSOR = ("replicate", "expert", "context")
+OF_AN_EXPERT = ("replicate", "context", "tensor")
+# The weights in layers that `tensor` cuts, by their axis; `mesh.py` says why. They are those of Llama's layers.
+TENSOR_CUTS = {"attention": {"query_key_value": 0, "output": 1}, "mlp": {"gate": 0, "up": 0, "down": 1}}
+# Most numbers of the gradients that are copied into one message between replicas, which is 268 MB.
+MESSAGE_NUMBERS = 2**26
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +117,17 @@ class Degrees:
         """Return the number of processes, or groups of processes, that take different rows."""
         sizes = self.sizes(processes)
         return sizes["replicate"] * sizes["shard"] * sizes["expert"]
+
+
+def shard_axis(in_layer: Sequence[int], shard: int) -> int:
+    """Return the axis along which FSDP divides what a layer has of a weight among `shard` processes.
+
+    It is the first, whose parts FSDP pads to one size. Experts that the processes do not divide evenly are each
+    divided instead, along the first axis for which no padding is needed, if there is one.
+    """
+    if len(in_layer) < 3 or in_layer[0] % shard == 0:
+        return 0
+    return next((axis for axis in (1, 2) if in_layer[axis] % shard == 0), 0)
 
 
 def micro_batches_in(

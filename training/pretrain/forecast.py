@@ -15,9 +15,10 @@ from math import prod
 from typing import Any, Literal
 
 from training.order.batch_settings import BatchPhase
-from training.pretrain.degrees import Degrees, micro_batches_in
+from training.pretrain.degrees import MESSAGE_NUMBERS, Degrees, micro_batches_in
 from training.pretrain.devices import Device
 from training.pretrain.divisible import check_degrees
+from training.pretrain.division import Division, divided
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import (
     FILE_BYTES,
@@ -25,9 +26,9 @@ from training.pretrain.models.account import (
     Recompute,
     evaluated_rows,
     evaluation_bytes,
+    keeps_cast,
     largest_bytes,
     least_bytes,
-    numbers_of_units,
 )
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.settings import PretrainRecipe
@@ -130,12 +131,14 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     step = _of_a_step(training, layout, on_gpu=on_gpu)
     held = {name: step[name] for name in ("libraries", "weights", "optimizer")}
     held["gradients"] = held["weights"]  # those of the last step are kept
-    copy = {} if on_gpu else {COPY: copied_bytes(step, layout)}
+    copy = {} if on_gpu else {COPY: copied_bytes(training, layout)}
     moments = {"step": step | copy, "held-out text": held | copy | _of_an_evaluation(training, layout)}
     if degrees.product > 1:  # one weight is joined at a time, and one layer at a time is read back
         file = {} if on_gpu else {"file of weights": min(FILE_BYTES, whole)}
         library = TRANSFORMERS if compares and not on_gpu else 0
-        moments["export"] = held | copy | {"whole weight": 2 * largest_bytes(config), "transformers": library} | file
+        moments["export"] = (
+            held | copy | {"whole weight": _joined_bytes(config, degrees), "transformers": library} | file
+        )
         if compares and sent_bytes(training, layout) != FP32:  # logits in fp32, by another share of the weights
             moments["logits in fp32"] = (
                 held
@@ -150,10 +153,30 @@ def memory(training: PlannedTraining, layout: Layout, *, on_gpu: bool, compares:
     return moments
 
 
-def copied_bytes(step: Needed, layout: Layout) -> int:
-    """Return the bytes that a process copies for a checkpoint; processes that hold the same parts divide them."""
-    sizes = layout.degrees.sizes(layout.world)
-    return (step["weights"] + step["optimizer"]) // (sizes["replicate"] * sizes["context"])
+def _joined_bytes(config: ModelConfig, degrees: Degrees) -> int:
+    """Return the bytes of a weight that is joined beside the one before it; parts along a later axis are copied."""
+    copied = (one.shape for one in divided(config, degrees) if one.rearranged or one.in_layer[1:] != one.shape[1:])
+    return FP32 * max(2 * largest_bytes(config) // FP32, *(3 * prod(shape) for shape in copied), 0)
+
+
+def copied_bytes(training: PlannedTraining, layout: Layout) -> int:
+    """Return the bytes that a process copies for a checkpoint; processes that hold the same parts divide them.
+
+    They do not divide a weight that all of them hold, nor its state.
+    """
+    sizes, kinds = layout.degrees.sizes(layout.world), {}
+    for one in divided(training.shape, layout.degrees):
+        state = FP32 * (one.held + _state_numbers(training, one))
+        total, largest = kinds.get(one.sums, (0, 0))
+        kinds[one.sums] = total + state, max(largest, FP32 * one.held)
+    copies = {sums: prod(sizes[axis] for axis in sums) for sums in kinds}
+    return sum(max(total // copies[sums], largest) for sums, (total, largest) in kinds.items())
+
+
+def _state_numbers(training: PlannedTraining, one: Division) -> int:
+    """Return how many numbers the optimizer, and the average, hold for what a process holds of a weight."""
+    whole = training.recipe.optimizer_part.numbers(one.name, one.shape)
+    return whole * one.held // prod(one.shape) + (one.held if training.recipe.average.kind != "none" else 0)
 
 
 def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
@@ -162,10 +185,9 @@ def host_memory(training: PlannedTraining, layout: Layout) -> Needed:
     Each process copies its share for checkpoints. The weights with which it starts pass through the node's memory one
     at a time; the first process writes them in the end, a file at a time.
     """
-    step = _of_a_step(training, layout, on_gpu=True)
     return {
         "libraries": layout.processes * LIBRARIES,
-        "copies for checkpoints": layout.processes * copied_bytes(step, layout),
+        "copies for checkpoints": layout.processes * copied_bytes(training, layout),
         "file of weights": min(FILE_BYTES, FP32 * training.shape.parameter_count),
     }
 
@@ -180,28 +202,16 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     config, degrees = training.shape, layout.degrees
     rows, passes = passes_of(training, layout)
     length, number_bytes = training.phase.sequence_length, training.number_bytes
-    least = _least(
-        config,
-        training.recipe.optimizer,
-        rows,
-        length,
-        passes,
-        layout.recompute,
-        number_bytes,
-        not on_gpu,
-        training.recipe.average.kind != "none",
-        training.teacher,
-        degrees.keeps_copies(precision=training.recipe.precision),
-    )
-    holders = degrees.pipeline * degrees.shard * degrees.expert * degrees.tensor
-    of_a_row = degrees.pipeline * degrees.context * degrees.tensor
-    parts = {name: part // (of_a_row if name == "activations" else holders) for name, part in least.items()}
     in_flight = min(degrees.pipeline, passes)  # the first process keeps the passes of as many micro-batches as stages
-    parts["activations"] *= in_flight
+    parts = _held_in_a_step(training, layout, on_gpu=on_gpu)
+    weights, own = divided(config, degrees), parts["weights"]
+    parts |= {"gradients": own if passes > 1 else 0, "activations": in_flight * parts["activations"]}
     positions = rows * length // (degrees.context * degrees.tensor)
-    parts = {"libraries": CUDA_CONTEXT if on_gpu else LIBRARIES, **parts}
+    after = parts | {"activations": 0, "gradients": own}
+    summed = after | {"message of gradients": _message_bytes(layout, weights)}
     if degrees.shard == 1:
-        return parts | {"head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu)}
+        at_head = parts | {"head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu)}
+        return max(at_head, summed, key=lambda one: sum(one.values()))
     sent = sent_bytes(training, layout)
     at_head = {
         "head and loss": _of_the_head(config, positions, number_bytes, on_gpu=on_gpu, sent=sent),
@@ -209,8 +219,8 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     }
     if layout.recompute == "full":  # no layer is at work
         between = number_bytes * rows * length * ((config.layers + 1) * config.width + 1)
-        at_head["activations"] = in_flight * between // of_a_row
-    message = FP32 * _numbers_of_a_block(config, degrees)
+        at_head["activations"] = in_flight * between // (degrees.pipeline * degrees.context * degrees.tensor)
+    message = FP32 * _gathered_numbers(config, degrees)[1]
     gathered = _gathered(config, degrees, in_step=True, number_bytes=sent)
     in_last = parts | {
         "gradient of the head": sent * config.vocab_size * config.width,
@@ -219,8 +229,70 @@ def _of_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Ne
     before_it = in_last | {"gathered weights": gathered}
     if layout.recompute != "full":  # the last layer's states are gone
         before_it["activations"] -= parts["activations"] // in_flight * degrees.pipeline // config.layers
-    at_end = parts | {"activations": 0, "gathered weights": _gathered_at_end(config, degrees, number_bytes=sent)}
-    return max((parts | at_head, in_last, before_it, at_end), key=lambda one: sum(one.values()))
+    at_end = after | {"gathered weights": _gathered_at_end(config, degrees, number_bytes=sent)}
+    return max((parts | at_head, in_last, before_it, at_end, summed), key=lambda one: sum(one.values()))
+
+
+def _held_in_a_step(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> Needed:
+    """Return the bytes that a process holds in a step: always, and of one pass until its backward pass."""
+    config, degrees, number_bytes = training.shape, layout.degrees, training.number_bytes
+    rows, length = passes_of(training, layout)[0], training.phase.sequence_length
+    whole = _least(
+        config,
+        training.recipe.optimizer,
+        rows,
+        length,
+        2,  # both gradients and activations
+        layout.recompute,
+        number_bytes,
+        not on_gpu,
+        training.recipe.average.kind != "none",
+        training.teacher,
+    )
+    weights, copies = divided(config, degrees), 0
+    if keeps_cast(layout.recompute, number_bytes) and degrees.keeps_copies(precision=training.recipe.precision):
+        copies = 2 * sum(prod(one.in_layer) for one in weights if one.unit and len(one.shape) > 1)
+    of_a_part = whole["activations"] // (degrees.pipeline * degrees.context * degrees.tensor)
+    return {
+        "libraries": CUDA_CONTEXT if on_gpu else LIBRARIES,
+        "weights": FP32 * sum(one.held for one in weights),
+        "optimizer": FP32 * sum(_state_numbers(training, one) for one in weights),
+        "activations": of_a_part + copies + _kept_of_whole_rows(training, layout, rows=rows, length=length),
+        **({"teacher": whole["teacher"]} if training.teacher else {}),
+    }
+
+
+def _message_bytes(layout: Layout, weights: tuple[Division, ...]) -> int:
+    """Return the bytes of the largest message in which gradients are copied to be summed with those of other processes.
+
+    A weight that is larger than a message may be is summed where it is.
+    """
+    degrees, sizes = layout.degrees, layout.degrees.sizes(layout.world)
+    numbers: dict[tuple[str, ...], int] = {}
+    for one in weights:
+        others = tuple(axis for axis in one.sums if sizes[axis] > 1 and axis not in degrees.summed_by_fsdp)
+        if others and one.held <= MESSAGE_NUMBERS:
+            numbers[others] = numbers.get(others, 0) + one.held
+    return FP32 * min(MESSAGE_NUMBERS, max(numbers.values(), default=0))
+
+
+def _kept_of_whole_rows(training: PlannedTraining, layout: Layout, *, rows: int, length: int) -> int:
+    """Return the bytes that layers keep of positions that other processes have too, for the backward pass.
+
+    With `tensor` they are the gathered inputs of attention and MLP, with `context` the joined keys and values, unless
+    attention is computed again.
+    """
+    config, degrees, positions = training.shape, layout.degrees, rows * length
+    kept = 0
+    if degrees.tensor > 1:
+        dense = config.layers - config.expert_layers
+        kept += (config.layers + dense) * config.width * (positions // degrees.context)
+    if degrees.context > 1 and layout.recompute != "selective":
+        widths = config.head_widths
+        joined = (widths.keys + widths.values) * positions - widths.values * (positions // degrees.context)
+        kept += config.layers * joined // degrees.tensor
+    layers = config.layers if layout.recompute == "full" else degrees.pipeline  # of which one is at work
+    return training.number_bytes * kept // layers
 
 
 def _gathered_at_end(config: ModelConfig, degrees: Degrees, *, number_bytes: int) -> int:
@@ -228,9 +300,10 @@ def _gathered_at_end(config: ModelConfig, degrees: Degrees, *, number_bytes: int
 
     The gradient of the first layer is still in its message at the embedding, whose own is summed in fp32.
     """
-    ends, kept = numbers_of_units(config)[""], _gathered(config, degrees, blocks=0, number_bytes=number_bytes)
+    ends, block, _ = _gathered_numbers(config, degrees)
+    kept = _gathered(config, degrees, blocks=0, number_bytes=number_bytes)
     summed = FP32 * config.vocab_size * config.width if number_bytes < FP32 else 0
-    at_embedding = kept + number_bytes * ends + summed + FP32 * _numbers_of_a_block(config, degrees)
+    at_embedding = kept + number_bytes * ends + summed + FP32 * block
     return max(at_embedding, (kept if degrees.zero_stage < 3 else 0) + (number_bytes + FP32) * ends)
 
 
@@ -241,7 +314,9 @@ def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
     positions = evaluated_rows(length) * length // (degrees.context * degrees.tensor)
     chunk = min(LOSS_CHUNK, positions)
     logits = config.vocab_size * (number_bytes * (chunk + config.width) + 2 * FP32 * chunk)
-    layer = {"states of a layer": evaluation_bytes(config, positions=positions, number_bytes=number_bytes)}
+    given = {"rows": evaluated_rows(length), "tensor": degrees.tensor, "context": degrees.context}
+    states = evaluation_bytes(config, positions=positions, number_bytes=number_bytes, **given)
+    layer = {"states of a layer": states}
     head = {"head and loss": logits + number_bytes * positions * config.width}
     if degrees.shard > 1:
         sent = sent_bytes(training, layout)
@@ -249,7 +324,7 @@ def _of_an_evaluation(training: PlannedTraining, layout: Layout) -> Needed:
         layer["gathered weights"] = _gathered(config, degrees, blocks=1 + messages, number_bytes=sent)
         head["gathered weights"] = _gathered(config, degrees, blocks=0, number_bytes=sent)
         before = {"states of a layer": 2 * number_bytes * positions * config.width}
-        before["gathered weights"] = _gathered(config, degrees, blocks=2 + messages, number_bytes=sent)
+        before["gathered weights"] = gathered_for_a_text(config, degrees, number_bytes=sent)
         return max(layer, head, before, key=lambda parts: sum(parts.values()))
     return max(layer, head, key=lambda parts: sum(parts.values()))
 
@@ -266,7 +341,6 @@ def _least(
     probabilities: bool,
     averaged: bool,
     teacher: ModelConfig | None,
-    keeps_copies: bool,
 ) -> dict[str, int]:
     return least_bytes(
         config,
@@ -279,7 +353,7 @@ def _least(
         probabilities=probabilities,
         averaged=averaged,
         teacher=teacher,
-        keeps_copies=keeps_copies,
+        keeps_copies=False,
     )
 
 
@@ -323,28 +397,37 @@ def _gathered(
     its message, and between two blocks the message of the next one is there too. In a step the gradient of the block
     before is still in its message. At a lower ZeRO stage all blocks stay gathered, and at stage 1 their gradients too.
     """
-    sizes, block = numbers_of_units(config), _numbers_of_a_block(config, degrees)
+    ends, block, all_blocks = _gathered_numbers(config, degrees)
     message = FP32 * block if in_step and blocks else 0
     if degrees.zero_stage == 3:
-        return number_bytes * (sizes[""] + blocks * block) + message
-    whole = sizes[""] + (sum(sizes.values()) - sizes[""]) // (degrees.tensor * degrees.expert)
+        return number_bytes * (ends + blocks * block) + message
+    whole = ends + all_blocks
     gradients = whole - block if degrees.zero_stage == 1 and in_step else 0
     return number_bytes * (whole + min(blocks, 1 if in_step else 2) * block) + FP32 * gradients + message
 
 
-def _numbers_of_a_block(config: ModelConfig, degrees: Degrees) -> int:
-    """Return how many weights FSDP gathers for the layer that has most of them."""
-    return max(size for unit, size in numbers_of_units(config).items() if unit) // (degrees.tensor * degrees.expert)
+@lru_cache(maxsize=1024)
+def _gathered_numbers(config: ModelConfig, degrees: Degrees) -> tuple[int, int, int]:
+    """Return how many numbers FSDP gathers outside of layers, for the largest layer, and for all layers together."""
+    sizes: dict[str, int] = {}
+    for one in divided(config, degrees):
+        sizes[one.unit] = sizes.get(one.unit, 0) + one.gathered
+    blocks = [size for unit, size in sizes.items() if unit]
+    return sizes[""], max(blocks), sum(blocks)
 
 
 def gathered_for_a_text(config: ModelConfig, degrees: Degrees, *, number_bytes: int = FP32) -> int:
     """Return the bytes of the weights that FSDP gathers at one time in a pass over a few tokens without gradients.
 
-    Where embedding and head are large it is the message from which they are copied, beside two blocks.
+    Where embedding and head are large it is the message from which they are copied, beside two blocks. Experts that are
+    divided along another axis than the first are copied twice.
     """
-    ends, blocks = number_bytes * numbers_of_units(config)[""], 2 + _messages(config, number_bytes)
+    ends, blocks = number_bytes * _gathered_numbers(config, degrees)[0], 2 + _messages(config, number_bytes)
     gathered = _gathered(config, degrees, blocks=blocks, number_bytes=number_bytes)
-    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks)
+    rearranged: dict[str, int] = {}
+    for one in divided(config, degrees):
+        rearranged[one.unit] = rearranged.get(one.unit, 0) + number_bytes * one.rearranged
+    return max(gathered, 2 * ends + 2 * (gathered - ends) // blocks) + max(rearranged.values())
 
 
 def _messages(config: ModelConfig, number_bytes: int) -> int:

@@ -100,14 +100,14 @@ def both_ends(length: int, parts: int, place: int) -> tuple[range, range]:
 
 def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Concatenate the group's parts along `axis`, as `joined` does, but without a gradient."""
-    size = dist.get_world_size(group)
-    parts = _gathered(x, group)
-    return torch.cat(parts.chunk(size), dim=axis) if axis else parts
+    parts = _gathered(x, group).unflatten(0, (dist.get_world_size(group), -1))
+    return parts.movedim(0, axis).flatten(axis, axis + 1)  # a copy only if the parts do not lie one after the other
 
 
 def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Return this process's part of the sum over the group, as `summed` does, but without a gradient."""
-    return _own_sum(torch.cat(x.chunk(dist.get_world_size(group), dim=axis)) if axis else x.contiguous(), group)
+    parts = x.unflatten(axis, (dist.get_world_size(group), -1)).movedim(axis, 0).flatten(0, 1)
+    return _own_sum(parts.contiguous(), group)
 
 
 def _gathered(x: Tensor, group: ProcessGroup) -> Tensor:

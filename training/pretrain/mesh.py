@@ -20,24 +20,32 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
+from training.pretrain.degrees import (
+    MESSAGE_NUMBERS,
+    OF_A_TENSOR,
+    OF_AN_EXPERT,
+    TENSOR_CUTS,
+    WHOLE,
+    shard_axis,
+)
 from training.pretrain.lanes import join
 from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
-from training.pretrain.parallel import OF_A_TENSOR, OF_AN_EXPERT, WHOLE, World
+from training.pretrain.parallel import World
 from training.pretrain.pipeline import PipelinePart
 from training.process.freeing import return_large_blocks
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so cutting its rows separates heads.
-TENSOR_CUTS: dict[type[nn.Module], dict[str, int]] = {
-    Attention: {"query_key_value": 0, "output": 1},
-    MLP: {"gate": 0, "up": 0, "down": 1},
+CUTS_OF_TENSOR: dict[type[nn.Module], dict[str, int]] = {
+    Attention: TENSOR_CUTS["attention"],
+    MLP: TENSOR_CUTS["mlp"],
 }
-EXPERT_CUTS: dict[type[nn.Module], dict[str, int]] = {Experts: {"gate": 0, "up": 0, "down": 0}}
+CUTS_OF_EXPERT: dict[type[nn.Module], dict[str, int]] = {Experts: {"gate": 0, "up": 0, "down": 0}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -100,8 +108,8 @@ class Pieces:
 
         Return `extras` (a few fp32 numbers) summed over all processes.
 
-        Pieces that are shared along the same axes go in one message: at the model sizes for which replicas are used,
-        latency costs more than the copy.
+        Pieces that are shared along the same axes go together, in messages of up to MESSAGE_NUMBERS: at the model sizes
+        for which replicas are used, latency costs more than the copy.
         """
         for piece in self:
             if piece.own is not piece.held:
@@ -111,21 +119,31 @@ class Pieces:
         groups: dict[tuple[str, ...], list[Tensor]] = {}
         before = self.world.degrees.summed_by_fsdp
         for piece in self:
-            groups.setdefault(tuple(axis for axis in piece.sums if axis not in before), []).append(piece.own)
+            sums = tuple(axis for axis in piece.sums if axis not in before)
+            groups.setdefault(sums, []).append(gradient_of(piece.own))
         everywhere = next((sums for sums in groups if self.world.length(*sums) == self.world.size), None)
         if everywhere is None:
-            extras = self.world.sum(extras)
-        for sums, tensors in groups.items():
-            if self.world.length(*sums) == 1:
-                continue  # FSDP has summed them; a copy of all would take as much memory again
-            ahead = extras if sums == everywhere else extras[:0]
-            flat = torch.cat([ahead, *(gradient_of(tensor).reshape(-1) for tensor in tensors)])
-            _copy_back(self.world.sum(flat, *sums)[len(ahead) :], tensors)
-            extras = flat[: len(ahead)] if sums == everywhere else extras
+            self.world.sum(extras)
+        for sums, gradients in groups.items():
+            if self.world.length(*sums) > 1:  # FSDP has summed the others
+                for message in _in_messages([extras, *gradients] if sums == everywhere else gradients):
+                    self._sum_together(message, sums)
         for piece in self:
             if piece.at_both_ends:
                 dist.all_reduce(gradient_of(piece.own), group=self.world.ends)
         return extras
+
+    def _sum_together(self, tensors: Sequence[Tensor], sums: tuple[str, ...]) -> None:
+        """Sum each tensor along process axes, in place and in one message, which has a copy of them if they are many.
+
+        The copy does not outlive this call.
+        """
+        if len(tensors) == 1 and tensors[0].is_contiguous():
+            self.world.sum(tensors[0], *sums)
+        else:
+            flat = self.world.sum(torch.cat([tensor.reshape(-1) for tensor in tensors]), *sums)
+            for tensor, summed in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(summed.view_as(tensor))
 
     def gradient_norm(self) -> Tensor:
         """Return the Euclidean norm over all gradients of the model.
@@ -161,6 +179,8 @@ class Pieces:
         group = self.world.group("shard")
         if group is None:
             return part
+        if axis := _shard_axis(piece.held, self.world):
+            return join(part, axis, group)
         rows = piece.held.shape[0]
         size = -(-rows // self.world.length("shard"))
         padded = part.new_zeros(size, *part.shape[1:])
@@ -193,6 +213,10 @@ class Pieces:
         came = self._exchange(flat, sent=[part.numel() for part in parts], received=received)
         if piece is None:
             return None
+        axis, shape = _shard_axis(piece.held, self.world), list(piece.held.shape)
+        if axis:  # one process's part of all experts after the other's
+            shape[axis] //= self.world.length("shard")
+            came = came.view(-1, *shape).movedim(0, axis).flatten(axis, axis + 1)
         return self._of_all_lanes(piece, came.view(piece.held.shape))
 
     def from_owners(self, pieces: Sequence[Piece], matrix: Tensor | None) -> list[Tensor]:
@@ -204,16 +228,20 @@ class Pieces:
             if piece.cut is not None and piece.cut[0] != "expert":
                 axis, dim = piece.cut
                 matrix = matrix.chunk(self.world.length(axis), dim)[self.world.place(axis)]
+            if axis := _shard_axis(piece.held, self.world):
+                matrix = matrix.unflatten(axis, (self.world.length("shard"), -1)).movedim(axis, 0)
             flat = matrix.reshape(-1)
         sizes = [one.own.numel() for one in pieces]
         came = self._exchange(flat, sent=self._portions(piece), received=sizes)
         return [part.view(one.own.shape) for part, one in zip(came.split(sizes), pieces, strict=True)]
 
     def _portions(self, piece: Piece | None) -> list[int]:
-        """Return how many numbers of a layer's weight each process along `shard` has; FSDP gives them whole rows."""
+        """Return how many numbers of a layer's weight each process along `shard` has."""
         places = range(self.world.length("shard"))
         if piece is None:
             return [0 for _ in places]
+        if _shard_axis(piece.held, self.world):
+            return [piece.held.numel() // len(places) for _ in places]
         rows, most = piece.held.shape[0], -(-piece.held.shape[0] // len(places))
         columns = prod(piece.held.shape[1:])
         return [columns * max(0, min(rows, (place + 1) * most) - place * most) for place in places]
@@ -245,18 +273,26 @@ class Pieces:
         return group
 
 
+def _shard_axis(weight: Tensor, world: World) -> int:
+    """Return the axis along which FSDP divides a weight of a layer."""
+    return shard_axis(tuple(weight.shape), world.length("shard"))
+
+
 def _local(tensor: Tensor) -> Tensor:
     """Return this process's part of a tensor that FSDP divides, as a view of the same memory."""
     assert isinstance(tensor, DTensor), "FSDP divides every weight of a spread model"
     return tensor.to_local()
 
 
-def _copy_back(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Copy the numbers of the array `flat`, end to end, back into the gradients of the tensors."""
-    at = 0
+def _in_messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the tensors in lists of up to MESSAGE_NUMBERS numbers together, in their order; a larger one is alone."""
+    message: list[Tensor] = []
     for tensor in tensors:
-        gradient_of(tensor).copy_(flat[at : at + tensor.numel()].view_as(tensor))
-        at += tensor.numel()
+        if message and sum(one.numel() for one in message) + tensor.numel() > MESSAGE_NUMBERS:
+            yield message
+            message = []
+        message.append(tensor)
+    yield message
 
 
 def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Pieces:
@@ -282,7 +318,12 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
         for module in (*(module for module in model.modules() if isinstance(module, Block)), model):
             apart = _routers(module, world.device) if gathers_bf16 and isinstance(module, Block) else []
             sharded = fully_shard(
-                module, mesh=world.mesh[axes], reshard_after_forward=frees, mp_policy=policy, ignored_params=set(apart)
+                module,
+                mesh=world.mesh[axes],
+                reshard_after_forward=frees,
+                shard_placement_fn=lambda weight: Shard(_shard_axis(weight, world)),
+                mp_policy=policy,
+                ignored_params=set(apart),
             )
             if apart:
                 _send_in_fp32(sharded, apart)
@@ -368,7 +409,7 @@ def _cut(model: Decoder, world: World) -> Iterator[tuple[str, tuple[str, int]]]:
     for path, module in model.named_modules():
         if isinstance(module, (BaseAttention, MLP, Experts)):
             module.lanes = lanes
-        for axis, table in (("tensor", TENSOR_CUTS), ("expert", EXPERT_CUTS)):
+        for axis, table in (("tensor", CUTS_OF_TENSOR), ("expert", CUTS_OF_EXPERT)):
             for name, dim in _cuts_of(module, table).items():
                 weight = getattr(module, name)
                 if weight is not None and world.length(axis) > 1:
@@ -412,7 +453,9 @@ def _piece(
     own = held
     if world.mesh is not None:
         own = nn.Parameter(_local(held).detach())  # the same memory
-        start[0] += min(held.shape[0], world.place("shard") * -(-held.shape[0] // world.length("shard")))
+        axis = _shard_axis(held, world)
+        size = held.shape[axis]
+        start[axis] += min(size, world.place("shard") * -(-size // world.length("shard")))
     return Piece(
         name=name,
         own=own,

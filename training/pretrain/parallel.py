@@ -15,19 +15,13 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from training.pretrain.degrees import AXES, Degrees, micro_batches_in
+from training.pretrain.degrees import AXES, OF_A_TENSOR, OF_AN_EXPERT, WHOLE, Degrees, micro_batches_in
 from training.pretrain.lanes import Lanes, both_ends
 from training.pretrain.watchdog import remember_messages
 
 POSITIONS = ("context", "tensor")
 ROWS = ("replicate", "shard", "expert")
 PARTS_OF_A_ROW = ("pipeline", *POSITIONS)
-
-# Axes over which a weight's gradient is summed after the passes: axes along which processes hold the same part of it.
-# Along `shard`, FSDP sums during the passes.
-WHOLE = ("replicate", "expert", "context", "tensor")
-OF_A_TENSOR = ("replicate", "expert", "context")
-OF_AN_EXPERT = ("replicate", "context", "tensor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from training.order.batch_settings import BatchPhase
+from training.pretrain import forecast
+from training.pretrain.degrees import Degrees
 from training.pretrain.devices import device_of
+from training.pretrain.division import divided
 from training.pretrain.forecast import Layout, PlannedTraining, host_memory, layouts, memory, passes_of, peak, step_time
 from training.pretrain.memory import needed_to_train
 from training.pretrain.models.account import preset_shape
+from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.settings import PretrainRecipe
 from training.records import RecipeError
 from training.run_settings import RunSettings
@@ -28,14 +32,18 @@ def test_a_large_model_is_shared_at_every_moment():
     layout = Layout(nodes=16, processes=8, shard=16, tensor=8, micro_batch_tokens=8192, recompute="full")
     moments = memory(training("llama-3-70b"), layout, on_gpu=True)
     step, whole = moments["step"], 4 * 70_553_706_496
-    assert step["weights"] == whole // 128 and step["optimizer"] == whole // 64
+    # Every process along `tensor` has embedding, head and norms.
+    ends = 4 * (2 * 128_256 * 8192 + 161 * 8192)
+    assert step["weights"] == (whole - ends) // 128 + ends // 16 and step["optimizer"] == 2 * step["weights"]
     assert sum(step.values()) < H100.memory_bytes
     embedding = 4 * 128_256 * 8192  # the largest weight
     assert moments["export"]["whole weight"] == 2 * embedding < sum(step.values())
     assert peak(moments) == ("step", sum(step.values()))
-    # Of a node's memory each of eight processes takes its share, for checkpoints.
+    # Of a node's memory each of eight processes takes its share, for checkpoints. What all of them have they divide,
+    # but not into less than the embedding.
     host = host_memory(training("llama-3-70b"), layout)
-    assert host["copies for checkpoints"] == 8 * 3 * (whole // 128) and host["file of weights"] == 5e9
+    assert host["copies for checkpoints"] == 8 * (3 * (whole - ends) // 128 + embedding // 16)
+    assert host["file of weights"] == 5e9
 
 
 def test_a_run_is_refused_only_for_what_a_process_holds():
@@ -92,6 +100,52 @@ def test_a_shared_model_keeps_no_copies_of_its_layers_except_for_products_in_fp8
     assert activations("bf16", 1) - activations("bf16", 8) == copies
     assert activations("fp8", 1) == activations("fp8", 8) == activations("bf16", 1)
     assert activations("fp32", 1) == activations("fp32", 8) == 2 * activations("bf16", 8)
+
+
+def test_what_processes_along_tensor_and_context_all_have_is_not_divided():
+    config, numbers = preset_shape("llama-3-8b"), 8192 * 32  # positions of a row, in all layers
+    copies = 2 * 32 * (41_943_040 + 176_160_768)
+
+    def step(recompute="none", **degrees):
+        layout = Layout(processes=8, micro_batch_tokens=8192, recompute=recompute, **degrees)
+        return memory(training("llama-3-8b"), layout, on_gpu=True)["step"]
+
+    one = step()["activations"] - copies
+    # The copies of weights are divided by `tensor`, and not by `context`, which joins keys and values of 1,024 numbers.
+    assert step(context=8)["activations"] == one // 8 + copies + 2 * (2048 * numbers - 1024 * numbers // 8)
+    assert step(tensor=8)["activations"] == one // 8 + copies // 8 + 2 * 2 * 4096 * numbers
+    assert step("full", tensor=8)["activations"] < step(tensor=8)["activations"] / 8
+    ends = 4 * (2 * 128_256 * 4096 + 65 * 4096)
+    assert step(tensor=8)["weights"] == (4 * config.parameter_count - ends) // 8 + ends
+
+
+def test_gradients_of_replicas_are_summed_in_messages_of_bounded_size():
+    small, large = (divided(preset_shape(name), Degrees(context=8)) for name in ("10m", "llama-3-8b"))
+    layout = Layout(processes=8, context=8)
+    assert forecast._message_bytes(layout, small) == 4 * preset_shape("10m").parameter_count
+    assert forecast._message_bytes(layout, large) == 4 * 2**26
+    # Along `tensor` only what is not divided is summed; without other processes nothing is.
+    norms = 4 * 65 * 4096  # embedding and head are larger than a message
+    of_a_tensor = divided(preset_shape("llama-3-8b"), Degrees(tensor=8))
+    assert forecast._message_bytes(Layout(processes=8, tensor=8), of_a_tensor) == norms
+    assert forecast._message_bytes(Layout(), divided(preset_shape("10m"), Degrees())) == 0
+
+
+def test_experts_that_processes_do_not_divide_are_each_divided():
+    experts = replace(preset_shape("300m"), experts=ExpertLayers(count=4, active=2, width=1024))
+    planned = replace(training("300m"), shape=experts)
+
+    def weights(**changes):
+        layout = Layout(nodes=2, processes=8, shard=16, micro_batch_tokens=8192)
+        one = replace(planned, shape=replace(experts, **changes))
+        return memory(one, layout, on_gpu=True)["step"]["weights"], one.shape.parameter_count
+
+    held, whole = weights()
+    assert held == pytest.approx(4 * whole / 16, rel=1e-3)
+    held, whole = weights(experts=replace(experts.experts, width=1001))  # 16 divides the other side
+    assert held == pytest.approx(4 * whole / 16, rel=1e-3)
+    held, whole = weights(experts=replace(experts.experts, width=1001), width=1000)  # each process has one expert whole
+    assert held > 3 * 4 * whole / 16
 
 
 def test_a_step_takes_longer_where_messages_leave_the_node():

@@ -51,9 +51,13 @@ from training.records import RecipeError
 
 # Four micro-batches over three: 2, 1 and 1. With shards the last two go along with an empty pass.
 UNEQUAL = [Combination(processes=3, degrees=Degrees(shard=shard), model=model) for shard in (1, 3) for model in MODELS]
+# Of three experts each of two processes has a part of each, and Muon joins whole ones.
+PARTS_OF_EXPERTS = Combination(
+    processes=4, degrees=Degrees(shard=2, expert=2), model="experts", optimizer="muon", recompute="full"
+)
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")
 MESHES = {
-    "two": (2, Degrees(expert=2)),
+    "experts": (4, Degrees(shard=2, expert=2)),  # three experts for two processes: a part of each
     "four": (4, Degrees(shard=2, tensor=2)),
     "stages": (4, Degrees(pipeline=2, shard=2)),
 }
@@ -259,12 +263,15 @@ def done(data, tmp_path_factory):
     """Everything that needs several processes, by one set of them."""
     folder = tmp_path_factory.mktemp("processes")
     one = saved_and_trained_on(data, folder / "one", Degrees(), 0, 1)
-    tasks = {one: (one.processes, partial(parallel.compare, one, data)) for one in (*parallel.pairwise(), *UNEQUAL)}
+    tasks = {
+        one: (one.processes, partial(parallel.compare, one, data))
+        for one in (*parallel.pairwise(), *UNEQUAL, PARTS_OF_EXPERTS)
+    }
     for name, (size, degrees) in MESHES.items():
         tasks["saved", name] = (size, partial(saved_and_trained_on, data, folder / name, degrees))
     for name, (size, degrees) in MESHES.items():  # those of four processes come first
         tasks["from one", name] = (size, partial(resumed, data, folder / "one", degrees))
-    tasks["from four", "two"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
+    tasks["from four", "experts"] = (2, partial(resumed, data, folder / "four", Degrees(context=2)))
     for degrees in SKIPPING:
         tasks["skipping", degrees] = (2, partial(skipping, data, degrees))
     for name, names in SHARED.items():
@@ -503,7 +510,7 @@ def taken(action, place, stages, chunks, channels):
         ),
         ("dense", {"context": 3}, 3, {}, r"context \* tensor=3: pretrain.sequence_length=32 is not a multiple"),
         ("dense", {"expert": 2}, 2, {}, r"expert=2: the model has no experts"),
-        ("experts", {"expert": 3}, 3, {}, r"expert=3: model.experts.count=4 is not a multiple of it; 1 would be"),
+        ("experts", {"expert": 4}, 4, {}, r"expert=4: model.experts.count=6 is not a multiple of it; 1 or 2 would be"),
         ("dense", {"pipeline": 3}, 3, {}, r"pipeline_chunks=3: model.layers=4 is not a multiple of it; 1 would be"),
         ("dense", {"pipeline": 6}, 6, {}, r"pipeline_chunks=6: model.layers=4 is not a multiple of it; 1 or 2 would"),
         (

@@ -44,15 +44,26 @@ def evaluated_rows(length: int) -> int:
     return max(1, min(EVALUATED_ROWS, EVALUATED_TOKENS // length))
 
 
-def evaluation_bytes(config: ModelConfig, *, positions: int, number_bytes: int) -> int:
-    """Return the bytes of states when a held-out pass without a backward pass is inside the MLP of a layer.
+def evaluation_bytes(
+    config: ModelConfig, *, positions: int, number_bytes: int, rows: int = 1, tensor: int = 1, context: int = 1
+) -> int:
+    """Return the bytes of states when a held-out pass without a backward pass is inside a layer, mostly in its MLP.
 
     They are the results of the pass before, the layer's input, the residual stream, its normed form, and gate, up,
     silu(gate) and their product. Experts have these of each token's experts beside their inputs, or the outputs three
-    times: sorted by expert, by token, and weighted, beside their sum. Attention needs less.
+    times: sorted by expert, by token, and weighted, beside their sum. `positions` are those of one process; what enters
+    an MLP or attention has those of all processes along `tensor`, and so has what leaves, with a copy of several rows.
+    Without such processes, or many along `context`, whose keys and values it joins beside their message, attention
+    needs less than the MLP.
     """
     experts, D, between = config.experts, config.width, 4 if config.activation == "swiglu" else 2
-    inner = between * config.mlp_width if experts.first_layer or not experts.count else 0
+    widths, entered = config.head_widths, (tensor - 1) * D
+    inner = entered + between * config.mlp_width if experts.first_layer or not experts.count else 0
+    heads = 2 * (widths.queries + widths.keys + widths.values)  # before and after they are made contiguous
+    if context > 1:
+        inner = max(inner, heads + 2 * context * (widths.keys + widths.values))
+    if tensor > 1:
+        inner = max(inner, heads + 2 * widths.mixed + (tensor if rows == 1 else 2 * tensor) * D - D)
     if experts.count:
         k = experts.active
         inner = max(
@@ -90,6 +101,11 @@ def bf16_copies(config: ModelConfig) -> int:
     return 2 * sum(
         prod(shape) for name, shape in parameter_shapes(config) if len(shape) > 1 and name.startswith("blocks.")
     )
+
+
+def keeps_cast(recompute: Recompute, number_bytes: int) -> bool:
+    """Whether autograd keeps the copies in bf16 for the backward pass: not if they are made again with the layers."""
+    return number_bytes == 2 and recompute != "full"
 
 
 def optimizer_bytes(config: ModelConfig, optimizer: str | Optimizer) -> int:
@@ -234,7 +250,7 @@ def least_bytes(
         kept += number_bytes * rows * length * teacher.width
         kept += number_bytes * teacher.vocab_size * teacher.width if number_bytes != FP32 else 0
     casts, both = 0, passes > 1
-    if number_bytes == 2 and recompute != "full" and keeps_copies:
+    if keeps_copies and keeps_cast(recompute, number_bytes):
         casts = bf16_copies(config)
     return {
         "weights": whole,

@@ -68,8 +68,10 @@ class Attention(BaseAttention):
             self.key_norm = nn.Parameter(torch.ones(config.head_width))
 
     def forward(self, x_BLD: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
-        unit = self.lanes.enter(unit_rms(x_BLD, self.config.norm_epsilon))
-        return self.attended(self.product(unit, self.query_key_value, self.norm), table, mask)
+        fused = self.product(
+            self.lanes.enter(unit_rms(x_BLD, self.config.norm_epsilon)), self.query_key_value, self.norm
+        )
+        return self.attended(fused, table, mask)
 
     def attended(self, fused: Tensor, table: tuple[Tensor, Tensor], mask: DocumentMask) -> Tensor:
         """Return the layer's output, given the product `[B, L, rows]` for queries, keys and values."""
