@@ -286,12 +286,13 @@ def _local(tensor: Tensor) -> Tensor:
 
 def _in_messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Yield the tensors in lists of up to MESSAGE_NUMBERS numbers together, in their order; a larger one is alone."""
-    message: list[Tensor] = []
+    message, numbers = list[Tensor](), 0
     for tensor in tensors:
-        if message and sum(one.numel() for one in message) + tensor.numel() > MESSAGE_NUMBERS:
+        if message and numbers + tensor.numel() > MESSAGE_NUMBERS:
             yield message
-            message = []
+            message, numbers = [], 0
         message.append(tensor)
+        numbers += tensor.numel()
     yield message
 
 

@@ -29,7 +29,7 @@ from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.peak import peak
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job
-from training.pretrain import audit, checkpoint
+from training.pretrain import audit, checkpoint, mesh
 from training.pretrain import pretrain as stage
 from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store
@@ -102,6 +102,7 @@ def ended(trainer):
     return loss, {name: whole.detach().clone() for name, whole in wholes(trainer.model, trainer.pieces)}
 
 
+MESSAGES = (2**26, 5_000)  # the whole model; a few weights, and each larger one alone
 KINDS = ("allgather_base", "reduce_scatter_base", "allreduce")
 
 
@@ -111,6 +112,15 @@ def messages_of(data, zero_stage, rank, size):
     with Messages() as counted:
         difference = parallel.compare(one, data, rank, size)
     return difference, counted.found
+
+
+def in_small_messages(data, numbers, rank, size):
+    """The difference of two replicas from one process if a message has so many numbers, and the messages of a step."""
+    one = Combination(processes=size, degrees=Degrees(), model="experts")
+    with pytest.MonkeyPatch.context() as patch, Messages() as counted:
+        patch.setattr(mesh, "MESSAGE_NUMBERS", numbers)
+        difference = parallel.compare(one, data, rank, size)
+    return difference, counted.found["allreduce"][0]
 
 
 def in_bf16(data, model, degrees, rank, size):
@@ -284,9 +294,11 @@ def done(data, tmp_path_factory):
     more = parallel.make_data(folder / "more", rows=2 * parallel.ROWS)  # two passes of each of four processes
     for zero_stage in (1, 2, 3):
         tasks["messages", zero_stage] = (4, partial(messages_of, more, zero_stage))
+    for numbers in MESSAGES:
+        tasks["small messages", numbers] = (2, partial(in_small_messages, data, numbers))
     for gather_dtype in ("fp32", "bf16"):
-        mesh = dataclasses.replace(BF16_MESH, gather_dtype=gather_dtype)
-        tasks["in bf16", "mesh", gather_dtype] = (4, partial(in_bf16, data, "experts", mesh))
+        degrees = dataclasses.replace(BF16_MESH, gather_dtype=gather_dtype)
+        tasks["in bf16", "mesh", gather_dtype] = (4, partial(in_bf16, data, "experts", degrees))
     for gather_dtype in ("fp32", "bf16"):
         for model in BF16_MODELS:
             degrees = Degrees(shard=2, gather_dtype=gather_dtype)
@@ -319,9 +331,25 @@ def passes_of(rank):
     return micro_batches(parallel.ROWS, sequence_length=32, micro_batch_tokens=32, world=world)
 
 
+def test_gradients_in_several_messages_are_those_in_one(done):
+    (whole, of_one), (parts, of_many) = (done["small messages", numbers] for numbers in MESSAGES)
+    assert whole <= LIMIT and parts <= LIMIT
+    assert of_many >= of_one + 5
+
+
 def test_a_checkpoint_of_any_mesh_goes_on_in_any_other(done):
     expected_loss, expected = done["alone"]
-    apart = ("audited", "skipping", "shared", "held", "held whole", "orthogonalized", "messages", "in bf16")
+    apart = (
+        "audited",
+        "skipping",
+        "shared",
+        "held",
+        "held whole",
+        "orthogonalized",
+        "messages",
+        "small messages",
+        "in bf16",
+    )
     others = {key: value for key, value in done.items() if isinstance(key, tuple) and key[0] not in apart}
     assert len(others) == 3 * len(MESHES) + 1
     for key, (loss, weights) in others.items():
