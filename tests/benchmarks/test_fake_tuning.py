@@ -6,7 +6,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks import fake_tuning
+
+pytestmark = pytest.mark.timeout(1200)  # a minute of one core, beside other tests
 
 # In a process of its own, because it makes itself one of several for transformers and accelerate.
 MEASURED = """
