@@ -424,13 +424,13 @@ def joining(setting: str, *, shard: int, needed: Needed | None = None, room: int
     if setting != "auto":
         return setting == "joined", f"{setting}, by the profile"
     if room is None:
-        return False, "divided: the memory of a GPU is not known"
+        return False, "divided, because the memory of a GPU is not known"
     if needed is None:
-        return False, "divided: the memory with joined weights is not predicted"
-    most = _sum(needed)
-    joins = most <= JOINED_SHARE * room
-    said = f"with joined weights {most / 1e9:.1f} GB, of {JOINED_SHARE:.0%} of {room / 1e9:.1f} GB"
-    return joins, f"{'joined' if joins else 'divided'}: {said}"
+        return False, "divided, because the memory with joined weights is not predicted"
+    most, allowed = _sum(needed), JOINED_SHARE * room
+    joins = most <= allowed
+    said = f"joined weights and all beside them take {most / 1e9:.1f} GB, and {allowed / 1e9:.1f} GB are allowed"
+    return joins, f"{'joined' if joins else 'divided'}, because {said} ({JOINED_SHARE:.0%} of the GPU)"
 
 
 def _drawn_with_joined(planned: PlannedTuning, number_bytes: int) -> Needed:

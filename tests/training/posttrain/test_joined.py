@@ -113,7 +113,7 @@ def test_weights_that_stay_joined_while_answers_are_drawn_change_no_bit_of_a_tra
 
 def test_without_a_gpu_weights_are_joined_only_if_the_profile_says_so(done):
     root, sent = done
-    assert made(root, "grpo", "auto")[0] == "divided: the memory of a GPU is not known"
+    assert made(root, "grpo", "auto")[0] == "divided, because the memory of a GPU is not known"
     assert sent["grpo", "auto"] == sent["grpo", "divided"]
 
 
