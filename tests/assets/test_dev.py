@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
+
+import pytest
 
 from assets.dev import _start, _watch
 from assets.interrupt import exit_code_of
@@ -20,6 +23,15 @@ signal.pause()
 """
 
 
+@pytest.fixture
+def uncaught():
+    """Let this process catch SIGTERM only once `_watch` does, whatever handler other code has left."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("uncaught")
 def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, capsys):
     ending = threading.Event()
     service = _start([sys.executable, "-c", LOADING], {}, cwd=tmp_path, ending=ending)
