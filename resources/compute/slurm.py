@@ -73,13 +73,15 @@ class SlurmBackend:
     def submit(self, task: Task) -> Handle:
         """Submit the task's job, unless one with this key is pending or running; return its handle.
 
+        A job whose submission was interrupted is returned although it has ended: nobody has seen how.
         Raises SlurmError if Slurm refuses or does not answer.
         """
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
         with submit_lock(folder):
+            was_interrupted = _unanswered(task.key, folder) is not None
             there = self._noted(task.key, folder) or self._handle(task.key, folder, _queued(job_name(task.key, folder)))
-            if there is not None and not self.poll(there).is_over:
+            if there is not None and (was_interrupted or not self.poll(there).is_over):
                 return there
             token = _unanswered(task.key, folder) or secrets.token_hex(8)
             self._note(task.key, folder, job="", token=token)

@@ -256,7 +256,10 @@ def test_a_submitter_that_dies_before_the_answer_leaves_one_job(slurm, backend, 
         )
         died = subprocess.run([sys.executable, "-c", script, str(tmp_path), str(num_tasks)])
         assert died.returncode == -9
-    handle = backend.submit(task)  # quick jobs have ended by now; they are still not submitted again
+    if num_tasks == 1:
+        (left,) = jobs_of(slurm, task)
+        assert wait(backend, Handle(backend=backend.name, id=left["JobId"], key=task.key, folder=task.folder)).is_over
+    handle = backend.submit(task)  # the quick job has ended; it is still not submitted again
     assert wait(backend, handle).state == "succeeded"
     assert [job["JobId"] for job in jobs_of(slurm, task)] == [handle.id]
     arrays = slurm.jobs(job_name(task.key, tmp_path) + ".ranks")
