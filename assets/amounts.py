@@ -53,21 +53,24 @@ class Amounts:
         self._recipe, self._artifacts = recipe, artifacts
 
     def conversations(self, longest: int) -> Amount | None:
-        """Return the conversations of SFT; longer ones are cut."""
+        """Return how many conversations SFT trains on, and their mean tokens; longer ones are cut."""
         return self._rows(
             "instruction_data", INSTRUCTIONS_FILE, lambda row: min(longest, self._said(row["messages"])), longest
         )
 
     def pairs(self, longest: int) -> Amount | None:
-        """Return the preference pairs that are trained on; rows of one answer count as half a pair."""
+        """Return how many preference pairs are trained on, and their mean tokens; one answer alone is half a pair."""
         return self._rows("preference_data", TRAIN_FILE, self._of_a_pair, longest)
 
     def held_out_pairs(self, longest: int) -> Amount | None:
-        """Return the preference pairs that are held out."""
+        """Return how many preference pairs are held out, and their mean tokens."""
         return self._rows("preference_data", HELD_OUT_FILE, self._of_a_pair, longest)
 
     def prompts(self, longest: int) -> Amount | None:
-        """Return the prompts to which GRPO and RLOO sample answers: the recipe's, or those of its preference pairs."""
+        """Return how many prompts GRPO and RLOO sample answers to, and their mean tokens.
+
+        They are the recipe's, or those of its preference pairs.
+        """
         own = bool(self._recipe.align.prompts)
         asset, file = ("prompt_data", PROMPTS_FILE) if own else ("preference_data", TRAIN_FILE)
         return self._rows(asset, file, lambda row: 1 + self._said(row["prompt"]), longest)

@@ -333,7 +333,7 @@ def steps_needed_for(
 def answer_weights_of(
     recipe: Recipe, section: AlignRecipe, size: Size, device: Device | None = None, *, is_certain: bool = False
 ) -> tuple[bool, str]:
-    """Return whether a method that samples keeps a model joined while it draws, and why, as the job will decide it.
+    """Return whether GRPO or RLOO gathers weights once for a step's answers, and why, as the job will decide it.
 
     `device` is the kind of GPU if the profile names none. If `is_certain`, only what the profile says counts.
     """
@@ -381,7 +381,7 @@ def scoring_needed_for(
 def scoring_weights_of(
     recipe: Recipe, asset: str, size: Size, device: Device | None = None, *, is_certain: bool = False
 ) -> tuple[bool, str]:
-    """Return whether a model that answers stays joined meanwhile, and why, as the job will decide it."""
+    """Return whether a scored model is gathered once for all its answers, and why, as the job will decide it."""
     shape, room = _shape(recipe), None if is_certain else _room_of_gpu(size, device)
     models = JUDGED_MODELS if asset == "alignment_rewards" else 1
     needed = memory_of_answers(shape, shard=size.shard, rows=recipe.evaluation.batch_size, models=models)
@@ -412,7 +412,7 @@ def _moments_of_judging(recipe: Recipe, size: Size, *, joins: bool, is_certain: 
 
 
 def _scored(recipe: Recipe, size: Size, *, is_certain: bool) -> PlannedTuning:
-    """Return what a batch of rows that fill the model's length needs; if `is_certain`, of one row with one token."""
+    """Return a batch of rows of the model's length for the forecast; if `is_certain`, one row with one token."""
     shape, rows = _shape(recipe), recipe.evaluation.batch_size
     return PlannedTuning(
         shape=shape,

@@ -148,7 +148,7 @@ class Tuned:
         self.tune(SOME_ADAPTERS, peft={"r": RANK, "target_modules": list(SOME), "lora_dropout": 0.1})
 
     def adapt_magnitudes(self) -> None:
-        """Measure the steps of SFT by adapters with a magnitude for each output (DoRA), of a whole model."""
+        """Measure the memory of SFT's steps with DoRA adapters, which have a magnitude for each output."""
         self.tune(DORA, peft={"r": RANK, "use_dora": True})
 
     def tune_by_sgd(self) -> None:
@@ -183,11 +183,11 @@ class Tuned:
         reward.pair_scores(trainer.model, self.pairs[:SCORED_PAIRS], self.chat)
 
     def sample_in_fp32(self) -> None:
-        """Measure the same as `sample` with products in fp32."""
+        """Measure the memory of GRPO with products in fp32."""
         self.sample("GRPO in fp32", precision="fp32")
 
     def sample_joined(self) -> None:
-        """Measure the same as `sample` with weights that stay joined while answers are drawn."""
+        """Measure the memory of GRPO if all weights stay gathered while answers are drawn."""
         self.sample(JOINED_GRPO, joins=True)
 
     def sample(self, name: str = "GRPO", *, joins: bool = False, **settings: Any) -> None:

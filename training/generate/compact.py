@@ -325,16 +325,16 @@ class _Block:
     queries: slice
 
     def own(self, tensor: Tensor) -> Tensor:
-        """The part of a tensor that belongs to the queries, as a view."""
+        """The positions of a packed tensor whose queries are in this block, as a view."""
         return _in_rows(tensor, self.span, self.piece)[:, :, self.queries]
 
     def read(self, tensor: Tensor) -> Tensor:
-        """The part of a tensor that belongs to the keys."""
+        """The positions of a packed tensor whose keys the queries of this block see."""
         own = _in_rows(tensor, self.span, self.piece)[:, :, : self.queries.stop]
         return own if self.before is None else torch.cat([tensor[:, None, self.before], own], 2)
 
     def add(self, total: Tensor, some: Tensor) -> None:
-        """Add `some` to the part of `total` that belongs to the keys."""
+        """Add gradients of these keys, or of their values, to their places in the packed tensor `total`."""
         if self.before is not None:
             ahead = self.before.stop - self.before.start
             total[:, None, self.before] += some[:, :, :ahead]

@@ -209,8 +209,9 @@ def by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[l
 
 
 def in_passes(sequences: Sequence[Sequence[int]], batch_size: int, *, more_tokens: int = 0) -> Iterator[list[int]]:
-    """Yield batches like `by_length`, of which none is padded to more than PASS_TOKENS, except that of one sequence.
+    """Yield batches of indices of sequences with similar lengths, the longest first, each small enough for one pass.
 
+    A batch has at most `batch_size` sequences and, with padding, PASS_TOKENS tokens; or it is one longer sequence.
     `more_tokens` come after each sequence. Keys, values and states of so many positions are held at once. Which
     sequences are together depends on the lengths of all alone, not on a machine.
     """

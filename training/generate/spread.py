@@ -132,7 +132,7 @@ def in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
 
 @contextmanager
 def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False) -> Iterator[None]:
-    """Keep all weights of a spread model joined, so that its passes wait for no other process.
+    """Keep all weights of a spread model gathered, so that its passes wait for no other process.
 
     All processes join them together, in `mode`, and each gives them back by itself. With `bf16`, for passes that
     autocast makes in it, weights of linear layers are sent and kept in bf16: autocast would make the same numbers of

@@ -1,4 +1,4 @@
-"""Whether a job keeps the weights of a model in shares joined while answers are drawn, and why.
+"""Whether a job gathers the weights of a sharded model once for all answers that it draws, or for each token; and why.
 
 The profile's `answer_weights` decides it, or the memory of the GPU as the driver tells it, by the arithmetic that
 `pedigree plan` shows. Answers and trained weights are the same to the bit.
@@ -25,7 +25,7 @@ Decided = tuple[bool, str]
 
 
 def while_sampling(folder: Path, section: Any, run: RunSettings, *, shard: int) -> Decided:
-    """Return it for the training of a model in a folder on answers that it samples, by a section of the recipe."""
+    """Return whether GRPO or RLOO gathers the weights of the model in a folder once for a step's answers, and why."""
     shape = _shape(folder)
     sampling = planned_sampling(shape, section, run, shard=shard) if shape else None
     needed = memory_of_joined_sampling(sampling) if sampling else None
@@ -33,7 +33,10 @@ def while_sampling(folder: Path, section: Any, run: RunSettings, *, shard: int) 
 
 
 def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models: int = 1) -> Decided:
-    """Return it for a model in a folder that answers batches of `rows` prompts, of `models` models that are held."""
+    """Return whether the weights of a model that is scored are gathered once for all its answers, and why.
+
+    It answers batches of `rows` prompts, and is one of `models` models that the job holds.
+    """
     shape = _shape(folder)
     needed = memory_of_answers(shape, shard=shard, rows=rows, models=models) if shape else None
     return joining(setting, shard=shard, needed=needed, room=_room() if shard > 1 else None)
@@ -48,7 +51,7 @@ def _shape(folder: Path) -> ModelConfig | None:
 
 
 def _room() -> int | None:
-    """Return the memory of the smallest GPU of the job in bytes, whatever of it is in use; None without GPUs."""
+    """Return the total memory, in bytes, of the smallest GPU of the job; None without GPUs."""
     here = device()
     if here.type != "cuda":
         return None

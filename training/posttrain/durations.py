@@ -253,7 +253,7 @@ def time_of_answers(drawn: Drawing, place: Gpus, *, joins_first: bool = True) ->
 
 
 def time_of_joining(drawn: Drawing, place: Gpus) -> float:
-    """Return the seconds in which weights are joined that stay joined while answers are drawn."""
+    """Return the seconds to gather weights once that stay gathered while answers are drawn; 0 if they do not."""
     if not place.joins:
         return 0.0
     return place.gathered(drawn.shape.parameter_count, 1.0 if drawn.is_fp32 else BF16 / FP32)
@@ -271,7 +271,7 @@ def time_of_reading(read: Read, place: Gpus, *, batch_size: int) -> float:
 
 
 def time_of_answering(drawn: Drawing, place: Gpus, *, batch_size: int) -> float:
-    """Return the seconds of answers in batches that are shared out among processes, for which weights join once."""
+    """Return the seconds of answers in batches that processes share out, and of gathering the weights for them."""
     batches = _of_one(drawn.number, batch_size, place.processes)
     of_a_batch = time_of_answers(replace(drawn, number=min(drawn.number, batch_size)), place, joins_first=False)
     return batches * of_a_batch + time_of_joining(drawn, place)

@@ -43,9 +43,8 @@ class PlannedTuning:
     head gives one number and not the vocabulary. number_bytes: of a number in the products of a training. dropped:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
     trained weight. accumulates: whether a step has several passes, whose gradients are summed. replicas: how many
-    processes have the same weights. updates_together: whether the optimizer makes a number for each trained weight
-    anew, for all weights at once. has_magnitudes: whether the adapters, which all layers have then, are
-    those of DoRA.
+    processes have the same weights. updates_together: whether the optimizer's step makes a temporary as large as all
+    trained weights. has_magnitudes: whether the adapters are those of DoRA, which all layers have then.
     """
 
     shape: ModelConfig
@@ -99,7 +98,7 @@ class PlannedTuning:
 
     @property
     def trained(self) -> int:
-        """Bytes of what is trained, in this process."""
+        """Bytes of the weights that this process trains: its adapters, or its share of the model."""
         return FP32 * self.adapters or self.share
 
     @property
@@ -259,7 +258,7 @@ def _states_of_a_layer(planned: PlannedTuning) -> int:
 
 
 def _matrices_of_dora(planned: PlannedTuning) -> tuple[int, int]:
-    """Return the bytes of matrices that DoRA's adapters keep for the backward pass, and that it makes at one time.
+    """Return the bytes of DoRA's matrices that are kept for the backward pass, and of those that exist for a moment.
 
     Each adapter is multiplied with an identity matrix as wide as its inputs, in fp32; autograd keeps its copy in bf16,
     or itself. Beside the widest one is the product, as large as the layer's weight.
@@ -391,7 +390,7 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
 
 
 def memory_of_answers(shape: ModelConfig, *, shard: int, rows: int, models: int = 1) -> Needed:
-    """Return the bytes with which a model in fp32 answers while its weights stay joined, in rows that fill its length.
+    """Return the bytes that answers of the model's full length need while all weights stay gathered in fp32.
 
     Of each of `models` models, of which one answers, the process has its share.
     """

@@ -1,4 +1,4 @@
-"""What a recipe's section and a profile mean for the forecast of a tuning. Imports no torch.
+"""What the forecast of a fine-tuning needs to know, read from a recipe's section and a profile. Imports no torch.
 
 A profile is checked with it before anything starts, and a job decides with it what it has room for.
 """
@@ -76,7 +76,7 @@ def planned_tuning(
 def planned_sampling(
     shape: ModelConfig, section: Any, run: RunSettings, *, shard: int, is_certain: bool = False
 ) -> PlannedSampling | None:
-    """Return the same of a section that learns from sampled answers, and what is beside its model."""
+    """Return what a section of GRPO or RLOO tunes, and which models are beside it; None like `planned_tuning`."""
     policy = planned_tuning(shape, section, run, shard=shard, is_certain=is_certain, reads_more=True)
     if policy is None:
         return None
@@ -100,9 +100,9 @@ def computes_twice(section: Any) -> bool:
 
 
 def _updates_together(section: Any) -> bool:
-    """Whether torch's optimizer on GPUs copies a number of each weight at once, as fused AdamW does not.
+    """Whether the optimizer's step on a GPU makes a temporary as large as all weights (torch's `foreach` form).
 
-    AdamW takes the roots of all second moments, SGD adds decayed weights to all gradients.
+    AdamW that is not fused takes the roots of all second moments, SGD adds decayed weights to all gradients.
     """
     optim = section.trl.get("optim", OPTIM)
     return optim == TOGETHER or (optim == "sgd" and bool(section.trl.get("weight_decay")))
@@ -123,7 +123,7 @@ def _targets(section: Any) -> tuple[str, ...] | None:
 
 
 def _is_sized(shape: ModelConfig, section: Any, *, reads_more: bool) -> bool:
-    """Whether the size of a section's adapters is known, and that of what its trainer does is too."""
+    """Whether the memory of a section can be predicted, by the fields that it sets for adapters and for TRL."""
     named, targets = section.peft.get("target_modules", TARGETS), _targets(section)
     is_known = named == TARGETS if targets is None else is_adapted(shape, targets)
     if section.peft.get("use_dora"):  # counted with adapters on all layers, in passes with a gradient

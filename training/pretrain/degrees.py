@@ -120,7 +120,7 @@ class Degrees:
 
 
 def shard_axis(in_layer: Sequence[int], shard: int) -> int:
-    """Return the axis along which FSDP divides what a layer has of a weight among `shard` processes.
+    """Return the axis along which FSDP shards a weight of a layer, whose shape is `in_layer`, among `shard` processes.
 
     It is the first, whose parts FSDP pads to one size. Experts that the processes do not divide evenly are each
     divided instead, along the first axis for which no padding is needed, if there is one.

@@ -1,4 +1,4 @@
-"""How a mesh divides each weight: the part of it in a layer's products, and what a process holds. Imports no torch."""
+"""How a mesh divides each weight: its shape in a layer, and how many numbers a process holds. Imports no torch."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def copied_bytes(training: PlannedTraining, layout: Layout) -> int:
 
 
 def _state_numbers(training: PlannedTraining, one: Division) -> int:
-    """Return how many numbers the optimizer, and the average, hold for what a process holds of a weight."""
+    """Return how many numbers of state the optimizer and the weight average hold for a process's part of a weight."""
     whole = training.recipe.optimizer_part.numbers(one.name, one.shape)
     return whole * one.held // prod(one.shape) + (one.held if training.recipe.average.kind != "none" else 0)
 
@@ -277,7 +277,7 @@ def _message_bytes(layout: Layout, weights: tuple[Division, ...]) -> int:
 
 
 def _kept_of_whole_rows(training: PlannedTraining, layout: Layout, *, rows: int, length: int) -> int:
-    """Return the bytes that layers keep of positions that other processes have too, for the backward pass.
+    """Return the bytes of activations that every process along `tensor` or `context` keeps for the backward pass.
 
     With `tensor` they are the gathered inputs of attention and MLP, with `context` the joined keys and values, unless
     attention is computed again.

@@ -274,7 +274,7 @@ class Pieces:
 
 
 def _shard_axis(weight: Tensor, world: World) -> int:
-    """Return the axis along which FSDP divides a weight of a layer."""
+    """Return the axis along which FSDP shards a weight of a layer."""
     return shard_axis(tuple(weight.shape), world.length("shard"))
 
 
