@@ -21,10 +21,10 @@ from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.forecast import (
     PlannedTuning,
-    joining,
+    gathering,
     memory_before_and_after,
     memory_of_answers,
-    memory_of_joined_sampling,
+    memory_of_gathered_sampling,
     memory_of_sampling,
     memory_of_steps,
     memory_without_steps,
@@ -267,12 +267,12 @@ def _check_scoring_memory(recipe: Recipe, asset: str, size: Size) -> None:
 def _nearest(check: Callable[[Size], None], size: Size) -> str:
     """Return a sentence on the nearest layout that passes a check: the least `shard`, on the fewest nodes.
 
-    Weights that stay joined while answers are drawn are given up first.
+    Weights that stay gathered while answers are drawn are given up first.
     """
-    if size.answer_weights == "joined":
+    if size.answer_weights == "gathered":
         with suppress(RecipeError):
-            check(replace(size, answer_weights="divided"))
-            return "answer_weights=divided fits"
+            check(replace(size, answer_weights="sharded"))
+            return "answer_weights=sharded fits"
     for doublings in range(DOUBLINGS + 1):
         nodes = size.nodes * 2**doublings
         for shard in range(1, nodes * size.processes + 1):
@@ -314,8 +314,8 @@ def steps_needed_for(
         return None
     if isinstance(section, AlignRecipe) and learns_from == "samples":
         sampling = planned_sampling(_shape(recipe), section, size, shard=shard, is_certain=is_certain)
-        joins, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
-        return memory_of_sampling(replace(sampling, joins=joins)) if sampling else None
+        gathers, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
+        return memory_of_sampling(replace(sampling, gathers=gathers)) if sampling else None
     reads_first = estimates_divergence(section)
     planned = planned_tuning(
         _shape(recipe),
@@ -339,8 +339,8 @@ def answer_weights_of(
     """
     shard, room = shared_by(section, size), None if is_certain else _room_of_gpu(size, device)
     sampling = planned_sampling(_shape(recipe), section, size, shard=shard)
-    needed = memory_of_joined_sampling(sampling) if sampling else None
-    return joining(size.answer_weights, shard=shard, needed=needed, room=room)
+    needed = memory_of_gathered_sampling(sampling) if sampling else None
+    return gathering(size.answer_weights, shard=shard, needed=needed, room=room)
 
 
 def _room_of_gpu(size: Size, device: Device | None) -> int | None:
@@ -372,9 +372,9 @@ def scoring_needed_for(
     """
     if not size.gpus_per_node:
         return None
-    joins, _ = scoring_weights_of(recipe, asset, size, device, is_certain=is_certain)
+    gathers, _ = scoring_weights_of(recipe, asset, size, device, is_certain=is_certain)
     moments_of = _moments_of_judging if asset == "alignment_rewards" else _moments_of_scoring
-    moments = list(moments_of(recipe, size, joins=joins, is_certain=is_certain))
+    moments = list(moments_of(recipe, size, gathers=gathers, is_certain=is_certain))
     return {name: part for name, part in max(moments, key=lambda parts: sum(parts.values())).items() if part}
 
 
@@ -385,30 +385,30 @@ def scoring_weights_of(
     shape, room = _shape(recipe), None if is_certain else _room_of_gpu(size, device)
     models = JUDGED_MODELS if asset == "alignment_rewards" else 1
     needed = memory_of_answers(shape, shard=size.shard, rows=recipe.evaluation.batch_size, models=models)
-    return joining(size.answer_weights, shard=size.shard, needed=needed, room=room)
+    return gathering(size.answer_weights, shard=size.shard, needed=needed, room=room)
 
 
-def _moments_of_scoring(recipe: Recipe, size: Size, *, joins: bool, is_certain: bool) -> Iterator[Needed]:
+def _moments_of_scoring(recipe: Recipe, size: Size, *, gathers: bool, is_certain: bool) -> Iterator[Needed]:
     """Yield what is needed to score multiple choice, to answer, and to read whole windows of text."""
     moments = memory_without_steps(_scored(recipe, size, is_certain=is_certain))
     yield moments["scores"]
-    yield moments["answers with joined weights" if joins else "answers"]
+    yield moments["answers with all weights gathered" if gathers else "answers"]
     if recipe.evaluation.held_out_limit != 0 or recipe.evaluation.outside_text is not None:
         yield moments["whole windows"]
 
 
-def _moments_of_judging(recipe: Recipe, size: Size, *, joins: bool, is_certain: bool) -> Iterator[Needed]:
+def _moments_of_judging(recipe: Recipe, size: Size, *, gathers: bool, is_certain: bool) -> Iterator[Needed]:
     """Yield what is needed for answers to alignment prompts, for their rewards, and before and after alignment.
 
     The last needs the SFT model, the aligned one and the reward model together, and all logits of a pass.
     """
     alone, align = _scored(recipe, size, is_certain=is_certain), recipe.align
     if recipe.evaluation.alignment_prompts:
-        yield memory_without_steps(alone)["answers with joined weights" if joins else "answers"]
+        yield memory_without_steps(alone)["answers with all weights gathered" if gathers else "answers"]
     yield memory_without_steps(replace(alone, is_reward=True))["rewards"]
     length = 1 if is_certain else align.max_length + align.max_new_tokens
     rows = 1 if is_certain else JUDGED_PROMPTS
-    yield memory_before_and_after(replace(alone, positions=rows * length, longest=length), joins=joins)
+    yield memory_before_and_after(replace(alone, positions=rows * length, longest=length), gathers=gathers)
 
 
 def _scored(recipe: Recipe, size: Size, *, is_certain: bool) -> PlannedTuning:

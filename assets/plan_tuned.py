@@ -90,7 +90,7 @@ def tunings(
         made = last_made(cell, comparison.root) if cell else None
         needed = needed_for(section, parameters, beside, size)
         steps = steps_needed_for(recipe, section, size, device=gpu)
-        joins, why = _answer_weights(recipe, section, size, gpu)
+        gathers, why = _answer_weights(recipe, section, size, gpu)
         found = _work_of(recipe, asset, section, size, amounts)
         processes = size.nodes * size.processes
         yield {
@@ -110,7 +110,7 @@ def tunings(
             "computes_twice": computes_twice(section),
             "answer_weights": why,
             "measured_peak_bytes": _peak(made, size),
-            "time": _tuning_time(found, section, size, gpu, mfu, cell, made, rates, joins=joins),
+            "time": _tuning_time(found, section, size, gpu, mfu, cell, made, rates, gathers=gathers),
             "disk": _disk(parameters, adapters_of(shape, section), section),
             "checkpoint_seconds": size.checkpoint_seconds,
             "processes": processes,
@@ -119,7 +119,7 @@ def tunings(
 
 
 def _answer_weights(recipe: Recipe, section: Section, size: Size, gpu: Device | None) -> tuple[bool, str]:
-    """Return whether weights stay joined while answers are drawn, and why; nothing if none are, or none is divided."""
+    """Return whether weights stay gathered while answers are drawn, and why; nothing if none are drawn or shared."""
     if not isinstance(section, AlignRecipe) or section.declared.learns_from != "samples":
         return False, ""
     return answer_weights_of(recipe, section, size, gpu)
@@ -228,12 +228,12 @@ def _tuning_time(
     made: Artifact | None,
     rates: FirstRun,
     *,
-    joins: bool,
+    gathers: bool,
 ) -> dict[str, Any]:
     """Return seconds, where they come from, the seconds by what is done, and those that the last training took."""
     if found.work is None or gpu is None:
         return _time(None, found.unknown or NO_GPU, size, cell, made, rates)
-    parts = time_of_tuning(found.work, _place(size, gpu, mfu, shared_by(section, size), joins=joins))
+    parts = time_of_tuning(found.work, _place(size, gpu, mfu, shared_by(section, size), gathers=gathers))
     basis = f"predicted for {gpu.name} at {mfu:.0%} MFU, {found.said}"
     return _time(parts, basis, size, cell, made, rates)
 
@@ -277,12 +277,12 @@ def scorings(
         size, cell, gpu = profile.size_for(asset), _cell(comparison, asset), _gpu(profile.size_for(asset), device)
         made = last_made(cell, comparison.root) if cell else None
         needed = scoring_needed_for(recipe, asset, size, device=gpu)
-        joins, why = scoring_weights_of(recipe, asset, size, gpu)
+        gathers, why = scoring_weights_of(recipe, asset, size, gpu)
         most = sum(needed.values()) if needed else None
         said, reads, asked = _scored(recipe, asset, amounts)
         parts = None
         if reads and gpu:
-            place = _place(size, gpu, mfu, size.shard, joins=joins)
+            place = _place(size, gpu, mfu, size.shard, gathers=gathers)
             parts = {
                 "reading": sum(time_of_reading(one, place, batch_size=rows) for one, rows in reads),
                 "answers": sum(time_of_answering(one, place, batch_size=rows) for one, rows in asked),
@@ -382,9 +382,9 @@ def _gpu(size: Size, device: Device | None) -> Device | None:
     return device_of(size.gpu) if size.gpu else device
 
 
-def _place(size: Size, gpu: Device, mfu: float, shard: int, *, joins: bool) -> Gpus:
+def _place(size: Size, gpu: Device, mfu: float, shard: int, *, gathers: bool) -> Gpus:
     processes = size.nodes * size.processes
-    return Gpus(device=gpu, processes=processes, on_node=size.processes, shard=shard, mfu=mfu, joins=joins)
+    return Gpus(device=gpu, processes=processes, on_node=size.processes, shard=shard, mfu=mfu, gathers=gathers)
 
 
 def _peak(made: Artifact | None, size: Size) -> int | None:

@@ -1,10 +1,10 @@
-"""Measure steps of GRPO with a model in shares, whose weights are joined for each token or once for all answers.
+"""Measure steps of GRPO with a model in shares, whose weights are gathered for each token or once for all answers.
 
 `python -m benchmarks.drawing` trains a random model by GRPO in two processes on this machine, which talk by gloo, with
-`answer_weights` divided and joined in turns. Counted are the messages by which FSDP joins weights, with the bytes that
-each process then has, and per step the wall and processor seconds of the first process, without the first step of each
-training. The exit code is 1 unless both give the same model to the bit. Answers have random tokens, so nearly all are
-as long as they may be; the reward is the part `length`, which costs nothing. With `--control` the sides draw other
+`answer_weights` sharded and gathered in turns. Counted are the messages by which FSDP gathers weights, with the bytes
+that each process then has, and per step the wall and processor seconds of the first process, without the first step of
+each training. The exit code is 1 unless both give the same model to the bit. Answers have random tokens, so nearly all
+are as long as they may be; the reward is the part `length`, which costs nothing. With `--control` the sides draw other
 answers, and the exit code must be 1.
 """
 
@@ -27,8 +27,8 @@ from typing import Any
 from benchmarks import parallel
 from benchmarks.fake_mesh import Messages
 
-KINDS = ("divided", "joined")
-GATHERS = "allgather_base"  # torch's name for the message by which FSDP joins a group of weights
+KINDS = ("sharded", "gathered")
+GATHERS = "allgather_base"  # torch's name for the message by which FSDP gathers a group of weights
 PROCESSES, ROWS, GENERATIONS = 2, 8, 4  # answers of a step, and those of a prompt
 LENGTH, LEARNING_RATE = 128, 1e-3
 TOKENS_OF_A_WORD = 8  # about, if they are random
@@ -61,10 +61,10 @@ def main() -> int:
         print(f"{kind}: {number / options.steps:,.0f} gathers of {size / options.steps / 1e6:,.1f} MB in all a step")
     for unit in ("wall", "processor"):
         each = {kind: [one[unit] for name, one in told[len(KINDS) :] if name == kind] for kind in KINDS}
-        ratios = [joined / divided for divided, joined in zip(*(each[kind] for kind in KINDS), strict=True)]
+        ratios = [gathered / sharded for sharded, gathered in zip(*(each[kind] for kind in KINDS), strict=True)]
         medians = ", ".join(f"{kind} {statistics.median(some):.2f}" for kind, some in each.items())
         spread = f"[{min(ratios):.2f}-{max(ratios):.2f}]"
-        print(f"{unit} seconds a step: {medians}; joined / divided {statistics.median(ratios):.2f} {spread}")
+        print(f"{unit} seconds a step: {medians}; gathered / sharded {statistics.median(ratios):.2f} {spread}")
     digests = {one["digest"] for _, one in told}
     print("the same model to the bit" if len(digests) == 1 else f"THE MODELS DIFFER: {digests}")
     spread = [one["reward_spread"] for _, one in told]
@@ -119,7 +119,7 @@ def trained(
         "precision": "fp32",
         "rewards": {"length": 1.0},
         "parts": {"length": {"most_words": max(1, new // TOKENS_OF_A_WORD)}},  # so that answers have different rewards
-        "seed": int(control and kind == "joined"),
+        "seed": int(control and kind == "gathered"),
     }
     inputs = tiny.made(root, "sft_model"), tiny.made(root, "preference_data")
     job = tiny.job("align", root / name, {"align": settings}, inputs, processes=size, shard=size, answer_weights=kind)

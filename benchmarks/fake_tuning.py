@@ -9,8 +9,8 @@ training/posttrain/forecast.py, by which `pedigree plan` shows and checks the st
 by more than a tenth.
 
 `--processes 1` goes through the steps of a model that one process has whole. Answers of GRPO have SAMPLED_TOKENS, and
-their prompts fill the rows, because each token is a pass of its own. The control must fail: `--control whole` joins all
-weights at once, as a trainer that saves by itself does.
+their prompts fill the rows, because each token is a pass of its own. The control must fail: `--control whole` gathers
+all weights at once, as a trainer that saves by itself does.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
-JOINED = ", weights joined"
-JOINED_GRPO = f"GRPO{JOINED}"
+GATHERED = ", weights gathered"
+GATHERED_GRPO = f"GRPO{GATHERED}"
 PARTS = (
-    *("tune", "adapt", "reward", "align", "answer", "sample", "sample_joined", "score", "judge"),
+    *("tune", "adapt", "reward", "align", "answer", "sample", "sample_gathered", "score", "judge"),
     *("tune_in_fp32", "adapt_some", "tune_by_sgd", "tune_together"),
 )
 MORE = ("sample_in_fp32", "adapt_magnitudes")  # parts that are gone through only if they are named
@@ -186,11 +186,11 @@ class Tuned:
         """Measure the memory of GRPO with products in fp32."""
         self.sample("GRPO in fp32", precision="fp32")
 
-    def sample_joined(self) -> None:
+    def sample_gathered(self) -> None:
         """Measure the memory of GRPO if all weights stay gathered while answers are drawn."""
-        self.sample(JOINED_GRPO, joins=True)
+        self.sample(GATHERED_GRPO, gathers=True)
 
-    def sample(self, name: str = "GRPO", *, joins: bool = False, **settings: Any) -> None:
+    def sample(self, name: str = "GRPO", *, gathers: bool = False, **settings: Any) -> None:
         """Measure steps of GRPO with the initial policy and the reward model beside the policy."""
         from trl.trainer import grpo_trainer
         from trl.trainer.grpo_config import GRPOConfig
@@ -214,7 +214,7 @@ class Tuned:
                 stack.enter_context(patch.object(grpo_trainer, "create_model_from_path", opened))
             learned = LearnedReward.__new__(LearnedReward)
             learned._judge, learned.mean, learned.deviation = Judge(self.model_files, shard=self.world), 0.0, 1.0
-            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0}, joins=joins)
+            trainer = sampled._trainer(given, GRPOConfig, GRPOTrainer, prompts, {learned.rewards: 1.0}, gathers=gathers)
 
             draw = trainer._drawn
 
@@ -315,7 +315,9 @@ class Tuned:
             trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()  # without autocast
             return
         if self.control == "whole":
-            self.counted.joined = [one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)]
+            self.counted.gathered = [
+                one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)
+            ]
         self.counted.begin(f"save {name}")
         with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
             spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
@@ -341,8 +343,8 @@ class Tuned:
         self.counted.begin("answers of a batch")
         model.sampler.batch_size = BATCH
         model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
-        self.counted.begin(f"answers of a batch{JOINED}")
-        model.sampler.joins = True
+        self.counted.begin(f"answers of a batch{GATHERED}")
+        model.sampler.gathers = True
         model.sampler.answer_tokens([tokens[:-SAMPLED_TOKENS]] * BATCH, max_new_tokens=SAMPLED_TOKENS)
         model.batch_size = BATCH
         self.counted.begin("whole windows")
@@ -486,15 +488,15 @@ def first_alone(
     *,
     model: Any,
     before_training: bool = False,
-    joins: bool = False,
+    gathers: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield every batch with the result of the first one, which this process computes; there are no others."""
-    from training.generate.spread import joined
+    from training.generate.spread import gathered
 
     listed = list(batches)
     if listed:
         mode = torch.no_grad() if before_training else torch.inference_mode()
-        with mode, joined(model, nullcontext()) if joins else nullcontext():
+        with mode, gathered(model, nullcontext()) if gathers else nullcontext():
             result = made(listed[0])
         yield from ((batch, result) for batch in listed)
 
@@ -513,7 +515,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     batch = replace(conversation, positions=BATCH * length)
     of_a_batch = memory_without_steps(batch)
     beside = {"initial policy": conversation.share, "reward model": judge.share}
-    joined = replace(sampling, joins=world > 1)
+    gathered = replace(sampling, gathers=world > 1)
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
@@ -552,9 +554,9 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "answers of GRPO": memory_of_drawing(sampling),
         "rewards of GRPO": memory_of_judging(sampling),
         "steps of GRPO": memory_of_sampling(sampling),
-        f"answers of {JOINED_GRPO}": memory_of_drawing(joined),
-        f"steps of {JOINED_GRPO}": memory_of_sampling(joined),
-        f"answers of a batch{JOINED}": of_a_batch["answers with joined weights" if world > 1 else "answers"],
+        f"answers of {GATHERED_GRPO}": memory_of_drawing(gathered),
+        f"steps of {GATHERED_GRPO}": memory_of_sampling(gathered),
+        f"answers of a batch{GATHERED}": of_a_batch["answers with all weights gathered" if world > 1 else "answers"],
         "open for GRPO in fp32": of_one["open"] | beside,
         "answers of GRPO in fp32": memory_of_drawing(in_fp32),
         "rewards of GRPO in fp32": memory_of_judging(in_fp32),

@@ -32,19 +32,19 @@ def before_and_after(
     recipe: AlignRecipe,
     *,
     shard: int = 1,
-    joins: bool = False,
+    gathers: bool = False,
 ) -> dict[str, float]:
     """Return learned reward and answer length of the SFT and the aligned model, and the divergence between them.
 
     `kl_from_sft` is the mean over prompts of log p_aligned(answer) - log p_sft(answer), in nats per answer, for answers
     sampled from the aligned model at temperature 1. It is an unbiased estimate of KL(aligned, sft) on these prompts.
     With `shard`, each weight of the three models is divided among so many processes, and all of them call this; with
-    `joins`, the weights of a model stay joined while it draws its answers.
+    `gathers`, the weights of a model stay gathered while it draws its answers.
     """
     referee = Judge(reward_model, shard=shard)
     metrics: dict[str, float] = {"held_out_prompts": len(prompts)}
     samplers = {
-        name: Sampler(of, batch_size=JUDGED_PROMPTS, shard=shard, joins=joins)
+        name: Sampler(of, batch_size=JUDGED_PROMPTS, shard=shard, gathers=gathers)
         for name, of in (("sft", sft), ("aligned", aligned))
     }
     prompt_ids = referee.chat.encode_prompts(prompts)

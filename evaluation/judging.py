@@ -48,19 +48,19 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    joins, why = while_answering(  # with three models in memory, as before and after alignment
+    gathers, why = while_answering(  # with three models in memory, as before and after alignment
         job.input_of("aligned_model").file(MODEL_FOLDER),
         job.run.answer_weights,
         shard=job.run.shard,
         rows=recipe.batch_size,
         models=JUDGED_MODELS,
     )
-    groups = [*_answers(job, recipe, joins=joins)]
+    groups = [*_answers(job, recipe, gathers=gathers)]
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = job.input_of("reward_model").file(MODEL_FOLDER)
     shard = job.run.shard
     learned = rewards(folder, conversations, batch_size=recipe.batch_size, shard=shard) if conversations else []
-    compared = _before_and_after(job, folder, joins=joins)
+    compared = _before_and_after(job, folder, gathers=gathers)
     if not is_first:
         return Outcome(files=())
     own = recipe.outside_judge
@@ -72,7 +72,7 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     )
 
 
-def _answers(job: Job, recipe: EvaluationRecipe, *, joins: bool) -> Iterator[SampledAnswers]:
+def _answers(job: Job, recipe: EvaluationRecipe, *, gathers: bool) -> Iterator[SampledAnswers]:
     """Yield each model's answers to the suites asked in the chat template, and to the alignment prompts."""
     from evaluation.alignment import SampledAnswers, read_prompts
     from evaluation.exams import read_exam
@@ -92,7 +92,7 @@ def _answers(job: Job, recipe: EvaluationRecipe, *, joins: bool) -> Iterator[Sam
                 yield SampledAnswers(model=model, suite=suite, prompts=messages, answers=said)
         if prompts and how[model]["chat_template_sha256"] is not None:
             folder = job.input_of(MODELS[model]).file(MODEL_FOLDER)
-            yield _sampled(model, folder, prompts, recipe, shard=job.run.shard, joins=joins)
+            yield _sampled(model, folder, prompts, recipe, shard=job.run.shard, gathers=gathers)
 
 
 def _sampled(
@@ -102,14 +102,14 @@ def _sampled(
     recipe: EvaluationRecipe,
     *,
     shard: int,
-    joins: bool,
+    gathers: bool,
 ) -> SampledAnswers:
     """Return one sampled answer to each alignment prompt by the model in a folder."""
     from evaluation.alignment import SampledAnswers
     from evaluation.local_model import LocalModel
     from training.generate.sampler import seeds_of
 
-    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard, joins=joins)
+    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard, gathers=gathers)
     asked = [list(prompt["messages"]) for prompt in prompts]
     answers = model.answers(
         [model.apply_chat_template(messages) for messages in asked],
@@ -128,7 +128,7 @@ def _sampled(
     )
 
 
-def _before_and_after(job: Job, reward_model: Path, *, joins: bool) -> dict[str, float]:
+def _before_and_after(job: Job, reward_model: Path, *, gathers: bool) -> dict[str, float]:
     """Return how alignment changed reward, length and divergence on the prompts of the held-out preference pairs."""
     from evaluation.held_out import before_and_after, unique_prompts
 
@@ -136,7 +136,7 @@ def _before_and_after(job: Job, reward_model: Path, *, joins: bool) -> dict[str,
     sft, aligned = (job.input_of(asset).file(MODEL_FOLDER) for asset in ("sft_model", "aligned_model"))
     pairs = read_pairs(job.input_of("preference_data"), Chat.of(sft), max_length=align.max_length, where="align")
     prompts = unique_prompts(pairs.held_out_rows)
-    return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard, joins=joins)
+    return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard, gathers=gathers)
 
 
 def _write(folder: Path, judgement: Judgement) -> list[str]:

@@ -46,9 +46,9 @@ class LocalModel(TemplateLM):
     lm-eval knows of one process only: the processes of a job share out the batches here (training/generate/spread.py).
     """
 
-    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, joins: bool = False) -> None:
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
         super().__init__()
-        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, joins=joins)
+        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, gathers=gathers)
         self.tokenizer, self.model = self.sampler.tokenizer, self.sampler.model
         self.batch_size, self.max_length = batch_size, self.sampler.max_length
 

@@ -153,7 +153,7 @@ class Candidate:
         self.name = name
         self.identity = dict(identity)  # what says which model it is; how it was evaluated is added
         self.results: list[SuiteResult] = []
-        self.answer_weights = ""  # why its weights stayed joined while it answered, or did not; "" if it was whole
+        self.answer_weights = ""  # why its weights stayed gathered while it answered, or did not; "" if it was whole
         self.bits: dict[str, dict[str, Any]] = {}  # bits per byte on held-out documents and on the text from outside
 
 
@@ -181,9 +181,9 @@ def sit(
     candidate = Candidate(name, identity)
     run = run or RunSettings()
     rows = recipe.batch_size
-    joins, why = while_answering(folder, run.answer_weights, shard=run.shard, rows=rows)
+    gathers, why = while_answering(folder, run.answer_weights, shard=run.shard, rows=rows)
     candidate.answer_weights = why
-    model = LocalModel(folder, batch_size=rows, shard=run.shard, joins=joins)
+    model = LocalModel(folder, batch_size=rows, shard=run.shard, gathers=gathers)
     template = template_digest(model.tokenizer)
     candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}

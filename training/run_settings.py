@@ -34,8 +34,8 @@ class RunSettings:
     pipeline_chunks: int = 1  # groups of consecutive layers that each of these processes holds
     zero_stage: int = 3  # 2: FSDP gathers weights once a step; 1: it also sums gradients once
     gather_dtype: Literal["fp32", "bf16"] = "fp32"  # the format in which FSDP sends weights, where passes are in bf16
-    # with shard, while answers are drawn: weights joined once for all of them, or for each token; auto: by their memory
-    answer_weights: Literal["auto", "joined", "divided"] = "auto"
+    # with shard, while answers are drawn: all weights gathered once, or for each token; auto: by their memory
+    answer_weights: Literal["auto", "gathered", "sharded"] = "auto"
     audit: bool = False  # the same bits for every number of threads, in pretraining also of processes; slower
     hang_seconds: float = (
         1800.0  # time without progress after which a training, or a call of a part from outside, is ended

@@ -268,7 +268,7 @@ def test_the_steps_of_every_spread_post_training_say_what_they_hold():
     assert drawn["keys and values"] == 64 * 8192 * 32 * 2 * 1024 * 4
 
 
-def test_weights_stay_joined_while_answers_are_drawn_where_the_gpu_has_room_or_the_profile_says_so(tmp_path):
+def test_weights_stay_gathered_while_answers_are_drawn_where_the_gpu_has_room_or_the_profile_says_so(tmp_path):
     """The job decides as the plan says, by the shape in the model's folder and the memory that the driver tells."""
     twice = {"activation_checkpointing": True}
     sampled = dataclasses.replace(RECIPE.align, method="grpo", batch_size=64, num_generations=4, trl=twice)
@@ -277,18 +277,22 @@ def test_weights_stay_joined_while_answers_are_drawn_where_the_gpu_has_room_or_t
     )
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
     size, shape = read_size(gpus, cores=1, where=""), capacity._shape(recipe)
-    joins, why = capacity.answer_weights_of(recipe, sampled, size)
+    gathers, why = capacity.answer_weights_of(recipe, sampled, size)
     words = shape.vocab_size * shape.width
-    needed = forecast.memory_of_joined_sampling(planned.planned_sampling(shape, sampled, size, shard=8))
-    assert needed["joined weights"] == 2 * (shape.parameter_count - words) + 4 * words  # all but the embedding in bf16
-    assert joins and re.fullmatch(r"joined, because .* take [\d.]+ GB, and 64.0 GB are allowed \(80% of the GPU\)", why)
+    needed = forecast.memory_of_gathered_sampling(planned.planned_sampling(shape, sampled, size, shard=8))
+    assert (
+        needed["all gathered weights"] == 2 * (shape.parameter_count - words) + 4 * words
+    )  # all but the embedding in bf16
+    assert gathers and re.fullmatch(
+        r"gathered, because .* take [\d.]+ GB, and 64.0 GB are allowed \(80% of the GPU\)", why
+    )
     assert sum(needed.values()) <= 0.8 * 80e9
     folder = export.hugging_face_config(shape, eos_id=0, pad_id=1)
     (tmp_path / "config.json").write_text(json.dumps(folder))
     room = {"room": 80 * 10**9}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answer_weights, "_room", lambda: room["room"])
-        assert answer_weights.while_sampling(tmp_path, sampled, size, shard=8) == (joins, why)
+        assert answer_weights.while_sampling(tmp_path, sampled, size, shard=8) == (gathers, why)
         for asset, models in (("model_scores", 1), ("alignment_rewards", 3)):
             rows = recipe.evaluation.batch_size
             told = answer_weights.while_answering(tmp_path, "auto", shard=8, rows=rows, models=models)
@@ -297,28 +301,28 @@ def test_weights_stay_joined_while_answers_are_drawn_where_the_gpu_has_room_or_t
         assert answer_weights.while_sampling(tmp_path, sampled, size, shard=8)[0] is False
         (tmp_path / "config.json").write_text('{"model_type": "unknown"}')
         assert "not predicted" in answer_weights.while_sampling(tmp_path, sampled, size, shard=8)[1]
-    joined, divided = (
+    gathered, sharded = (
         capacity.steps_needed_for(recipe, sampled, dataclasses.replace(size, answer_weights=one))
-        for one in ("joined", "divided")
+        for one in ("gathered", "sharded")
     )
-    assert capacity.steps_needed_for(recipe, sampled, size) == max(joined, divided, key=lambda one: sum(one.values()))
+    assert capacity.steps_needed_for(recipe, sampled, size) == max(gathered, sharded, key=lambda one: sum(one.values()))
     seventy = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **WIDER, tied_embeddings=False))
     assert capacity.answer_weights_of(seventy, sampled, size)[0] is False
-    forced = dataclasses.replace(size, nodes=4, shard=32, answer_weights="joined")
-    assert capacity.answer_weights_of(seventy, sampled, forced) == (True, "joined, by the profile")
+    forced = dataclasses.replace(size, nodes=4, shard=32, answer_weights="gathered")
+    assert capacity.answer_weights_of(seventy, sampled, forced) == (True, "gathered, by the profile")
     checks = dict(capacity.checks(seventy))
     checks["aligned_model"](dataclasses.replace(forced, answer_weights="auto"))
-    with pytest.raises(RecipeError, match=r"a step needs .*joined weights 1\d\d.*answer_weights=divided fits"):
+    with pytest.raises(RecipeError, match=r"a step needs .*gathered weights 1\d\d.*answer_weights=sharded fits"):
         checks["aligned_model"](forced)
     without = dataclasses.replace(size, gpu=None)
     assert capacity.answer_weights_of(recipe, sampled, without) == (
         False,
-        "divided, because the memory of a GPU is not known",
+        "sharded, because the memory of a GPU is not known",
     )
     assert capacity.answer_weights_of(recipe, sampled, dataclasses.replace(size, shard=1)) == (False, "")
     for asset in ("aligned_model", "model_scores"):
-        with pytest.raises(RecipeError, match="answer_weights=joined with a whole model in each process"):
-            dict(capacity.checks(recipe))[asset](dataclasses.replace(size, shard=1, answer_weights="joined"))
+        with pytest.raises(RecipeError, match="answer_weights=gathered with a whole model in each process"):
+            dict(capacity.checks(recipe))[asset](dataclasses.replace(size, shard=1, answer_weights="gathered"))
 
 
 def test_a_model_that_cannot_be_scored_in_its_place_is_refused_with_the_nearest_layout():

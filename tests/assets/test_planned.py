@@ -131,7 +131,7 @@ def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch,
     text = " ".join(" ".join(lines_of(json.loads(answer))).split())
     assert re.search(r"in its steps at least [\d.]+ GB of 80 GB \(weights 4.02 GB", text)
     assert [one["answer_weights"] for one in told.values()] == ["", "", ""]  # nothing is drawn
-    said = r"weights while answers are drawn: joined, because .* take [\d.]+ GB, and 64.0 GB are allowed"
+    said = r"weights while answers are drawn: gathered, because .* take [\d.]+ GB, and 64.0 GB are allowed"
     assert re.search(said, text)
 
 

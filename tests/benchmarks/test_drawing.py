@@ -13,11 +13,11 @@ SMALL = ["--width", "32", "--layers", "2", "--new", "6", "--steps", "3", "--roun
 
 
 @pytest.mark.parametrize("control", [[], ["--control"]])
-def test_joined_weights_are_sent_less_often_and_other_models_show(control):
+def test_gathered_weights_are_sent_less_often_and_other_models_show(control):
     argv = [sys.executable, "-m", "benchmarks.drawing", *SMALL, *control]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     sent = {kind: int(number) for kind, number in re.findall(r"(\w+): (\d+) gathers", done.stdout)}
-    assert sent.keys() == {"divided", "joined"} and sent["joined"] < sent["divided"], done.stderr
+    assert sent.keys() == {"sharded", "gathered"} and sent["gathered"] < sent["sharded"], done.stderr
     assert done.returncode == len(control)
     assert ("THE MODELS DIFFER" if control else "the same model to the bit") in done.stdout
     assert "processor seconds a step" in done.stdout

@@ -43,17 +43,17 @@ TRAINED = ("SFT", "adapters", "reward", "DPO", "GRPO")
 NAMED = (fake_tuning.FP32_SFT, fake_tuning.SOME_ADAPTERS, fake_tuning.SGD_SFT, fake_tuning.TOGETHER_SFT, "KTO")
 OTHERS = {"answers of GRPO", "rewards of GRPO", "start of DPO", "scores", "scores of a batch", "whole windows"}
 OTHERS |= {"answers of a batch", "rewards of a batch", "before and after alignment"}
-OTHERS |= {f"{phase}{fake_tuning.JOINED}" for phase in ("answers of GRPO", "steps of GRPO", "answers of a batch")}
+OTHERS |= {f"{phase}{fake_tuning.GATHERED}" for phase in ("answers of GRPO", "steps of GRPO", "answers of a batch")}
 
 
-def test_every_phase_holds_what_is_predicted_and_weights_joined_at_once_show():
+def test_every_phase_holds_what_is_predicted_and_weights_gathered_at_once_show():
     cases = (SHAPE, LENGTH, None, fake_tuning.PARTS), (SHAPE, LENGTH, "whole", ("adapt",))
-    ratios, joined = ratios_of(16, *cases)
+    ratios, gathered = ratios_of(16, *cases)
     steps = {f"{phase} {name}" for phase in ("steps of", "save", "export") for name in TRAINED}
     more = {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO", "merge adapters", "scores of pairs"}
     assert steps | OTHERS | more <= set(ratios)
     assert differing(ratios) == set(), ratios
-    assert differing(joined) == {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export")}, joined
+    assert differing(gathered) == {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export")}, gathered
 
 
 def test_a_model_that_a_process_has_whole_takes_what_is_predicted():

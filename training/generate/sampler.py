@@ -27,16 +27,16 @@ class Sampler:
     """A loaded model that continues texts.
 
     Its weights keep the precision in which they were saved, so that the precision does not depend on the machine. With
-    `shard`, each weight is divided among so many processes; `joins`: whether the weights are joined once for all
+    `shard`, each weight is divided among so many processes; `gathers`: whether the weights are gathered once for all
     answers that are asked for together, not for each of their tokens. If the job has several processes, they share out
     the batches, and each gets all results.
     """
 
-    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, joins: bool = False) -> None:
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
         check_folder(folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = open_model(folder, dtype="auto", shard=shard).eval()
-        self.batch_size, self.joins = batch_size, joins
+        self.batch_size, self.gathers = batch_size, gathers
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0
         self._ends = _end_ids(self.tokenizer, self.model)
@@ -114,7 +114,7 @@ class Sampler:
             return self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
 
         batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
-        for batch, answers in shared_out(batches, continued, model=self.model, joins=self.joins):
+        for batch, answers in shared_out(batches, continued, model=self.model, gathers=self.gathers):
             for i, tokens in zip(batch, answers, strict=True):
                 results[i] = tokens
         return results

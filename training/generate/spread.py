@@ -1,9 +1,9 @@
 """Models whose weights are divided among the processes of a job, and work that these processes share out.
 
-transformers opens a model for FSDP: each process reads its share of every weight, and a layer's weights are joined only
-while the layer is computed. So all processes must make the same number of forward passes, although they have different
-rows: a process without rows goes along with passes over one token. Where a process has room for the whole model, all
-weights can stay joined while answers are drawn.
+transformers opens a model for FSDP: each process reads its share of every weight, and a layer's weights are gathered
+only while the layer is computed. So all processes must make the same number of forward passes, although they have
+different rows: a process without rows goes along with passes over one token. Where a process has room for the whole
+model, all weights can stay gathered while answers are drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from training.process.freeing import return_large_blocks
 from training.records import RecipeError
 
-JOINED_BYTES = 1 << 16  # of the smallest joined weight that is worth giving back
+GATHERED_BYTES = 1 << 16  # of the smallest gathered weight that is worth giving back
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -57,9 +57,9 @@ def options_for(shard: int) -> dict[str, Any]:
 def prepare(model: Any) -> None:
     """Let a model that was opened with these options hold its shares alone, except during a pass.
 
-    transformers would leave the last norm and the head joined after a pass without gradients, and an optimizer that is
-    made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory; and
-    the weights that FSDP joins and frees, one block of memory each, go back to the system.
+    transformers would leave the last norm and the head gathered after a pass without gradients, and an optimizer that
+    is made then would train these copies. On a CPU the shares are parts of mapped files, and are copied into memory;
+    and the weights that FSDP gathers and frees, one block of memory each, go back to the system.
 
     Raise RecipeError for tied embeddings that do not divide evenly: FSDP pads the shares of embedding and head apart.
     """
@@ -76,7 +76,7 @@ def prepare(model: Any) -> None:
         if isinstance(weight, DTensor) and weight.device.type == "cpu":
             weight._local_tensor = weight._local_tensor.clone()
     if model.device.type == "cpu":
-        return_large_blocks(JOINED_BYTES)
+        return_large_blocks(GATHERED_BYTES)
 
 
 def shared_out(
@@ -85,20 +85,20 @@ def shared_out(
     *,
     model: Any,
     before_training: bool = False,
-    joins: bool = False,
+    gathers: bool = False,
 ) -> Iterator[tuple[Batch, Result]]:
     """Yield every batch with its result, in every process of the job; each process computes every n-th batch.
 
     `made` computes a batch by the model: in torch's inference mode or, if a training follows, without gradients. FSDP
     keeps tensors between passes, and refuses those of the other mode. The batches do not depend on the number of
-    processes, and so no result does. `joins`: whether the weights of a spread model stay joined for all batches.
+    processes, and so no result does. `gathers`: whether the weights of a spread model stay gathered for all batches.
     """
     if not dist.is_initialized():
         yield from ((batch, made(batch)) for batch in batches)
         return
     listed, rank, size = list(batches), dist.get_rank(), dist.get_world_size()
     mode = torch.no_grad() if before_training else torch.inference_mode()
-    with joined(model, mode) if joins else in_step(model, mode):
+    with gathered(model, mode) if gathers else in_step(model, mode):
         own = {number: made(listed[number]) for number in range(rank, len(listed), size)}
     told: list[dict[int, Result]] = [{}] * size
     dist.all_gather_object(told, own)
@@ -131,10 +131,10 @@ def in_step(model: Any, mode: AbstractContextManager[None]) -> Iterator[None]:
 
 
 @contextmanager
-def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False) -> Iterator[None]:
+def gathered(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False) -> Iterator[None]:
     """Keep all weights of a spread model gathered, so that its passes wait for no other process.
 
-    All processes join them together, in `mode`, and each gives them back by itself. With `bf16`, for passes that
+    All processes gather them together, in `mode`, and each gives them back by itself. With `bf16`, for passes that
     autocast makes in it, weights of linear layers are sent and kept in bf16: autocast would make the same numbers of
     them in each pass. FSDP has the formats of whole groups alone, and only from the beginning; so those of single
     weights are set on its own records (torch 2.13).
@@ -168,7 +168,7 @@ def joined(model: Any, mode: AbstractContextManager[None], *, bf16: bool = False
 
 
 def _is_of_products(weight: Any) -> bool:
-    """Whether a weight that FSDP joins takes part in the products of a linear layer alone, and is in fp32."""
+    """Whether a weight that FSDP gathers takes part in the products of a linear layer alone, and is in fp32."""
     of = weight._module_info
     is_linear = type(of.module).forward is torch.nn.Linear.forward  # FSDP gives some modules a class of their own
     is_alone = of.param_name == "weight" and not of.shared_modules

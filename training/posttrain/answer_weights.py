@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from training.generate.model_folder import device
 from training.job import DataError
-from training.posttrain.forecast import joining, memory_of_answers, memory_of_joined_sampling
+from training.posttrain.forecast import gathering, memory_of_answers, memory_of_gathered_sampling
 from training.posttrain.planned import planned_sampling
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
@@ -28,8 +28,8 @@ def while_sampling(folder: Path, section: Any, run: RunSettings, *, shard: int) 
     """Return whether GRPO or RLOO gathers the weights of the model in a folder once for a step's answers, and why."""
     shape = _shape(folder)
     sampling = planned_sampling(shape, section, run, shard=shard) if shape else None
-    needed = memory_of_joined_sampling(sampling) if sampling else None
-    return joining(run.answer_weights, shard=shard, needed=needed, room=_room() if shard > 1 else None)
+    needed = memory_of_gathered_sampling(sampling) if sampling else None
+    return gathering(run.answer_weights, shard=shard, needed=needed, room=_room() if shard > 1 else None)
 
 
 def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models: int = 1) -> Decided:
@@ -39,7 +39,7 @@ def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models
     """
     shape = _shape(folder)
     needed = memory_of_answers(shape, shard=shard, rows=rows, models=models) if shape else None
-    return joining(setting, shard=shard, needed=needed, room=_room() if shard > 1 else None)
+    return gathering(setting, shard=shard, needed=needed, room=_room() if shard > 1 else None)
 
 
 def _shape(folder: Path) -> ModelConfig | None:

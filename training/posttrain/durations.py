@@ -30,8 +30,8 @@ UPDATED_BYTES = 40  # of a weight: AdamW reads 16 and writes 12, the norm of its
 class Gpus:
     """The GPUs of a stage.
 
-    processes: of all nodes, each with a GPU. on_node: those of a node. shard: those that share a model. joins: whether
-    its weights stay joined while answers are drawn.
+    processes: of all nodes, each with a GPU. on_node: those of a node. shard: those that share a model. gathers:
+    whether its weights stay gathered while answers are drawn.
     """
 
     device: Device
@@ -39,7 +39,7 @@ class Gpus:
     on_node: int = 1
     shard: int = 1
     mfu: float = TUNING_MFU
-    joins: bool = False
+    gathers: bool = False
 
     def computed(self, flops: float, *, is_fp32: bool = False) -> float:
         """Return the seconds in which one GPU computes so many operations."""
@@ -232,29 +232,29 @@ def time_of_tuning(work: TuningWork, place: Gpus) -> Seconds:
     return {name: seconds for name, seconds in parts.items() if seconds}
 
 
-def time_of_answers(drawn: Drawing, place: Gpus, *, joins_first: bool = True) -> float:
+def time_of_answers(drawn: Drawing, place: Gpus, *, gathers_first: bool = True) -> float:
     """Return the seconds in which one process draws answers, all of the greatest length.
 
     Each pass reads all weights, and all keys and values. In bf16 the weights are a copy that is made once or, of a
-    shared model, in every pass; weights that stay joined are sent once, in bf16. Keys and values are in fp32, and
+    shared model, in every pass; weights that stay gathered are sent once, in bf16. Keys and values are in fp32, and
     copied when those of a token are joined to them.
     """
     shape, widths = drawn.shape, drawn.shape.head_widths
     weights = shape.parameter_count - (0 if shape.tied_embeddings else shape.vocab_size * shape.width)
     copied = FP32 + 2 * BF16  # read in fp32, written in bf16, and read
-    number_bytes = FP32 if drawn.is_fp32 else BF16 if place.shard == 1 or place.joins else copied
+    number_bytes = FP32 if drawn.is_fp32 else BF16 if place.shard == 1 or place.gathers else copied
     keys = FP32 * shape.layers * (widths.keys + widths.values)
     size = number_bytes * weights + 3 * keys * drawn.number * drawn.context
-    gathered = 0.0 if place.joins else place.gathered(shape.parameter_count)
+    gathered = 0.0 if place.gathers else place.gathered(shape.parameter_count)
     of_a_pass = max(place.computed(drawn.flops_of_a_pass, is_fp32=drawn.is_fp32), place.moved(size), gathered)
     prompts = place.computed(drawn.prompts.forward, is_fp32=drawn.is_fp32)
     first = max(prompts, place.moved((FP32 if drawn.is_fp32 else copied) * weights), gathered)
-    return first + drawn.passes * of_a_pass + (time_of_joining(drawn, place) if joins_first else 0.0)
+    return first + drawn.passes * of_a_pass + (time_of_gathering(drawn, place) if gathers_first else 0.0)
 
 
-def time_of_joining(drawn: Drawing, place: Gpus) -> float:
+def time_of_gathering(drawn: Drawing, place: Gpus) -> float:
     """Return the seconds to gather weights once that stay gathered while answers are drawn; 0 if they do not."""
-    if not place.joins:
+    if not place.gathers:
         return 0.0
     return place.gathered(drawn.shape.parameter_count, 1.0 if drawn.is_fp32 else BF16 / FP32)
 
@@ -273,8 +273,8 @@ def time_of_reading(read: Read, place: Gpus, *, batch_size: int) -> float:
 def time_of_answering(drawn: Drawing, place: Gpus, *, batch_size: int) -> float:
     """Return the seconds of answers in batches that processes share out, and of gathering the weights for them."""
     batches = _of_one(drawn.number, batch_size, place.processes)
-    of_a_batch = time_of_answers(replace(drawn, number=min(drawn.number, batch_size)), place, joins_first=False)
-    return batches * of_a_batch + time_of_joining(drawn, place)
+    of_a_batch = time_of_answers(replace(drawn, number=min(drawn.number, batch_size)), place, gathers_first=False)
+    return batches * of_a_batch + time_of_gathering(drawn, place)
 
 
 def _of_one(number: float, batch_size: int, processes: int) -> int:

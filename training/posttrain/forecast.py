@@ -17,7 +17,7 @@ from training.pretrain.models.account import FP32, numbers_of_units, parameter_s
 from training.pretrain.models.shape import ModelConfig
 
 BF16 = 2
-JOINED_SHARE = 0.8  # of a GPU, up to which weights stay joined while answers are drawn
+GATHERED_SHARE = 0.8  # of a GPU, up to which weights stay gathered while answers are drawn
 COPIES = "weights of all layers in bf16"
 HEAD_TILE = 32_768  # entries of the vocabulary whose logits exist at once (TRL's fused head)
 HEAD_ROWS = 2_048  # … and positions of which they exist
@@ -118,15 +118,15 @@ class PlannedSampling:
     """A tuning by sampled answers, which are drawn in one go for all passes of a step.
 
     drawn: positions of all prompts and answers of a process in a step. has_reference: whether the initial policy is
-    beside the policy. has_judge: whether the reward model is. joins: whether weights that processes share stay joined
-    while answers are drawn.
+    beside the policy. has_judge: whether the reward model is. gathers: whether weights that processes share stay
+    gathered while answers are drawn.
     """
 
     policy: PlannedTuning
     drawn: int
     has_reference: bool
     has_judge: bool
-    joins: bool = False
+    gathers: bool = False
 
 
 def numbers_of_adapters(shape: ModelConfig, rank: int, targets: Collection[str] | None = None) -> int:
@@ -307,7 +307,7 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
     moments = [*_moments_of_steps(policy), _at_update(policy)]
-    if not policy.adapters and policy.shard > 1 and not planned.joins:  # which forgets the passes of the drawing
+    if not policy.adapters and policy.shard > 1 and not planned.gathers:  # which forgets the passes of the drawing
         moments.append(_at_embedding(policy, moments[0]))
     return _most([*(one | beside for one in moments), memory_of_drawing(planned), memory_of_judging(planned)])
 
@@ -315,16 +315,16 @@ def memory_of_sampling(planned: PlannedSampling) -> Needed:
 def memory_of_drawing(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs while the policy draws its answers, by purpose."""
     policy = planned.policy
-    if planned.joins:
+    if planned.gathers:
         drawn = replace(policy, positions=planned.drawn)
-        return _held_between_steps(planned) | _drawn_with_joined(drawn, policy.number_bytes)
+        return _held_between_steps(planned) | _drawn_with_gathered(drawn, policy.number_bytes)
     kept = {"keys and values": planned.drawn * policy.keys} | policy.kept_copies
     return _held_between_steps(planned) | kept | _scored(replace(policy, positions=planned.drawn), policy.number_bytes)
 
 
-def memory_of_joined_sampling(planned: PlannedSampling) -> Needed:
-    """Return the same if the weights stay joined meanwhile, by which it is decided whether they do."""
-    return memory_of_drawing(replace(planned, joins=True))
+def memory_of_gathered_sampling(planned: PlannedSampling) -> Needed:
+    """Return the same if the weights stay gathered meanwhile, by which it is decided whether they do."""
+    return memory_of_drawing(replace(planned, gathers=True))
 
 
 def memory_of_judging(planned: PlannedSampling) -> Needed:
@@ -368,9 +368,9 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     kept = planned.kept_copies
     of_a_position = FP32 * shape.vocab_size
     windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
-    joined = 0 if planned.shard == 1 else 2 * planned.head
-    at_head = {"gathered weights": joined, "logits": of_a_position * windows}
-    of_a_row = {"gathered weights": joined, "logits": of_a_position * planned.longest}
+    gathered = 0 if planned.shard == 1 else 2 * planned.head
+    at_head = {"gathered weights": gathered, "logits": of_a_position * windows}
+    of_a_row = {"gathered weights": gathered, "logits": of_a_position * planned.longest}
     apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
     whole = planned.block if planned.is_reward else planned.head
     return {
@@ -384,7 +384,7 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
         "whole windows": opened | max(at_head, apart, key=_sum),
         "scores of pairs": held | _scored(planned),
         "answers": opened | read,
-        "answers with joined weights": opened | _drawn_with_joined(bounded, FP32),
+        "answers with all weights gathered": opened | _drawn_with_gathered(bounded, FP32),
         "rewards": opened | _scored(bounded),
     }
 
@@ -396,53 +396,55 @@ def memory_of_answers(shape: ModelConfig, *, shard: int, rows: int, models: int 
     """
     length = shape.max_length
     planned = PlannedTuning(shape=shape, shard=shard, positions=rows * length, longest=length)
-    return memory_without_steps(planned)["answers with joined weights"] | {"weights": models * planned.share}
+    return memory_without_steps(planned)["answers with all weights gathered"] | {"weights": models * planned.share}
 
 
-def memory_before_and_after(planned: PlannedTuning, *, joins: bool = False) -> Needed:
+def memory_before_and_after(planned: PlannedTuning, *, gathers: bool = False) -> Needed:
     """Return the bytes that a process needs to compare the SFT model with the aligned one, beside the reward model.
 
-    `joins`: whether the weights of a model stay joined while it draws answers.
+    `gathers`: whether the weights of a model stay gathered while it draws answers.
     """
     moments = memory_without_steps(planned)
     models = {"weights": 2 * planned.share, "reward model": replace(planned, is_reward=True).share}
-    answers = "answers with joined weights" if joins else "answers"
+    answers = "answers with all weights gathered" if gathers else "answers"
     return _most([moments[name] | models for name in (answers, "whole windows")])
 
 
-def joining(setting: str, *, shard: int, needed: Needed | None = None, room: int | None = None) -> tuple[bool, str]:
-    """Return whether weights stay joined while answers are drawn, and why in words; none if no weight is divided.
+def gathering(setting: str, *, shard: int, needed: Needed | None = None, room: int | None = None) -> tuple[bool, str]:
+    """Return whether weights stay gathered while answers are drawn, and why in words; none if no weight is divided.
 
-    `setting` is the profile's `answer_weights`. `needed` is the memory with joined weights, for rows that are as long
-    as they may be, and `room` that of a GPU; None: it is not predicted, or there is no known GPU. A job that decides
-    by itself joins them if they need at most JOINED_SHARE of the GPU: the rest is for the allocator, and for what is
-    not predicted. Nothing here depends on what is free at the moment.
+    `setting` is the profile's `answer_weights`. `needed` is the memory with all weights gathered, for rows that are as
+    long as they may be, and `room` that of a GPU; None: it is not predicted, or there is no known GPU. A job that
+    decides by itself gathers them if they need at most GATHERED_SHARE of the GPU: the rest is for the allocator and
+    what is not predicted. Nothing here depends on what is free at the moment.
     """
     if shard == 1:
         return False, ""
     if setting != "auto":
-        return setting == "joined", f"{setting}, by the profile"
+        return setting == "gathered", f"{setting}, by the profile"
     if room is None:
-        return False, "divided, because the memory of a GPU is not known"
+        return False, "sharded, because the memory of a GPU is not known"
     if needed is None:
-        return False, "divided, because the memory with joined weights is not predicted"
-    most, allowed = _sum(needed), JOINED_SHARE * room
-    joins = most <= allowed
-    said = f"joined weights and all beside them take {most / 1e9:.1f} GB, and {allowed / 1e9:.1f} GB are allowed"
-    return joins, f"{'joined' if joins else 'divided'}, because {said} ({JOINED_SHARE:.0%} of the GPU)"
+        return False, "sharded, because the memory with all weights gathered is not predicted"
+    most, allowed = _sum(needed), GATHERED_SHARE * room
+    gathers = most <= allowed
+    said = (
+        f"all gathered weights and what is beside them take {most / 1e9:.1f} GB, and {allowed / 1e9:.1f} GB are allowed"
+    )
+    return gathers, f"{'gathered' if gathers else 'sharded'}, because {said} ({GATHERED_SHARE:.0%} of the GPU)"
 
 
-def _drawn_with_joined(planned: PlannedTuning, number_bytes: int) -> Needed:
-    """Return what drawing needs beside the shares of a model whose weights stay joined.
+def _drawn_with_gathered(planned: PlannedTuning, number_bytes: int) -> Needed:
+    """Return what drawing needs beside the shares of a model whose weights stay gathered.
 
-    Weights of linear layers are joined in the format of the products, the embedding in fp32. At the end of the joining
-    there is also the message of the head; after it keys and values are kept, beside the states of the prompts.
+    Weights of linear layers are gathered in the format of the products, the embedding in fp32. At its end there
+    is also the message of the head; after it keys and values are kept, beside the states of the prompts.
     """
     shape = planned.shape
     words = shape.vocab_size * shape.width
     layers = shape.parameter_count - words * (1 if shape.tied_embeddings else 2)
     drawn = {"keys and values": planned.positions * planned.keys} | _scored(replace(planned, shard=1), number_bytes)
-    weights = {"joined weights": number_bytes * (layers + words) + FP32 * words}
+    weights = {"all gathered weights": number_bytes * (layers + words) + FP32 * words}
     return weights | max({"gathered weights": number_bytes * words}, drawn, key=_sum)
 
 

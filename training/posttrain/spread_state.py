@@ -1,7 +1,7 @@
 """Checkpoints, merging and export of a model that is spread over processes: no process ever holds the whole of it.
 
-transformers' Trainer trains such a model, but saves weights and optimizer only after joining them. Here each process
-saves its own part, as in pretraining, and the export joins one weight at a time.
+transformers' Trainer trains such a model, but saves weights and optimizer only after gathering them. Here each process
+saves its own part, as in pretraining, and the export gathers one weight at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def saving_parts(trainer_class: type) -> Any:
 
             super().create_accelerator_and_postprocess()
             if self._has_shares:
-                # autocast would keep the copy that it makes of each joined weight until the end of the pass, and so
+                # autocast would keep the copy that it makes of each gathered weight until the end of the pass, and so
                 # all layers at once.
                 self.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)
 
@@ -214,20 +214,20 @@ def _join_copies(model: Any) -> None:
 def merge_adapters(model: Any) -> Any:
     """Merge the adapters of a spread peft model, and return the model without them; all processes must call this.
 
-    One layer's weights at a time are joined.
+    One layer's weights at a time are gathered.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     _reshard(model)
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):
-            with _joined(layer.get_base_layer()):
+            with _gathered(layer.get_base_layer()):
                 layer.merge()
     return model.unload()
 
 
 @contextmanager
-def _joined(module: torch.nn.Module) -> Iterator[None]:
+def _gathered(module: torch.nn.Module) -> Iterator[None]:
     """Give a module whole weights, and take over this process's part of them at the end."""
     shares = {name: weight for name, weight in module.named_parameters(recurse=False) if isinstance(weight, DTensor)}
     for name, share in shares.items():
@@ -247,7 +247,7 @@ def _joined(module: torch.nn.Module) -> Iterator[None]:
 def write_weights(model: Any, folder: Path, *, file_bytes: int = FILE_BYTES) -> None:
     """Write the weights of a spread model as transformers' `save_pretrained` does; all processes must call this.
 
-    One weight at a time is joined. The first process writes them into files of up to `file_bytes`, with an index if
+    One weight at a time is gathered. The first process writes them into files of up to `file_bytes`, with an index if
     there are several.
     """
     tied = getattr(model, "all_tied_weights_keys", None) or {}
@@ -270,7 +270,7 @@ def write_weights(model: Any, folder: Path, *, file_bytes: int = FILE_BYTES) -> 
 
 
 def _write_whole(model: Any, name: str, weight: Tensor, stream: IO[bytes] | None) -> None:
-    """Join a weight and write it. It is freed at the end, so that no two weights are joined at the same time."""
+    """Gather a weight and write it. It is freed at the end, so that no two weights are gathered at the same time."""
     whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
     if stream is not None:
         for part in _reverted(model, name, whole).values():

@@ -97,18 +97,18 @@ def test_a_drawn_token_reads_weights_keys_and_values():
     assert many.flops == NEAR(4096 / 8 * drawn.prompts.forward + passes * SECOND)
 
 
-def test_weights_that_stay_joined_are_sent_once_for_all_answers():
+def test_weights_that_stay_gathered_are_sent_once_for_all_answers():
     drawn, shared = Drawing(shape=SHAPE, number=8, prompt=400, new=201), replace(H100, processes=8, on_node=8, shard=8)
-    whole, gathered = time_of_answers(drawn, H100), 4 * PARAMETERS * 7 / 8 / 450e9
-    joined = replace(shared, joins=True)
-    assert time_of_answers(drawn, joined) == NEAR(whole + gathered / 2)  # in bf16
+    whole, sent = time_of_answers(drawn, H100), 4 * PARAMETERS * 7 / 8 / 450e9
+    gathered = replace(shared, gathers=True)
+    assert time_of_answers(drawn, gathered) == NEAR(whole + sent / 2)  # in bf16
     in_fp32 = replace(drawn, is_fp32=True)
-    assert time_of_answers(in_fp32, joined) == NEAR(time_of_answers(in_fp32, H100) + gathered)
-    assert time_of_answers(drawn, shared) > 5 * time_of_answers(drawn, joined)
-    # Batches of scoring that are answered together join them once too.
+    assert time_of_answers(in_fp32, gathered) == NEAR(time_of_answers(in_fp32, H100) + sent)
+    assert time_of_answers(drawn, shared) > 5 * time_of_answers(drawn, gathered)
+    # Batches of scoring that are answered together gather them once too.
     more = replace(in_fp32, number=8 * 8 * 3)
     of_a_batch = time_of_answers(in_fp32, H100)
-    assert time_of_answering(more, joined, batch_size=8) == NEAR(3 * of_a_batch + gathered)
+    assert time_of_answering(more, gathered, batch_size=8) == NEAR(3 * of_a_batch + sent)
 
 
 def test_a_step_of_grpo_also_draws_and_scores():

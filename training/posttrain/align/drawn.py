@@ -31,7 +31,7 @@ from training.generate.compact import why_padded
 from training.generate.model_folder import padded
 from training.generate.roomy_cache import roomy_cache
 from training.generate.sampler import continued
-from training.generate.spread import in_step, joined
+from training.generate.spread import gathered, in_step
 from training.posttrain.align.settings import GENERATES_OTHERWISE
 from training.posttrain.fit import load_for_training
 from training.posttrain.spread_state import saving_parts
@@ -39,11 +39,11 @@ from training.posttrain.spread_state import saving_parts
 NUMBERS = 1_000_003  # more than the steps of a training, and than the answers of a step
 
 
-def drawing_alike(trainer_class: type, trl: Mapping[str, Any], *, joins: bool = False) -> Any:
+def drawing_alike(trainer_class: type, trl: Mapping[str, Any], *, gathers: bool = False) -> Any:
     """Return TRL's class of trainers that sample answers, changed to give the same ones in any number of processes.
 
-    `trl` are the fields of TRL's settings that the recipe sets. With some of them the answers are TRL's own. `joins`:
-    whether the weights of a spread model are joined once for all answers of a step, not for each of their tokens.
+    `trl` are the fields of TRL's settings that the recipe sets. With some of them the answers are TRL's own. `gathers`:
+    whether the weights of a spread model are gathered once for all answers of a step, not for each of their tokens.
     """
     if GENERATES_OTHERWISE & trl.keys():
         return trainer_class
@@ -70,7 +70,7 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any], *, joins: bool = 
             with (
                 unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model,
                 torch.no_grad(),
-                joined(model, nullcontext(), bf16=self.args.bf16) if joins else in_step(model, torch.no_grad()),
+                gathered(model, nullcontext(), bf16=self.args.bf16) if gathers else in_step(model, torch.no_grad()),
                 self.accelerator.autocast(),  # around all steps, so that weights are cast once
                 attending(model.config, IN_FP32) if is_plain else nullcontext(),
             ):

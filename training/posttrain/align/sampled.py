@@ -66,8 +66,8 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         else:
             function = part_rewards(name, recipe.reward_parts[name], recipe.reward_settings(name))
         rewards[function] = weight
-    joins, why = while_sampling(given.sft_model, recipe, job.run, shard=given.shard)
-    trainer = _trainer(given, config, trainer_class, prompts, rewards, joins=joins)
+    gathers, why = while_sampling(given.sft_model, recipe, job.run, shard=given.shard)
+    trainer = _trainer(given, config, trainer_class, prompts, rewards, gathers=gathers)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)
     sample = right_padded(
@@ -89,7 +89,7 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
 
 
 def _trainer(
-    given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards, *, joins: bool = False
+    given: Alignment, config: type, trainer: type, prompts: list[Row], rewards: Rewards, *, gathers: bool = False
 ) -> Any:
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
@@ -107,7 +107,7 @@ def _trainer(
         "max_steps": recipe.max_steps or -1,
         "shuffle_dataset": False,
     }
-    return drawing_alike(trainer, recipe.trl, joins=joins)(
+    return drawing_alike(trainer, recipe.trl, gathers=gathers)(
         model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(config, given.job, given.work, where="align", recipe=recipe, extra=extra),
         reward_funcs=list(rewards),

@@ -1,4 +1,4 @@
-"""A model in shares whose weights stay joined while it draws answers: not a bit differs, and far less is sent."""
+"""A model in shares whose weights stay gathered while it draws answers: not a bit differs, and far less is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.evaluation.conftest import make_model
 from tests.training.posttrain import tiny
 from tests.training.posttrain.test_spread import ADAPTERS, GRPO, PAIRS, PRELOADED, RLOO, as_one_of, losses, tuned
 from training.generate.sampler import Sampler, _greedy, continued
-from training.generate.spread import in_step, joined
+from training.generate.spread import gathered, in_step
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -26,7 +26,7 @@ SETTINGS = {
     "grpo with replicas": {**GRPO, "precision": "bf16"},
 }
 PROCESSES = {"grpo with replicas": 4}  # of which two share a model
-GATHERS = "allgather_base"  # torch's name for the message by which FSDP joins a group of weights
+GATHERS = "allgather_base"  # torch's name for the message by which FSDP gathers a group of weights
 PROMPTS = [[10, 11, 12], [20] * 9, [30] * 4, [40, 41], [7, 8, 9]]
 
 
@@ -47,17 +47,17 @@ def answered(folder, rank, size):
     from training.generate.model_folder import open_model
 
     as_one_of(rank, size)
-    answers, logits, sent = {}, {"divided": [], "joined": []}, {}
-    for joins in (False, True):
-        sampler = Sampler(folder, batch_size=2, shard=size, joins=joins)
+    answers, logits, sent = {}, {"sharded": [], "gathered": []}, {}
+    for gathers in (False, True):
+        sampler = Sampler(folder, batch_size=2, shard=size, gathers=gathers)
         settings = {"max_new_tokens": 9, "temperature": 1.0, "seeds": range(len(PROMPTS))}
         with Messages() as found:
-            answers[joins] = sampler.answer_tokens(PROMPTS, **settings)
-        sent[joins] = found.found[GATHERS]
+            answers[gathers] = sampler.answer_tokens(PROMPTS, **settings)
+        sent[gathers] = found.found[GATHERS]
         # A pass of another kind after it finds the shares as they were.
-        answers[joins, "again"] = sampler.answer_tokens(PROMPTS, **settings)
+        answers[gathers, "again"] = sampler.answer_tokens(PROMPTS, **settings)
     model = open_model(folder, dtype=torch.float32, shard=size).eval()
-    ways = {"divided": in_step(model, torch.no_grad()), "joined": joined(model, torch.no_grad(), bf16=True)}
+    ways = {"sharded": in_step(model, torch.no_grad()), "gathered": gathered(model, torch.no_grad(), bf16=True)}
     for way, during in ways.items():
         with torch.no_grad(), during, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             hook = model.register_forward_hook(lambda *call, way=way: logits[way].append(call[-1].logits.clone()))
@@ -67,21 +67,21 @@ def answered(folder, rank, size):
     kept = [
         torch.equal(one, other) for one, other in zip(whole, open_model(folder, dtype="auto").parameters(), strict=True)
     ]
-    alike = [torch.equal(one, other) for one, other in zip(logits["divided"], logits["joined"], strict=True)]
-    return answers, sent, alike, kept, logits["joined"][0].dtype
+    alike = [torch.equal(one, other) for one, other in zip(logits["sharded"], logits["gathered"], strict=True)]
+    return answers, sent, alike, kept, logits["gathered"][0].dtype
 
 
 @pytest.fixture(scope="module")
 def done(chain, tmp_path_factory):
     """A root with the models of all trainings, and what the tasks of two processes told."""
-    root = tmp_path_factory.mktemp("joined")
+    root = tmp_path_factory.mktemp("gathered")
     for name in ("sft_model", "preference_data", "reward_model"):
         (root / name).symlink_to(chain / name)
     folder = make_model(root / "whole", template=False)
     tasks = {
         (name, kind): (PROCESSES.get(name, 2), partial(trained, root, name, kind))
         for name in SETTINGS
-        for kind in ("divided", "joined")
+        for kind in ("sharded", "gathered")
     }
     tasks["grpo", "auto"] = 2, partial(trained, root, "grpo", "auto")
     tasks["answers", ""] = 2, partial(answered, folder)
@@ -98,23 +98,23 @@ def made(root, name, kind):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_weights_that_stay_joined_while_answers_are_drawn_change_no_bit_of_a_training(done, name):
+def test_weights_that_stay_gathered_while_answers_are_drawn_change_no_bit_of_a_training(done, name):
     root, sent = done
-    why, joined_model = made(root, name, "joined")
-    assert why == "joined, by the profile"
-    assert made(root, name, "divided") == ("divided, by the profile", joined_model)
-    assert len(joined_model[2]) == 3
-    joined_gathers, joined_bytes = sent[name, "joined"]
-    gathers, size = sent[name, "divided"]
-    assert joined_gathers < gathers and joined_bytes < size
-    # Of 8 tokens for each step, each joined all groups of weights.
-    assert (gathers - joined_gathers) % 3 == 0
+    why, gathered_model = made(root, name, "gathered")
+    assert why == "gathered, by the profile"
+    assert made(root, name, "sharded") == ("sharded, by the profile", gathered_model)
+    assert len(gathered_model[2]) == 3
+    fewer, gathered_bytes = sent[name, "gathered"]
+    gathers, size = sent[name, "sharded"]
+    assert fewer < gathers and gathered_bytes < size
+    # Of 8 tokens for each step, each gathered all groups of weights.
+    assert (gathers - fewer) % 3 == 0
 
 
-def test_without_a_gpu_weights_are_joined_only_if_the_profile_says_so(done):
+def test_without_a_gpu_weights_are_gathered_only_if_the_profile_says_so(done):
     root, sent = done
-    assert made(root, "grpo", "auto")[0] == "divided, because the memory of a GPU is not known"
-    assert sent["grpo", "auto"] == sent["grpo", "divided"]
+    assert made(root, "grpo", "auto")[0] == "sharded, because the memory of a GPU is not known"
+    assert sent["grpo", "auto"] == sent["grpo", "sharded"]
 
 
 def test_answers_of_a_model_in_shares_are_the_same_and_its_weights_are_sent_once(done, tmp_path):
@@ -132,6 +132,6 @@ def test_answers_of_a_model_in_shares_are_the_same_and_its_weights_are_sent_once
 def test_a_model_that_each_process_has_whole_says_nothing(chain, tmp_path):
     for name in ("sft_model", "preference_data", "reward_model"):
         (tmp_path / name).symlink_to(chain / name)
-    tuned(tmp_path, "alone", "align", {**GRPO, "max_steps": 1}, 0, 1, shard=1, answer_weights="joined")
+    tuned(tmp_path, "alone", "align", {**GRPO, "max_steps": 1}, 0, 1, shard=1, answer_weights="gathered")
     assert "answer_weights" not in json.loads((tmp_path / "alone" / "artifact.json").read_text())["notes"]
     assert tiny.made(tmp_path, "alone")
