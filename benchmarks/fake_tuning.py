@@ -106,15 +106,13 @@ class Tuned:
         layout = {**places, "shard": self.world, "micro_batch_tokens": tokens}
         return tiny.job(stage, self.folder / stage, {stage: {**shared, **settings}}, (), **layout)
 
-    def measured(self) -> Peaks:
-        """Run SFT, DPO and scoring on the fake mesh; return the most bytes that the process held in each phase."""
-        found: Peaks = {}
+    def measured(self) -> Iterator[Peaks]:
+        """Go through the parts on the fake mesh; yield the most bytes that the process held in each phase of a part."""
         for name in self.parts:
             self.counted = Memory()  # what is left of the part before does not count
             with in_fake_world(self.world, self.counted):
                 getattr(self, name)()
-            found |= self.counted.peaks
-        return found
+            yield self.counted.peaks
 
     def tune(self, name: str = "SFT", **settings: Any) -> Any:
         """Measure the loss before, steps, a checkpoint and the export of SFT; return its trainer."""
@@ -587,25 +585,26 @@ def main() -> int:
     parser.add_argument("--control", choices=("whole",), help="a fault that must show")
     given = parser.parse_args()
     shape = preset_shape(given.preset)
-    rows = list(rows_of(shape, given.processes, given.length, given.control, given.parts))
     share = STATE_BYTES * shape.parameter_count / 1e9
     print(f"{shape.parameter_count:,} weights; weights, gradients and optimizer: {share:,.0f} GB, by {given.processes}")
     print("| phase | measured GB | predicted GB | ratio |\n|---|---|---|---|")
-    for phase, found, expected in rows:
+    is_wrong = False
+    for phase, found, expected in rows_of(shape, given.processes, given.length, given.control, given.parts):
         mark = "  DIFFERS" if differs(found, expected) else ""
-        print(f"| {phase} | {found / 1e9:.2f} | {expected / 1e9:.2f} | {found / expected:.2f} |{mark}")
-    return 1 if any(differs(found, expected) for _, found, expected in rows) else 0
+        is_wrong |= differs(found, expected)
+        # Told at once, because the largest shapes take more than half an hour.
+        print(f"| {phase} | {found / 1e9:.2f} | {expected / 1e9:.2f} | {found / expected:.2f} |{mark}", flush=True)
+    return int(is_wrong)
 
 
 def rows_of(
     shape: ModelConfig, world: int, length: int, control: str | None = None, parts: Sequence[str] = PARTS
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield phase, measured and predicted bytes. The shape must not tie its embeddings."""
+    """Yield phase, measured and predicted bytes, part by part. The shape must not tie its embeddings."""
+    needed = predicted(shape, world, length)
     with tempfile.TemporaryDirectory() as name:
-        found = Tuned(shape, world, length, Path(name), control, parts).measured()
-    for phase, expected in predicted(shape, world, length).items():
-        if (phase, DEVICE) in found:
-            yield phase, found[phase, DEVICE], expected
+        for found in Tuned(shape, world, length, Path(name), control, parts).measured():
+            yield from ((phase, found[phase, DEVICE], needed[phase]) for phase in needed if (phase, DEVICE) in found)
 
 
 if __name__ == "__main__":
