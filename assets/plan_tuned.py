@@ -28,7 +28,7 @@ from assets.status import Cell, Comparison, last_made
 from resources.compute.size import Size
 from resources.profile import Profile
 from training.artifact import Artifact
-from training.generate.pass_rows import rows_in_pass, rows_of_length
+from training.generate.pass_rows import SAMPLE_ROWS, rows_in_pass, rows_of_length
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.durations import (
@@ -43,7 +43,7 @@ from training.posttrain.durations import (
 from training.posttrain.planned import MOMENTS, OPTIM, adapters_of, computes_twice
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.scoring import LEARNED, SCALE_PAIRS
-from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.devices import Device, device_of
 from training.pretrain.memory import Needed, machine_memory
 from training.pretrain.models.account import FP32

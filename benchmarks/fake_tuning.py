@@ -34,11 +34,12 @@ from torch.distributed.tensor import DTensor
 
 import training.generate.model_folder as model_folder
 from benchmarks.fake_mesh import DEVICE, NOWHERE, STATE_BYTES, Memory, Peaks, differs, fake_world, without_content
-from training.generate.pass_rows import PASS_TOKENS
+from training.generate.pass_rows import MERGED_ROWS, PASS_TOKENS
 from training.posttrain.forecast import (
     PlannedSampling,
     PlannedTuning,
     inputs_of_adapters,
+    learns_in_mlp,
     memory_before_and_after,
     memory_of_drawing,
     memory_of_judging,
@@ -61,7 +62,6 @@ ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout"
 TOGETHER_SFT, DORA = "SFT in fp32 by AdamW that is not fused", "adapters with magnitudes"
 SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
-COMPARED = 8  # rows with which a stage asks for the check of a merge
 BATCH = 8  # rows that are scored at once
 GATHERED = ", weights gathered"
 GATHERED_GRPO = f"GRPO{GATHERED}"
@@ -130,7 +130,7 @@ class Tuned:
             recipe = job.settings_as(SftRecipe, "sft")
             trainer, _ = sft._trainer(job, work_in(self.folder), recipe, chat, self.tokenizer, rows)
         self.counted.begin(f"loss of a sample of {name}")
-        sft.mean_loss(trainer.model, rows[:2], chat)
+        sft.mean_loss(trainer.model, [row] * max(1, PASS_TOKENS // self.length), chat)  # a pass or more
         self.steps_of(trainer, name)
 
     def adapt(self) -> None:
@@ -320,7 +320,7 @@ class Tuned:
         with patch.object(spread_state, "save_tensors", lambda *_: None), patch.object(trainer, "lr_scheduler"):
             spread_state._save_parts(trainer.model, trainer.optimizer.optimizer, self.folder / "parts")
         self.counted.begin(f"merge {name}")
-        tokens = torch.zeros((COMPARED, self.length), dtype=torch.long)
+        tokens = torch.zeros((MERGED_ROWS, self.length), dtype=torch.long)
         with patch.object(fit, "_save_adapter", lambda *_: ()):
             made = fit.merged(trainer, {"input_ids": tokens, "attention_mask": tokens + 1}, self.folder)
         self.counted.begin(f"export {name}")
@@ -506,14 +506,16 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     adapted = replace(conversation, adapters=numbers_of_adapters(shape, RANK))
     dora = replace(adapted, adapters=adapted.adapters + numbers_of_magnitudes(shape), has_magnitudes=True)
     some = replace(conversation, adapters=numbers_of_adapters(shape, RANK, SOME))
-    some = replace(some, dropped=inputs_of_adapters(shape, SOME))
+    some = replace(some, dropped=inputs_of_adapters(shape, SOME), learns_in_mlp=learns_in_mlp(SOME))
     judge = replace(pair, is_reward=True)
     sampling = PlannedSampling(policy=conversation, drawn=PASSES * length, has_reference=True, has_judge=True)
     of_one, of_two, of_adapters, of_judge = map(memory_without_steps, (conversation, pair, adapted, judge))
     batch = replace(conversation, positions=BATCH * length)
     of_a_batch = memory_without_steps(batch)
+    continued = memory_without_steps(replace(batch, positions=2 * batch.positions))
     beside = {"initial policy": conversation.share, "reward model": judge.share}
     gathered = replace(sampling, gathers=world > 1)
+    started = 2 * length * max(1, min(PASS_TOKENS // (2 * length), STEPS * PASSES * world))
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
@@ -532,12 +534,12 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "save reward": of_judge["save"],
         "export reward": of_judge["export"],
         "scores of pairs": of_judge["scores of pairs"],
-        "start of DPO": memory_without_steps(replace(pair, positions=max(2 * length, PASS_TOKENS)))["start"],
+        "start of DPO": memory_without_steps(replace(pair, positions=started))["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
         # A row counts with its answer and the one before it, which are read one after the other.
-        "start of KTO": memory_without_steps(replace(pair, positions=max(length, PASS_TOKENS // 2)))["start"],
+        "start of KTO": memory_without_steps(replace(pair, positions=started // 2))["start"],
         "steps of KTO": memory_of_steps(replace(pair, accumulates=False), reads_first=True),
         "save KTO": of_two["save"],
         "export KTO": of_two["export"],
@@ -568,7 +570,7 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
         "rewards of a batch": memory_without_steps(replace(batch, is_reward=True))["rewards"],
         "before and after alignment": memory_before_and_after(batch),
         "whole windows": of_a_batch["whole windows"],
-        "scores of a batch": of_a_batch["scores"],
+        "scores of a batch": continued["scores"],
     }
     return {phase: sum(parts.values()) for phase, parts in needed.items()}
 

@@ -27,6 +27,8 @@ for changed, length, control, parts in cases:
 print(json.dumps(found))
 """
 SHAPE, LENGTH = {"layers": 2}, 4096
+# A layer has more weights than the head, and keys and values are as wide as the states.
+WIDE_LAYERS = {"layers": 4, "kv_heads": 32, "mlp_width": 11008, "vocab_size": 32000}
 
 
 def ratios_of(world, *cases):
@@ -48,11 +50,13 @@ OTHERS |= {f"{phase}{fake_tuning.GATHERED}" for phase in ("answers of GRPO", "st
 
 def test_every_phase_holds_what_is_predicted_and_weights_gathered_at_once_show():
     cases = (SHAPE, LENGTH, None, fake_tuning.PARTS), (SHAPE, LENGTH, "whole", ("adapt",))
-    ratios, gathered = ratios_of(16, *cases)
+    wide = WIDE_LAYERS, 512, None, ("tune", "adapt", "reward", "score")
+    ratios, gathered, of_wide_layers = ratios_of(16, *cases, wide)
     steps = {f"{phase} {name}" for phase in ("steps of", "save", "export") for name in TRAINED}
     more = {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO", "merge adapters", "scores of pairs"}
     assert steps | OTHERS | more <= set(ratios)
-    assert differing(ratios) == set(), ratios
+    assert "steps of reward" in of_wide_layers and "scores of a batch" in of_wide_layers
+    assert differing(ratios) == differing(of_wide_layers) == set(), (ratios, of_wide_layers)
     assert differing(gathered) == {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export")}, gathered
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 PASS_ROWS = 64  # that are read at once without a training
 PASS_TOKENS = 16_384  # of these rows, padding included
 PASS_LOGITS = 2**28  # numbers in the logits of these rows
+SAMPLE_ROWS = 64  # on which the loss of SFT is measured before and after it, in fp32
+MERGED_ROWS = 8  # of which one pass is compared before and after adapters are merged
 
 
 def rows_in_pass(share: int, *, micro_batch_tokens: int | None, row_tokens: int) -> int:

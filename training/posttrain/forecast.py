@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from training.generate.pass_rows import PASS_LOGITS, PASS_TOKENS
+from training.generate.pass_rows import MERGED_ROWS, PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
@@ -24,13 +24,15 @@ HEAD_ROWS = 2_048  # … and positions of which they exist
 # Numbers of a layer that is computed again and goes backward, for each position: times the width of the MLP, and of the
 # model. Counted in benchmarks.fake_tuning; the residual stream and the norms are in fp32.
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4
+FROZEN_MLP_STATES = 5  # … times the MLP's width, if nothing of the MLP is trained: its inputs are not kept
 # … and if all its adapters have magnitudes (DoRA), when the last one's matrix is made; also times its keys and values.
 DORA_MLP_STATES, DORA_STATES, DORA_KEYS = 8, 10, 2
 DORA_MLP_CASTS, DORA_CASTS = 2, 6  # … and of the adapters' inputs in another format, unless all is in fp32
 DROPPED_BYTES = 5  # of a number before an adapter that has dropout: itself in fp32, and whether it is dropped
 # The layers that may have adapters, by transformers' names, with those of this package.
 LAYERS = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "query_key_value")
-LAYERS |= {"o_proj": "output", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+MLP_LAYERS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+LAYERS |= {"o_proj": "output"} | MLP_LAYERS
 SCORED_MLP_STATES, SCORED_STATES = 3, 4  # … and of a layer in a pass without gradients, in its MLP
 
 
@@ -44,7 +46,8 @@ class PlannedTuning:
     widths of the inputs of a layer's adapters, if these have dropout. moments: numbers that the optimizer keeps of each
     trained weight. accumulates: whether a step has several passes, whose gradients are summed. replicas: how many
     processes have the same weights. updates_together: whether the optimizer's step makes a temporary as large as all
-    trained weights. has_magnitudes: whether the adapters are those of DoRA, which all layers have then.
+    trained weights. has_magnitudes: whether the adapters are those of DoRA, which all layers have then. learns_in_mlp:
+    whether weights or adapters of the MLP are trained.
     """
 
     shape: ModelConfig
@@ -61,6 +64,7 @@ class PlannedTuning:
     replicas: int = 1
     updates_together: bool = False
     has_magnitudes: bool = False
+    learns_in_mlp: bool = True
 
     @property
     def share(self) -> int:
@@ -152,6 +156,11 @@ def is_adapted(shape: ModelConfig, targets: Collection[str]) -> bool:
     return set(targets) <= LAYERS.keys() and shape.own_layers is None and not shape.experts.count
 
 
+def learns_in_mlp(targets: Collection[str] | None) -> bool:
+    """Whether any of the layers that have adapters, by transformers' names (None: all layers), is one of the MLP."""
+    return targets is None or not MLP_LAYERS.keys().isdisjoint(targets)
+
+
 def _adapted(shape: ModelConfig, targets: Collection[str] | None) -> Iterator[tuple[int, int]]:
     """Yield the widths of input and output of each layer that has an adapter.
 
@@ -227,12 +236,18 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
     held |= {} if planned.recomputes else copies
     # The head with its gradient and the next layer or, beside adapters, the message in place of the gradient.
     head = {"gathered weights": 2 * planned.head + planned.block, "head and loss": loss}
+    # A layer's weights, the gradient of what is above it, which is being summed, and the message of what is below it.
+    # One of these may be the head or the embedding.
+    beside = max(planned.head, planned.block) + planned.block
     layer = {
-        "gathered weights": planned.head + 2 * planned.block,
+        "gathered weights": beside + planned.block,
         "weights of a layer in bf16": planned.block * BF16 // FP32 if planned.number_bytes < FP32 else 0,
         "states of a layer": planned.positions * _states_of_a_layer(planned),
     }
+    # At its end there is its own gradient.
+    end = {"gathered weights": beside + 2 * planned.block, "states of a layer": 2 * planned.residual}
     if planned.adapters:
+        end = {"gathered weights": _gathered_in_turn(planned)}  # in the forward pass
         head = max(
             {"gathered weights": 2 * planned.head + planned.block},
             {"gathered weights": planned.head + planned.block, "head and loss": loss},
@@ -241,13 +256,14 @@ def _moments_of_steps(planned: PlannedTuning) -> list[Needed]:
         layer["gathered weights"] = planned.block + max(planned.head, planned.block)
     if planned.is_reward:  # the embedding, its gradient and the first layer; the head is small
         head = {"gathered weights": 2 * planned.head + planned.block}
-    return [held | head, held | layer]
+    return [held | head, held | layer, held | end]
 
 
 def _states_of_a_layer(planned: PlannedTuning) -> int:
     """Return the bytes of a position in a layer that is computed again and goes backward."""
     shape = planned.shape
-    states = planned.number_bytes * (MLP_STATES * shape.mlp_width + STATES * shape.width)
+    wide = MLP_STATES if planned.learns_in_mlp else FROZEN_MLP_STATES
+    states = planned.number_bytes * (wide * shape.mlp_width + STATES * shape.width)
     if planned.has_magnitudes:
         keys = shape.head_widths.keys + shape.head_widths.values
         states = DORA_MLP_STATES * shape.mlp_width + DORA_STATES * shape.width + DORA_KEYS * keys
@@ -279,7 +295,7 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
     pass a step, gradients take the place of states.
     """
     is_cast = planned.number_bytes < FP32
-    largest = max(prod(sides) for name, sides in parameter_shapes(planned.shape) if name.startswith("blocks."))
+    largest = _largest_weight(planned.shape)
     of_a_layer = {"weights of a layer in bf16": planned.block * BF16 // FP32} if is_cast else {}
     gradient = 0 if planned.adapters else largest * (FP32 + (BF16 if is_cast else 0))
     end = 0 if planned.adapters else planned.head
@@ -356,8 +372,8 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
 def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     """Return the bytes that a process needs at the other moments: of a tuning, and of scoring by log-likelihoods.
 
-    Prompts with their `answers`, the conversations of `rewards`, and for `scores` the contexts of several continuations
-    are read in passes of PASS_TOKENS at most. Keys and values are kept of all but the conversations.
+    Prompts with their `answers`, of which keys and values are kept, and the conversations of `rewards` are read in
+    passes of PASS_TOKENS at most.
     """
     shape = planned.shape
     adapters = FP32 * planned.adapters
@@ -366,22 +382,20 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     bounded = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
     read = _scored(bounded) | {"keys and values": bounded.positions * planned.keys}
     kept = planned.kept_copies
-    of_a_position = FP32 * shape.vocab_size
-    windows = max(planned.longest, min(planned.positions, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
-    gathered = 0 if planned.shard == 1 else 2 * planned.head
-    at_head = {"gathered weights": gathered, "logits": of_a_position * windows}
-    of_a_row = {"gathered weights": gathered, "logits": of_a_position * planned.longest}
-    apart = {"logits": of_a_position * (windows + planned.longest)}  # with a row's probabilities
-    whole = planned.block if planned.is_reward else planned.head
+    with_logits = min(PASS_TOKENS, PASS_LOGITS // shape.vocab_size)
+    windows = replace(planned, positions=max(planned.longest, min(planned.positions, with_logits)))
+    sample = replace(planned, positions=max(planned.longest, min(SAMPLE_ROWS * planned.longest, with_logits)))
+    merged = replace(planned, positions=max(planned.longest, min(MERGED_ROWS * planned.longest, PASS_TOKENS)))
+    whole = max(planned.head, FP32 * _largest_weight(shape))
     return {
         "open": opened,
-        "loss of a sample": opened | max(of_a_row, {"logits": 2 * of_a_row["logits"]}, key=_sum),  # with its logarithms
+        "loss of a sample": opened | _read_to_logits(sample),
         "save": held,
         "start": opened | kept | _scored(planned, planned.number_bytes),
-        "merge": held | _scored(replace(planned, positions=max(planned.longest, PASS_TOKENS))),
-        "export": held | {"whole weight": 2 * max(whole, planned.head)},
-        "scores": opened | read,
-        "whole windows": opened | max(at_head, apart, key=_sum),
+        "merge": held | _scored(merged),
+        "export": held | {"whole weight": 2 * whole},
+        "scores": opened | _most([_scored(windows), *_contexts(planned)]),
+        "whole windows": opened | _read_to_logits(windows),
         "scores of pairs": held | _scored(planned),
         "answers": opened | read,
         "answers with all weights gathered": opened | _drawn_with_gathered(bounded, FP32),
@@ -458,14 +472,54 @@ def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:
     states = planned.positions * (number_bytes * wide * shape.mlp_width + FP32 * SCORED_STATES * shape.width)
     if planned.shard == 1:  # nothing is gathered
         return {"states": states}
-    # The message and what is copied from it, beside the last layer; a reward model has the embedding alone.
-    head = 2 * planned.head + (0 if planned.is_reward else planned.block)
-    copied = planned.block * number_bytes // FP32 if number_bytes < FP32 else 0
+    copied = number_bytes * _largest_weight(shape) if number_bytes < FP32 else 0  # for its product
     return max(
-        {"gathered weights": head, "states": 2 * planned.residual},
+        {"gathered weights": _gathered_in_turn(planned), "states": 2 * planned.residual},
         {"gathered weights": 2 * planned.block + copied, "states": states},
         key=_sum,
     )
+
+
+def _gathered_in_turn(planned: PlannedTuning) -> int:
+    """Return the most bytes of gathered weights at the beginning of a layer or the head.
+
+    They are in a message and copied from it, while the message before is still there. A reward model's head is small.
+    """
+    layers = max(planned.block, planned.head if planned.is_reward else 0) + 2 * planned.block
+    return max(layers, 2 * planned.head + (0 if planned.is_reward else planned.block))
+
+
+def _read_to_logits(planned: PlannedTuning) -> Needed:
+    """Return what a pass needs whose logits are all kept, beside the weights: in a layer, at the head, or after it.
+
+    After it a row's logarithms of probabilities are beside the logits.
+    """
+    of_a_position = FP32 * planned.shape.vocab_size
+    logits = of_a_position * planned.positions
+    at_head = {"gathered weights": 0 if planned.shard == 1 else 2 * planned.head, "logits": logits}
+    after = {"logits": logits + of_a_position * planned.longest}
+    return _most([_scored(planned), at_head, after])
+
+
+def _contexts(planned: PlannedTuning) -> Iterator[Needed]:
+    """Yield what is needed to read contexts, each with two continuations or more, and then these.
+
+    A pass reads at most PASS_TOKENS of contexts, or of continuations with their contexts, for which keys and values are
+    copied. Those of the contexts stay until the last of several such passes.
+    """
+    if planned.positions == planned.longest:  # a batch of one
+        return
+    contexts = max(planned.longest, min(planned.positions // 2, PASS_TOKENS))
+    rows = max(planned.longest, min(planned.positions, PASS_TOKENS))
+    kept = contexts if planned.positions > PASS_TOKENS else 0
+    gathered = 0 if planned.shard == 1 else _gathered_in_turn(planned)
+    yield _scored(replace(planned, positions=contexts)) | {"keys and values": contexts * planned.keys}
+    yield {"gathered weights": gathered, "keys and values": (kept + rows) * planned.keys}
+
+
+def _largest_weight(shape: ModelConfig) -> int:
+    """Return the most numbers of one weight in a layer."""
+    return max(prod(sides) for name, sides in parameter_shapes(shape) if name.startswith("blocks."))
 
 
 def _sum(parts: Needed) -> int:

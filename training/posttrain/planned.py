@@ -14,6 +14,7 @@ from training.posttrain.forecast import (
     PlannedTuning,
     inputs_of_adapters,
     is_adapted,
+    learns_in_mlp,
     numbers_of_adapters,
     numbers_of_magnitudes,
 )
@@ -70,6 +71,7 @@ def planned_tuning(
         replicas=processes // shard,
         updates_together=_updates_together(section),
         has_magnitudes=bool(section.peft.get("use_dora")),
+        learns_in_mlp=not section.peft or learns_in_mlp(_targets(section)),
     )
 
 

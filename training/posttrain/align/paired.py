@@ -14,6 +14,7 @@ from datasets import Dataset
 from trl.trainer import dpo_trainer
 from trl.trainer.dpo_config import DPOConfig
 
+from training.generate.pass_rows import MERGED_ROWS
 from training.job import Counts, Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.reference import unhashed, with_references
@@ -70,7 +71,7 @@ def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start
     start = start_of(trainer)
     fit(trainer, reporter)
     device = next(trainer.model.parameters()).device
-    rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:8]]
+    rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(rows, given.chat.pad_id, device), given.work.path)
     first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
     accuracies = [numbers["rewards_accuracies"] for numbers in reporter.logged if "rewards_accuracies" in numbers]

@@ -15,6 +15,7 @@ from typing import Any
 
 from datasets import Dataset
 
+from training.generate.pass_rows import MERGED_ROWS
 from training.job import Counts, DataError, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.drawn import drawing_alike, spread_reference
@@ -71,7 +72,9 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)
     sample = right_padded(
-        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]], given.chat.pad_id, trainer.model.device
+        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]],
+        given.chat.pad_id,
+        trainer.model.device,
     )
     made = merged(trainer, sample, given.work.path)
     return Trained(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from training.generate.chat_template import template_digest
-from training.generate.pass_rows import passes
+from training.generate.pass_rows import MERGED_ROWS, passes
 from training.generate.spread import in_step
 from training.job import Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Message
@@ -46,7 +46,7 @@ def run(job: Job, work: Work) -> Outcome:
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="reward")
     trainer, reporter = _trainer(job, work, recipe, tokenizer, pairs, sft)
     fit(trainer, reporter)
-    sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:8]]
+    sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
     model = made.model
     held_out = pair_scores(model, pairs.held_out, chat)

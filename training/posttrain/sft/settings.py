@@ -10,8 +10,6 @@ from training.posttrain.adapter_settings import can_be_spread, peft_of_lora
 from training.posttrain.source_settings import TextSourceRecipe
 from training.records import formerly
 
-SAMPLE_ROWS = 64  # conversations on which the loss is measured before and after training, in fp32
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SftRecipe:

@@ -13,7 +13,7 @@ from typing import Any
 
 from training.generate.chat_template import template_digest
 from training.generate.compact import why_padded
-from training.generate.pass_rows import passes
+from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
 from training.posttrain.compact import log_probs, said_of, without_padding
@@ -30,7 +30,7 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
-from training.posttrain.sft.settings import SAMPLE_ROWS, SftRecipe
+from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
@@ -53,7 +53,7 @@ def run(job: Job, work: Work) -> Outcome:
     sample = encoded[:SAMPLE_ROWS]
     before = mean_loss(trainer.model, sample, chat)
     fit(trainer, reporter)
-    batch = right_padded([item.input_ids for item in sample[:8]], chat.pad_id, trainer.model.device)
+    batch = right_padded([item.input_ids for item in sample[:MERGED_ROWS]], chat.pad_id, trainer.model.device)
     made = merged(trainer, batch, work.path)
     after = mean_loss(made.model, sample, chat)
     files = save_model(made.model, tokenizer, chat, work.path)
