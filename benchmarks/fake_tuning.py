@@ -274,21 +274,18 @@ class Tuned:
         """Measure the reference, the start and steps of DPO."""
         from training.posttrain.align import paired
         from training.posttrain.align.alignment import Alignment
-        from training.posttrain.align.start import start_of
 
         given = self.given(method="dpo")
         self.counted.begin("open for DPO")
         with patch.object(Alignment, "sft_model", self.model_files):
             trainer = paired.pairs_trainer(given, {})
-        self.counted.begin("start of DPO")
-        start_of(trainer)
+        self.start_of(trainer, "DPO")
         self.steps_of(trainer, "DPO")
 
     def answer(self) -> None:
         """Measure the reference, the start and steps of KTO."""
         from training.posttrain.align import unpaired
         from training.posttrain.align.alignment import Alignment
-        from training.posttrain.align.start import start_of
         from training.posttrain.preferences.answers import EncodedAnswer
 
         half = [token % 300 for token in range(self.length // 2)]
@@ -299,9 +296,16 @@ class Tuned:
             trainer = unpaired._trainer(given, answers, unpaired.ESTIMATES_DIVERGENCE)
         # Which answers are desired has no content either: all rows are taken for both.
         with patch.object(torch, "nonzero", lambda rows, **_: torch.arange(len(rows), device=rows.device)):
-            self.counted.begin("start of KTO")
-            start_of(trainer)
+            self.start_of(trainer, "KTO")
             self.steps_of(trainer, "KTO")
+
+    def start_of(self, trainer: Any, name: str) -> None:
+        """Measure a loss before the first step, on the rows of a pass: the stage's other passes are like it."""
+        from training.posttrain.align import start
+
+        self.counted.begin(f"start of {name}")
+        with patch.object(start, "ROWS", max(1, PASS_TOKENS // (2 * self.length))):
+            start.start_of(trainer)
 
     def steps_of(self, trainer: Any, name: str) -> None:
         """Make the steps, save and export."""
