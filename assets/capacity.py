@@ -20,14 +20,17 @@ from training.order.batch_settings import BatchPhase
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.forecast import (
+    PlannedSampling,
     PlannedTuning,
     gathering,
     memory_before_and_after,
+    memory_beside_steps,
     memory_of_answers,
     memory_of_gathered_sampling,
     memory_of_sampling,
     memory_of_steps,
     memory_without_steps,
+    models_beside,
 )
 from training.posttrain.planned import MOMENTS, OPTIM, has_reference, planned_sampling, planned_tuning
 from training.posttrain.reward.settings import RewardRecipe
@@ -308,16 +311,41 @@ def steps_needed_for(
     where layers are not computed twice. None where nothing is predicted (docs/plan.md). `device` is the kind of GPU if
     the profile names none.
     """
+    planned = _planned(recipe, section, size, is_certain=is_certain)
+    if isinstance(planned, PlannedSampling):
+        assert isinstance(section, AlignRecipe)
+        gathers, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
+        return memory_of_sampling(replace(planned, gathers=gathers))
+    return memory_of_steps(planned, reads_first=estimates_divergence(section)) if planned else None
+
+
+def beside_steps_needed_for(
+    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size
+) -> tuple[str, Needed] | None:
+    """Return when a post-training on GPUs is predicted to need most before or after its steps, and these bytes.
+
+    None where nothing is predicted, as of its steps.
+    """
+    planned, beside = _planned(recipe, section, size), {}
+    if isinstance(planned, PlannedSampling):
+        planned, beside = planned.policy, models_beside(planned)
+    if planned is None:
+        return None
+    moments = memory_beside_steps(planned, _learns_from(section)).items()
+    return max(((name, parts | beside) for name, parts in moments), key=lambda one: sum(one[1].values()), default=None)
+
+
+def _planned(
+    recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
+) -> PlannedTuning | PlannedSampling | None:
+    """Return what a post-training on GPUs tunes, for the forecast of its memory; None where nothing is predicted."""
     shard, learns_from = shared_by(section, size), _learns_from(section)
     is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
     if not is_own or not size.gpus_per_node:
         return None
-    if isinstance(section, AlignRecipe) and learns_from == "samples":
-        sampling = planned_sampling(_shape(recipe), section, size, shard=shard, is_certain=is_certain)
-        gathers, _ = answer_weights_of(recipe, section, size, device, is_certain=is_certain)
-        return memory_of_sampling(replace(sampling, gathers=gathers)) if sampling else None
-    reads_first = estimates_divergence(section)
-    planned = planned_tuning(
+    if learns_from == "samples":
+        return planned_sampling(_shape(recipe), section, size, shard=shard, is_certain=is_certain)
+    return planned_tuning(
         _shape(recipe),
         section,
         size,
@@ -325,9 +353,8 @@ def steps_needed_for(
         sequences=2 if learns_from == "pairs" else 1,
         is_reward=isinstance(section, RewardRecipe),
         is_certain=is_certain,
-        reads_more=reads_first,
+        reads_more=estimates_divergence(section),
     )
-    return memory_of_steps(planned, reads_first=reads_first) if planned else None
 
 
 def answer_weights_of(

@@ -135,13 +135,23 @@ def _tuning(one: Mapping[str, Any]) -> Iterator[str]:
         f" and activations{beside}"
     )
     if one["steps"]:
-        parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
-        least = "" if one["computes_twice"] else "at least "
-        yield f"  in its steps {least}{_bytes(one['steps_bytes'])}{_verdict(one)} ({parts})"
+        yield from _steps(one)
     yield from _answer_weights(one)
     yield from _time(one["time"])
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["disk"].items())
     yield f"  disk: {parts}; a checkpoint every {one['checkpoint_seconds']:g} s"
+
+
+def _steps(one: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the steps of a post-training need, and what it needs before or after them if that is more."""
+    is_more = one["beside_steps_bytes"] > one["steps_bytes"]
+    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["steps"].items())
+    least = "" if one["computes_twice"] else "at least "
+    yield f"  in its steps {least}{_bytes(one['steps_bytes'])}{'' if is_more else _verdict(one)} ({parts})"
+    if is_more:
+        parts = ", ".join(f"{name} {_bytes(size)}" for name, size in one["beside_steps"].items() if size)
+        most = f"{_bytes(one['beside_steps_bytes'])}{_verdict(one)}"
+        yield f"  before or after its steps {most}: {one['beside_steps_when']} ({parts})"
 
 
 def _scoring(one: Mapping[str, Any]) -> Iterator[str]:

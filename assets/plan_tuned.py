@@ -14,6 +14,7 @@ from typing import Any
 from assets.amounts import Amount, Amounts
 from assets.capacity import (
     answer_weights_of,
+    beside_steps_needed_for,
     estimates_divergence,
     needed_for,
     scoring,
@@ -79,7 +80,8 @@ def tunings(
     """Yield the plan of each post-training stage: its size, operations, memory, time and disk.
 
     `memory` is what is certainly needed: weights, gradients, optimizer, and models beside it. `steps` is what its steps
-    need in all, where this is predicted. `flops_per_token` are of a training on one token of a row of `max_length`,
+    need in all, where this is predicted, and `beside_steps` the most that is needed before or after them.
+    `flops_per_token` are of a training on one token of a row of `max_length`,
     `flops` are all operations.
     """
     recipe = comparison.recipe
@@ -90,6 +92,8 @@ def tunings(
         made = last_made(cell, comparison.root) if cell else None
         needed = needed_for(section, parameters, beside, size)
         steps = steps_needed_for(recipe, section, size, device=gpu)
+        moment, beside_steps = beside_steps_needed_for(recipe, section, size) or ("", {})
+        peak = max(sum(steps.values()), sum(beside_steps.values())) if steps else None
         gathers, why = _answer_weights(recipe, section, size, gpu)
         found = _work_of(recipe, asset, section, size, amounts)
         processes = size.nodes * size.processes
@@ -106,7 +110,10 @@ def tunings(
             "least_bytes": sum(needed.values()),
             "steps": steps,
             "steps_bytes": sum(steps.values()) if steps else None,
-            **_in_room(sum(steps.values()) if steps else None, size, device),
+            "beside_steps": beside_steps,
+            "beside_steps_bytes": sum(beside_steps.values()),
+            "beside_steps_when": moment,
+            **_in_room(peak, size, device),
             "computes_twice": computes_twice(section),
             "answer_weights": why,
             "measured_peak_bytes": _peak(made, size),

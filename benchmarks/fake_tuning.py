@@ -41,6 +41,7 @@ from training.posttrain.forecast import (
     inputs_of_adapters,
     learns_in_mlp,
     memory_before_and_after,
+    memory_beside_steps,
     memory_of_drawing,
     memory_of_judging,
     memory_of_sampling,
@@ -60,7 +61,6 @@ PASSES = 2  # of a process in a step, each with one conversation or one pair
 RANK = 16  # of the adapters
 ADAPTERS, SOME_ADAPTERS, FP32_SFT, SGD_SFT = "adapters", "adapters with dropout", "SFT in fp32", "SFT by SGD"
 TOGETHER_SFT, DORA = "SFT in fp32 by AdamW that is not fused", "adapters with magnitudes"
-SCORED_PAIRS = 2
 SAMPLED_TOKENS = 4  # of an answer; its prompt fills the rest of the row
 BATCH = 8  # rows that are scored at once
 GATHERED = ", weights gathered"
@@ -130,8 +130,12 @@ class Tuned:
             recipe = job.settings_as(SftRecipe, "sft")
             trainer, _ = sft._trainer(job, work_in(self.folder), recipe, chat, self.tokenizer, rows)
         self.counted.begin(f"loss of a sample of {name}")
-        sft.mean_loss(trainer.model, [row] * max(1, PASS_TOKENS // self.length), chat)  # a pass or more
-        self.steps_of(trainer, name)
+        sample = [row] * max(1, PASS_TOKENS // self.length)  # a pass or more
+        sft.mean_loss(trainer.model, sample, chat)
+        model = self.steps_of(trainer, name)
+        if self.world > 1 or "peft" not in settings:  # else peft would merge the adapters
+            self.counted.begin(f"loss after the steps of {name}")
+            sft.mean_loss(model, sample, chat)
 
     def adapt(self) -> None:
         """Measure the steps of SFT by adapters, a checkpoint, merging and export."""
@@ -178,7 +182,7 @@ class Tuned:
         )
         self.steps_of(trainer, "reward")
         self.counted.begin("scores of pairs")
-        reward.pair_scores(trainer.model, self.pairs[:SCORED_PAIRS], self.chat)
+        reward.pair_scores(trainer.model, self.pairs[:1] * max(1, PASS_TOKENS // self.length), self.chat)
 
     def sample_in_fp32(self) -> None:
         """Measure the memory of GRPO with products in fp32."""
@@ -248,12 +252,17 @@ class Tuned:
         return load_tokenizer(self.model_files, self.chat)
 
     @property
+    def compared(self) -> int:
+        """The number of pairs or answers: for the steps, and for a whole pass before them."""
+        return max(STEPS * PASSES * self.world, PASS_TOKENS // (2 * self.length))
+
+    @property
     def pairs(self) -> list[Any]:
         """The preference pairs of all steps."""
         from training.posttrain.preferences.pairs import EncodedPair
 
         half = [token % 300 for token in range(self.length // 2)]
-        return [EncodedPair(prompt_ids=half, chosen_ids=half, rejected_ids=half)] * (STEPS * PASSES * self.world)
+        return [EncodedPair(prompt_ids=half, chosen_ids=half, rejected_ids=half)] * self.compared
 
     def given(self, **settings: Any) -> Any:
         """Return the input of a preference method."""
@@ -289,7 +298,7 @@ class Tuned:
         from training.posttrain.preferences.answers import EncodedAnswer
 
         half = [token % 300 for token in range(self.length // 2)]
-        answers = [EncodedAnswer(prompt_ids=half, answer_ids=half, is_desired=True)] * (STEPS * PASSES * self.world)
+        answers = [EncodedAnswer(prompt_ids=half, answer_ids=half, is_desired=True)] * self.compared
         given = self.given(method="kto")
         self.counted.begin("open for KTO")
         with patch.object(Alignment, "sft_model", self.model_files):
@@ -304,18 +313,17 @@ class Tuned:
         from training.posttrain.align import start
 
         self.counted.begin(f"start of {name}")
-        with patch.object(start, "ROWS", max(1, PASS_TOKENS // (2 * self.length))):
+        with patch.object(start, "START_ROWS", max(1, PASS_TOKENS // (2 * self.length))):
             start.start_of(trainer)
 
-    def steps_of(self, trainer: Any, name: str) -> None:
-        """Make the steps, save and export."""
+    def steps_of(self, trainer: Any, name: str) -> Any:
+        """Make the steps, save and export; return the model, of whose process the optimizer is still part."""
         from training.posttrain import fit, spread_state
 
         self.counted.begin(f"steps of {name}")
         trainer.train()
         if self.world == 1:  # a whole model is saved, merged and exported by transformers and peft
-            trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()  # without autocast
-            return
+            return trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()  # without autocast
         if self.control == "whole":
             self.counted.gathered = [
                 one.full_tensor() for one in trainer.model.parameters() if isinstance(one, DTensor)
@@ -330,6 +338,7 @@ class Tuned:
         self.counted.begin(f"export {name}")
         with patch.object(spread_state, "write_tensor", lambda *_: None):
             spread_state.write_weights(made.model, self.folder / name)
+        return made.model
 
     def score(self) -> None:
         """Measure log-likelihoods of rows and answers to short questions."""
@@ -355,6 +364,8 @@ class Tuned:
         model.batch_size = 2 * BATCH  # two continuations after each context
         contexts = [[first, *tokens[: -SAMPLED_TOKENS - 1]] for first in range(BATCH)]
         model._loglikelihood_tokens([(("", ""), one, tokens[:SAMPLED_TOKENS]) for one in contexts for _ in range(2)])
+        alone = [[first, *tokens[1:]] for first in range(min(2 * BATCH, max(1, PASS_TOKENS // self.length)))]
+        model._loglikelihood_tokens([(("", ""), one, [0]) for one in alone])
 
     def judge(self) -> None:
         """Measure rewards of answers to exams, and what is measured of the models before and after alignment."""
@@ -519,31 +530,31 @@ def predicted(shape: ModelConfig, world: int, length: int) -> dict[str, int]:
     continued = memory_without_steps(replace(batch, positions=2 * batch.positions))
     beside = {"initial policy": conversation.share, "reward model": judge.share}
     gathered = replace(sampling, gathers=world > 1)
-    started = 2 * length * max(1, min(PASS_TOKENS // (2 * length), STEPS * PASSES * world))
     in_fp32 = replace(sampling, policy=replace(conversation, number_bytes=FP32))
     needed = {
         "open for SFT": of_one["open"],
         "loss of a sample of SFT": of_one["loss of a sample"],
         "steps of SFT": memory_of_steps(conversation),
+        "loss after the steps of SFT": memory_beside_steps(conversation, "conversations")["loss after the steps"],
         "save SFT": of_one["save"],
         "export SFT": of_one["export"],
         f"open for {ADAPTERS}": of_adapters["open"],
         f"loss of a sample of {ADAPTERS}": of_adapters["loss of a sample"],
         f"steps of {ADAPTERS}": memory_of_steps(adapted),
+        f"loss after the steps of {ADAPTERS}": memory_beside_steps(adapted, "conversations")["loss after the steps"],
         f"save {ADAPTERS}": of_adapters["save"],
-        f"merge {ADAPTERS}": of_adapters["merge"],
+        f"merge {ADAPTERS}": memory_beside_steps(adapted, "conversations").get("merge", {}),
         f"export {ADAPTERS}": of_adapters["export"],
         "open for reward": of_judge["open"],
         "steps of reward": memory_of_steps(judge),
         "save reward": of_judge["save"],
         "export reward": of_judge["export"],
-        "scores of pairs": of_judge["scores of pairs"],
-        "start of DPO": memory_without_steps(replace(pair, positions=started))["start"],
+        "scores of pairs": memory_beside_steps(judge, "pairs")["scores of pairs"],
+        "start of DPO": memory_beside_steps(pair, "pairs")["start"],
         "steps of DPO": memory_of_steps(pair),
         "save DPO": of_two["save"],
         "export DPO": of_two["export"],
-        # A row counts with its answer and the one before it, which are read one after the other.
-        "start of KTO": memory_without_steps(replace(pair, positions=started // 2))["start"],
+        "start of KTO": memory_beside_steps(pair, "answers")["start"],
         "steps of KTO": memory_of_steps(replace(pair, accumulates=False), reads_first=True),
         "save KTO": of_two["save"],
         "export KTO": of_two["export"],

@@ -192,6 +192,32 @@ def test_a_whole_model_is_predicted_on_one_gpu_and_on_several_that_sum_its_gradi
     assert capacity.steps_needed_for(recipe, plain, shared) == capacity.steps_needed_for(recipe, sft, shared)
 
 
+def test_what_is_read_before_or_after_the_steps_counts_where_it_needs_more():
+    recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
+    size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")
+    size = dataclasses.replace(size, micro_batch_tokens=1)
+    twice = {"activation_checkpointing": True}
+    short = {"max_length": 512, "batch_size": 8, "trl": twice, "peft": {"r": 16}}
+    sections = {
+        "loss after the steps": dataclasses.replace(RECIPE.sft, **short),
+        "scores of pairs": dataclasses.replace(RECIPE.reward, **short),
+        "start": dataclasses.replace(RECIPE.align, **short),
+    }
+    for moment, section in sections.items():
+        name, needed = capacity.beside_steps_needed_for(recipe, section, size)
+        assert name == moment and sum(needed.values()) > sum(capacity.steps_needed_for(recipe, section, size).values())
+    long = dataclasses.replace(RECIPE.sft, **short | {"peft": {}, "max_length": 16384})
+    name, needed = capacity.beside_steps_needed_for(recipe, long, size)
+    steps = capacity.steps_needed_for(recipe, long, size)
+    assert name == "loss after the steps" and sum(needed.values()) < sum(steps.values())
+    sampled = dataclasses.replace(RECIPE.align, method="grpo", **short | {"peft": {}}, beta=0.1)
+    name, needed = capacity.beside_steps_needed_for(recipe, sampled, size)
+    assert name == "export" and needed["initial policy"] == needed["weights"] == needed["reward model"] > 0
+    assert capacity.beside_steps_needed_for(recipe, dataclasses.replace(long, trl={"optim": "adafactor"}), size) is None
+    alone = dataclasses.replace(size, shard=1, processes=1, gpus_per_node=1)
+    assert capacity.beside_steps_needed_for(recipe, sampled, alone) is None  # how a whole model is written
+
+
 def test_single_answers_are_all_read_in_one_pass():
     recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
     size = read_size({"backend": "slurm", "processes": 8, "gpus_per_node": 8, "shard": 8}, cores=1, where="")

@@ -135,6 +135,20 @@ def test_the_steps_of_a_post_training_that_gpus_share_are_predicted(monkeypatch,
     assert re.search(said, text)
 
 
+def test_a_loss_that_needs_more_than_the_steps_is_what_must_fit(monkeypatch, capsys, tmp_path, written):
+    gpus = "{processes: 8, gpus_per_node: 8, gpu: H100, shard: 8, micro_batch_tokens: 512}"
+    sizes = f"  base_model: {{nodes: 2, {gpus[1:]}\n  sft_model: {gpus}\n"
+    profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm}}\nstages:\n{sizes}")
+    adapters = "sft: {max_length: 512, batch_size: 8, peft: {r: 16}, trl: {activation_checkpointing: true}}\n"
+    recipe = written("lora.yaml", (LARGE % "llama-3-8b").replace("128256", "8192") + adapters)
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+    told = {one["asset"]: one for one in json.loads(answer)["tunings"]}["sft_model"]
+    assert told["fits"] and told["room_bytes"] > told["beside_steps_bytes"] > told["steps_bytes"] > told["least_bytes"]
+    text = " ".join(" ".join(lines_of(json.loads(answer))).split())
+    assert re.search(r"in its steps [\d.]+ GB \(weights", text)
+    assert re.search(r"before or after its steps [\d.]+ GB of 80 GB: loss after the steps \(weights", text)
+
+
 def test_what_a_post_training_had_stands_beside_what_it_needs(monkeypatch, capsys, tmp_path):
     made = make_all(RECIPE, tmp_path).cells["sft_model", "kitchen"].artifact
     artifact.commit_record(made.path, made.record | {"cost": {"peak_memory_bytes": 123_400_000}})

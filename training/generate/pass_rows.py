@@ -11,6 +11,7 @@ PASS_ROWS = 64  # that are read at once without a training
 PASS_TOKENS = 16_384  # of these rows, padding included
 PASS_LOGITS = 2**28  # numbers in the logits of these rows
 SAMPLE_ROWS = 64  # on which the loss of SFT is measured before and after it, in fp32
+START_ROWS = 32  # on which the loss of a preference method is measured before its first step
 MERGED_ROWS = 8  # of which one pass is compared before and after adapters are merged
 
 

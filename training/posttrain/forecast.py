@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from training.generate.pass_rows import MERGED_ROWS, PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS
+from training.generate.pass_rows import MERGED_ROWS, PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS, START_ROWS
 from training.pretrain.memory import Needed
 from training.pretrain.models.account import FP32, numbers_of_units, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
@@ -317,11 +317,7 @@ def _moments_of_whole(planned: PlannedTuning, held: Needed, copies: Needed, loss
 
 def memory_of_sampling(planned: PlannedSampling) -> Needed:
     """Return the bytes that a process needs in the steps of GRPO or RLOO, by purpose."""
-    policy = planned.policy
-    beside = {
-        "initial policy": policy.share if planned.has_reference else 0,
-        "reward model": _judge(planned).share if planned.has_judge else 0,
-    }
+    policy, beside = planned.policy, models_beside(planned)
     moments = [*_moments_of_steps(policy), _at_update(policy)]
     if not policy.adapters and policy.shard > 1 and not planned.gathers:  # which forgets the passes of the drawing
         moments.append(_at_embedding(policy, moments[0]))
@@ -364,7 +360,13 @@ def _held_between_steps(planned: PlannedSampling) -> Needed:
         "adapters": FP32 * policy.adapters,
         "optimizer": policy.moments * policy.trained,
         "messages of gradients": policy.messages,
-        "initial policy": policy.share if planned.has_reference else 0,
+    } | models_beside(planned)
+
+
+def models_beside(planned: PlannedSampling) -> Needed:
+    """Return the bytes of a process's shares of the models that are beside the policy."""
+    return {
+        "initial policy": planned.policy.share if planned.has_reference else 0,
         "reward model": _judge(planned).share if planned.has_judge else 0,
     }
 
@@ -381,26 +383,54 @@ def memory_without_steps(planned: PlannedTuning) -> dict[str, Needed]:
     held = opened | {"optimizer": planned.moments * (adapters or planned.share)}
     bounded = replace(planned, positions=max(planned.longest, min(planned.positions, PASS_TOKENS)))
     read = _scored(bounded) | {"keys and values": bounded.positions * planned.keys}
-    kept = planned.kept_copies
     with_logits = min(PASS_TOKENS, PASS_LOGITS // shape.vocab_size)
     windows = replace(planned, positions=max(planned.longest, min(planned.positions, with_logits)))
     sample = replace(planned, positions=max(planned.longest, min(SAMPLE_ROWS * planned.longest, with_logits)))
-    merged = replace(planned, positions=max(planned.longest, min(MERGED_ROWS * planned.longest, PASS_TOKENS)))
     whole = max(planned.head, FP32 * _largest_weight(shape))
     return {
         "open": opened,
         "loss of a sample": opened | _read_to_logits(sample),
         "save": held,
-        "start": opened | kept | _scored(planned, planned.number_bytes),
-        "merge": held | _scored(merged),
+        "loss after the steps": held | _read_to_logits(replace(sample, adapters=0)),  # which are merged
         "export": held | {"whole weight": 2 * whole},
         "scores": opened | _most([_scored(windows), *_contexts(planned)]),
         "whole windows": opened | _read_to_logits(windows),
-        "scores of pairs": held | _scored(planned),
         "answers": opened | read,
         "answers with all weights gathered": opened | _drawn_with_gathered(bounded, FP32),
         "rewards": opened | _scored(bounded),
     }
+
+
+def memory_beside_steps(planned: PlannedTuning, learns_from: str) -> dict[str, Needed]:
+    """Return the bytes that a process needs before and after the steps of a tuning, by moment.
+
+    learns_from: what its method learns from, "conversations", "pairs", "answers" or "samples". How a whole model is
+    merged and written is not predicted.
+    """
+    moments = memory_without_steps(planned)
+    held, shared = moments["save"], planned.shard > 1
+
+    def reading(most: int, number_bytes: int = FP32, *, rows: int = 1) -> Needed:
+        """Return what a pass needs that reads rows until they have so many positions."""
+        positions = max(planned.longest * rows, most // (planned.longest * rows) * planned.longest * rows)
+        return _scored(replace(planned, positions=positions), number_bytes)
+
+    found: dict[str, Needed] = {"export": moments["export"]} if shared else {}
+    if planned.adapters and shared:
+        found["merge"] = held | reading(min(MERGED_ROWS * planned.longest, PASS_TOKENS))
+    if learns_from == "conversations":
+        found["loss after the steps"] = moments["loss after the steps"]
+    elif planned.is_reward:
+        found["scores of pairs"] = held | reading(PASS_TOKENS)
+    elif learns_from != "samples":
+        # A row counts with both its answers. Those of a pair are read at once; an answer, and the one before it in the
+        # batch, one after the other.
+        both = min(2 * START_ROWS * planned.longest, PASS_TOKENS)
+        read = reading(both, planned.number_bytes, rows=2)
+        if learns_from == "answers":
+            read = reading(both // 2, planned.number_bytes)
+        found["start"] = moments["open"] | planned.kept_copies | read
+    return found
 
 
 def memory_of_answers(shape: ModelConfig, *, shard: int, rows: int, models: int = 1) -> Needed:

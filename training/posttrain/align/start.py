@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from training.generate.pass_rows import passes
+from training.generate.pass_rows import START_ROWS, passes
 from training.job import Gate
 from training.posttrain.counted_rows import COUNTS
 
-ROWS = 32
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit
 
 
@@ -62,7 +61,7 @@ def _tokens(row: Mapping[str, Any]) -> int:
 def first_rows(trainer: Any) -> list[dict[str, Any]]:
     """Return the first rows of a trainer's dataset, on which its start is measured."""
     dataset = trainer.train_dataset
-    return [row for row in dataset.select(range(min(ROWS, len(dataset)))) if row[COUNTS]]
+    return [row for row in dataset.select(range(min(START_ROWS, len(dataset)))) if row[COUNTS]]
 
 
 def loss_gate(start: Start, expected: float, *, losses: tuple[str, ...]) -> Gate:

@@ -14,12 +14,13 @@ from torch import Tensor
 from trl.trainer import kto_trainer
 from trl.trainer.kto_config import KTOConfig
 
+from training.generate.pass_rows import START_ROWS
 from training.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.losses import answers_start
 from training.posttrain.align.paired import train_from_start
 from training.posttrain.align.reference import unhashed, with_references
-from training.posttrain.align.start import ROWS, Start
+from training.posttrain.align.start import Start
 from training.posttrain.compact import without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
@@ -62,8 +63,8 @@ def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, st
         [answer.length for answer in answers], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
     ordered = [answers[i] for i in order]
-    desired = sum(answer.is_desired for answer in ordered[:ROWS])
-    expected = answers_start(recipe.trl, desired, min(ROWS, len(ordered)) - desired)
+    desired = sum(answer.is_desired for answer in ordered[:START_ROWS])
+    expected = answers_start(recipe.trl, desired, min(START_ROWS, len(ordered)) - desired)
     loss = recipe.trl.get("loss_type", ESTIMATES_DIVERGENCE)
     trainer = _trainer(given, ordered, loss)
     return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts)
