@@ -22,6 +22,7 @@ from resources.compute.size import Size
 from training import artifact
 from training.recipe import Recipe
 from training.scopes import has_assets
+from training.settings.evaluation import JUDGED_PROMPTS
 
 RATES_FILE = Path(__file__).with_name("rates.yaml")
 LEARNS_FROM = {"sft_model": "instruction_data", "reward_model": "preference_data", "aligned_model": "preference_data"}
@@ -110,6 +111,14 @@ class FirstRun:
         models = 1 + sum(has_assets(self._recipe, scope) for scope in ("sft", "align"))
         return sum(items) * models * parameters if parameters and None not in items else None
 
+    def _answered(self, cell: Cell) -> float | None:
+        """The weights of the model times the most tokens of the answers to held-out prompts, by two models."""
+        metrics = self.record("preference_data", self._recipe.name).get("metrics", {})
+        held_out, parameters = metrics.get("held_out_pairs"), self._parameters()
+        if held_out is None or not parameters:
+            return None
+        return 2 * min(JUDGED_PROMPTS, held_out) * self._recipe.align.max_new_tokens * parameters
+
     def _parameters(self) -> float | None:
         if has_assets(self._recipe, "corpus"):
             return self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary).parameter_count
@@ -142,4 +151,5 @@ UNITS: dict[str, Callable[[FirstRun, Cell], float | None]] = {
     "flop": FirstRun._flop,
     "weights_times_examples": FirstRun._tuned,
     "weights_times_items": FirstRun._scored,
+    "weights_times_answers": FirstRun._answered,
 }

@@ -32,6 +32,7 @@ UNIT_OF = {
     "reward_model": "weights_times_examples",
     "aligned_model": "weights_times_examples",
     "model_scores": "weights_times_items",
+    "alignment_rewards": "weights_times_answers",
 }
 LEAST_SECONDS = 0.5  # of an asset: a process starts and reads its job
 

@@ -25,7 +25,7 @@ def estimated(tmp_path):
 def put(root, asset, partition, **record):
     """Write a partition's reference, and the part of its artifact's record that is read here."""
     folder = root / asset / ("a" * 32)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "artifact.json").write_text(json.dumps(record))
     reference_path(root, asset, partition).parent.mkdir(parents=True, exist_ok=True)
     write_sealed(reference_path(root, asset, partition), {"fingerprint": "a" * 32, "digest": "b" * 64})
@@ -57,6 +57,13 @@ def test_what_other_assets_decide_is_unknown_until_they_are_made(estimated, tmp_
     put(tmp_path, "benchmark_index", "kitchen", metrics={f"items_{name}": 5.0 for name in suites})
     assert first_run.work("weights_times_items", scores) == 5 * len(suites) * 3 * 2_164_928
     assert first_run.seconds(sft) and first_run.seconds(scores)
+    # Two models answer at most 64 held-out prompts, and each answer has at most so many tokens.
+    rewards = comparison.cells["alignment_rewards", "kitchen"]
+    assert first_run.work("weights_times_answers", rewards) is None
+    for held_out, judged in ((5, 5), (500, 64)):
+        put(tmp_path, "preference_data", "kitchen", metrics={"held_out_pairs": held_out})
+        work = FirstRun(comparison.recipe, tmp_path, first_run._size_for).work("weights_times_answers", rewards)
+        assert work == 2 * judged * comparison.recipe.align.max_new_tokens * 2_164_928
 
 
 def test_other_machines_and_gpus_have_no_rates(estimated, tmp_path):
