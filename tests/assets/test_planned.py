@@ -55,7 +55,7 @@ def planned(monkeypatch, capsys, tmp_path, *arguments):
     return code, answer, errors
 
 
-UNKNOWN_AT_FIRST = {"sft_model", "reward_model", "aligned_model", "model_scores"}
+UNKNOWN_AT_FIRST = {"sft_model", "reward_model", "aligned_model", "model_scores", "alignment_rewards"}
 
 
 def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, tmp_path):

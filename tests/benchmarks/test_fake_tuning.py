@@ -54,10 +54,12 @@ def test_every_phase_holds_what_is_predicted_and_weights_gathered_at_once_show()
     ratios, gathered, of_wide_layers = ratios_of(16, *cases, wide)
     steps = {f"{phase} {name}" for phase in ("steps of", "save", "export") for name in TRAINED}
     more = {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO", "merge adapters", "scores of pairs"}
+    more |= {f"loss after the steps of {name}" for name in ("SFT", "adapters")}
     assert steps | OTHERS | more <= set(ratios)
     assert "steps of reward" in of_wide_layers and "scores of a batch" in of_wide_layers
     assert differing(ratios) == differing(of_wide_layers) == set(), (ratios, of_wide_layers)
-    assert differing(gathered) == {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export")}, gathered
+    wrong = {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export", "loss after the steps of")}
+    assert differing(gathered) == wrong, gathered
 
 
 def test_a_model_that_a_process_has_whole_takes_what_is_predicted():
