@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import ast
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.edited_copy import copied_sources
 from tests.stage_versions import GUARDED, moved, state
 from training.identity.closure import Code, ParsedSources
 
@@ -29,7 +29,7 @@ def mutants(place: Path, *, number: int | None, seed: int) -> Iterator[tuple[str
     Yields the module, what was changed in it, and what was wrong with the guard's answer, if anything.
     """
     chance, original = random.Random(seed), Code()
-    places = {name: Path(shutil.copytree(folder, place / name)) for name, folder in original.places.items()}
+    places = copied_sources(place)
     copy, record, kept = Code(places=places), state(original), ParsedSources()
     names = sorted(record["modules"])
     for name in names if number is None else sorted(chance.sample(names, number)):

@@ -42,10 +42,10 @@ from resources.tracking.reports import Tracking
 from resources.tracking.store import default_uri, experiments, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
+from tests.edited_copy import copied_sources
 from training import artifact
 from training.artifact import commit_record, find, write_text
 from training.identity import closure, made_by
-from training.identity.closure import Code
 from training.job import DataError
 from training.recipe import Recipe, recipe_as_data
 
@@ -517,7 +517,7 @@ def test_a_champion_that_another_machine_set_meanwhile_is_not_overrun(kitchen):
 @pytest.fixture
 def edited(tmp_path, monkeypatch):
     """A context in which the packages are a copy, of which two modules have one more line of code."""
-    places = {name: Path(shutil.copytree(place, tmp_path / name)) for name, place in Code().places.items()}
+    places = copied_sources(tmp_path)
     for module in ("data/crawl/crawl.py", "posttrain/align/align.py"):
         with open(places["training"] / module, "a") as stream:
             stream.write("\nUNUSED = 1\n")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.edited_copy import copied_sources
 from tests.moved_modules import moved_to
 from training import artifact
 from training.identity import closure, made_by
@@ -139,7 +138,7 @@ def test_a_move_is_recorded_only_if_no_statement_changed():
 
 
 def test_code_is_read_again_as_soon_as_one_file_is_another_one(tmp_path, monkeypatch):
-    places = {name: Path(shutil.copytree(place, tmp_path / name)) for name, place in Code().places.items()}
+    places = copied_sources(tmp_path)
     monkeypatch.setattr(closure, "place_of", places.__getitem__)
     path = places["training"] / "data" / "crawl" / "settings.py"
     before, state = current_code(), path.stat()
