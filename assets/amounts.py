@@ -59,7 +59,10 @@ class Amounts:
         )
 
     def pairs(self, longest: int) -> Amount | None:
-        """Return how many preference pairs are trained on, and their mean tokens; one answer alone is half a pair."""
+        """Return the number of preference pairs to train on and their mean length in tokens.
+
+        Where answers are rated one by one, without pairs, each counts as half a pair.
+        """
         return self._rows("preference_data", TRAIN_FILE, self._of_a_pair, longest)
 
     def held_out_pairs(self, longest: int) -> Amount | None:

@@ -322,7 +322,7 @@ def steps_needed_for(
 def beside_steps_needed_for(
     recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size
 ) -> tuple[str, Needed] | None:
-    """Return when a post-training on GPUs is predicted to need most before or after its steps, and these bytes.
+    """Return when, before or after its steps, a post-training needs the most GPU memory, and its bytes by purpose.
 
     None where nothing is predicted, as of its steps.
     """
@@ -338,7 +338,7 @@ def beside_steps_needed_for(
 def _planned(
     recipe: Recipe, section: SftRecipe | RewardRecipe | AlignRecipe, size: Size, *, is_certain: bool = False
 ) -> PlannedTuning | PlannedSampling | None:
-    """Return what a post-training on GPUs tunes, for the forecast of its memory; None where nothing is predicted."""
+    """Return what the memory forecast of a post-training on GPUs reads of its section; None if it is not predicted."""
     shard, learns_from = shared_by(section, size), _learns_from(section)
     is_own = not isinstance(section, AlignRecipe) or section.method in method_names()
     if not is_own or not size.gpus_per_node:
@@ -408,7 +408,10 @@ def scoring_needed_for(
 def scoring_weights_of(
     recipe: Recipe, asset: str, size: Size, device: Device | None = None, *, is_certain: bool = False
 ) -> tuple[bool, str]:
-    """Return whether a scored model is gathered once for all its answers, and why, as the job will decide it."""
+    """Return whether a scored model's weights are gathered once for all its answers, not for each token, and why.
+
+    The job decides it in the same way.
+    """
     shape, room = _shape(recipe), None if is_certain else _room_of_gpu(size, device)
     models = JUDGED_MODELS if asset == "alignment_rewards" else 1
     needed = memory_of_answers(shape, shard=size.shard, rows=recipe.evaluation.batch_size, models=models)

@@ -81,8 +81,7 @@ def tunings(
 
     `memory` is what is certainly needed: weights, gradients, optimizer, and models beside it. `steps` is what its steps
     need in all, where this is predicted, and `beside_steps` the most that is needed before or after them.
-    `flops_per_token` are of a training on one token of a row of `max_length`,
-    `flops` are all operations.
+    `flops_per_token` are of a training on one token of a row of `max_length`, `flops` are all operations.
     """
     recipe = comparison.recipe
     shape, amounts = _shape(recipe), Amounts(recipe, rates)

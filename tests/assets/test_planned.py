@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from assets import plan_tuned
 from assets.capacity import check_fit
 from assets.cli import main
 from assets.commands import look
@@ -147,6 +148,13 @@ def test_a_loss_that_needs_more_than_the_steps_is_what_must_fit(monkeypatch, cap
     text = " ".join(" ".join(lines_of(json.loads(answer))).split())
     assert re.search(r"in its steps [\d.]+ GB \(weights", text)
     assert re.search(r"before or after its steps [\d.]+ GB of 80 GB: loss after the steps \(weights", text)
+    # Memory for the steps alone is too little.
+    between = (told["beside_steps_bytes"] + told["steps_bytes"]) // 2
+    monkeypatch.setattr(plan_tuned, "room", lambda *_: (between, "one H100"))
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
+    assert [one["fits"] for one in json.loads(answer)["tunings"] if one["asset"] == "sft_model"] == [False]
+    text = " ".join(" ".join(lines_of(json.loads(answer))).split())
+    assert re.search(r"before or after its steps [\d.]+ GB of [\d.]+ GB: DOES NOT FIT: loss after the steps", text)
 
 
 def test_what_a_post_training_had_stands_beside_what_it_needs(monkeypatch, capsys, tmp_path):

@@ -51,12 +51,15 @@ OTHERS |= {f"{phase}{fake_tuning.GATHERED}" for phase in ("answers of GRPO", "st
 def test_every_phase_holds_what_is_predicted_and_weights_gathered_at_once_show():
     cases = (SHAPE, LENGTH, None, fake_tuning.PARTS), (SHAPE, LENGTH, "whole", ("adapt",))
     wide = WIDE_LAYERS, 512, None, ("tune", "adapt", "reward", "score")
-    ratios, gathered, of_wide_layers = ratios_of(16, *cases, wide)
+    # Contexts that several passes continue: their keys and values decide.
+    long = {**WIDE_LAYERS, "layers": 8}, LENGTH, None, ("score",)
+    ratios, gathered, of_wide_layers, of_contexts = ratios_of(16, *cases, wide, long)
     steps = {f"{phase} {name}" for phase in ("steps of", "save", "export") for name in TRAINED}
     more = {f"steps of {name}" for name in NAMED} | {"start of KTO", "save KTO", "merge adapters", "scores of pairs"}
     more |= {f"loss after the steps of {name}" for name in ("SFT", "adapters")}
     assert steps | OTHERS | more <= set(ratios)
     assert "steps of reward" in of_wide_layers and "scores of a batch" in of_wide_layers
+    assert "scores of a batch" in of_contexts and differing(of_contexts) == set(), of_contexts
     assert differing(ratios) == differing(of_wide_layers) == set(), (ratios, of_wide_layers)
     wrong = {f"{phase} adapters" for phase in ("steps of", "save", "merge", "export", "loss after the steps of")}
     assert differing(gathered) == wrong, gathered

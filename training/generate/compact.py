@@ -325,11 +325,11 @@ class _Block:
     queries: slice
 
     def own(self, tensor: Tensor) -> Tensor:
-        """The positions of a packed tensor whose queries are in this block, as a view."""
+        """Return a packed tensor [H, N, D] at the positions of this block's queries: a view [H, rows, queries, D]."""
         return _in_rows(tensor, self.span, self.piece)[:, :, self.queries]
 
     def read(self, tensor: Tensor) -> Tensor:
-        """The positions of a packed tensor whose keys the queries of this block see."""
+        """Return a packed tensor [H, N, D] at the positions that this block's queries attend to: [H, rows, keys, D]."""
         own = _in_rows(tensor, self.span, self.piece)[:, :, : self.queries.stop]
         return own if self.before is None else torch.cat([tensor[:, None, self.before], own], 2)
 

@@ -157,7 +157,10 @@ def is_adapted(shape: ModelConfig, targets: Collection[str]) -> bool:
 
 
 def learns_in_mlp(targets: Collection[str] | None) -> bool:
-    """Whether any of the layers that have adapters, by transformers' names (None: all layers), is one of the MLP."""
+    """Whether any adapter is on a linear layer of the MLP.
+
+    targets: transformers' names of the layers that have adapters; None: all of them.
+    """
     return targets is None or not MLP_LAYERS.keys().isdisjoint(targets)
 
 
@@ -511,18 +514,20 @@ def _scored(planned: PlannedTuning, number_bytes: int = FP32) -> Needed:
 
 
 def _gathered_in_turn(planned: PlannedTuning) -> int:
-    """Return the most bytes of gathered weights at the beginning of a layer or the head.
+    """Return the most bytes of weights that FSDP has gathered at one time in a forward pass.
 
-    They are in a message and copied from it, while the message before is still there. A reward model's head is small.
+    At the beginning of a layer or the head they are in a message and copied from it, and the message before is still
+    there. A reward model's head is small.
     """
     layers = max(planned.block, planned.head if planned.is_reward else 0) + 2 * planned.block
     return max(layers, 2 * planned.head + (0 if planned.is_reward else planned.block))
 
 
 def _read_to_logits(planned: PlannedTuning) -> Needed:
-    """Return what a pass needs whose logits are all kept, beside the weights: in a layer, at the head, or after it.
+    """Return the bytes, beside the weights, of a forward pass that keeps the logits of all positions.
 
-    After it a row's logarithms of probabilities are beside the logits.
+    It is the most of those in a layer, at the head, and after it, where a row's logarithms of probabilities are beside
+    the logits.
     """
     of_a_position = FP32 * planned.shape.vocab_size
     logits = of_a_position * planned.positions
@@ -532,10 +537,11 @@ def _read_to_logits(planned: PlannedTuning) -> Needed:
 
 
 def _contexts(planned: PlannedTuning) -> Iterator[Needed]:
-    """Yield what is needed to read contexts, each with two continuations or more, and then these.
+    """Yield the bytes, beside the weights, of scoring multiple choice: of passes over contexts and over continuations.
 
-    A pass reads at most PASS_TOKENS of contexts, or of continuations with their contexts, for which keys and values are
-    copied. Those of the contexts stay until the last of several such passes.
+    Each context has two continuations or more. A pass reads at most PASS_TOKENS of contexts, or of continuations with
+    their contexts, for which keys and values are copied. Those of the contexts stay until the last of several such
+    passes.
     """
     if planned.positions == planned.longest:  # a batch of one
         return
@@ -548,7 +554,7 @@ def _contexts(planned: PlannedTuning) -> Iterator[Needed]:
 
 
 def _largest_weight(shape: ModelConfig) -> int:
-    """Return the most numbers of one weight in a layer."""
+    """Return the number of elements of the largest weight of a layer."""
     return max(prod(sides) for name, sides in parameter_shapes(shape) if name.startswith("blocks."))
 
 

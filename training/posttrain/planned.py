@@ -78,7 +78,10 @@ def planned_tuning(
 def planned_sampling(
     shape: ModelConfig, section: Any, run: RunSettings, *, shard: int, is_certain: bool = False
 ) -> PlannedSampling | None:
-    """Return what a section of GRPO or RLOO tunes, and which models are beside it; None like `planned_tuning`."""
+    """Return what the memory forecast of GRPO or RLOO reads: the policy, its answers, and the models held beside it.
+
+    None if the memory is not predicted.
+    """
     policy = planned_tuning(shape, section, run, shard=shard, is_certain=is_certain, reads_more=True)
     if policy is None:
         return None
@@ -102,7 +105,7 @@ def computes_twice(section: Any) -> bool:
 
 
 def _updates_together(section: Any) -> bool:
-    """Whether the optimizer's step on a GPU makes a temporary as large as all weights (torch's `foreach` form).
+    """Whether the optimizer's step on a GPU makes a temporary tensor for all weights at once (torch's `foreach` form).
 
     AdamW that is not fused takes the roots of all second moments, SGD adds decayed weights to all gradients.
     """

@@ -63,7 +63,7 @@ def check_degrees(
 
 
 def _check_parts(degrees: Degrees, config: ModelConfig, *, lengths: Sequence[int], processes: int) -> None:
-    """Raise RecipeError unless layers, heads, MLPs, experts and rows divide evenly; it names the degrees that would."""
+    """Raise RecipeError unless the degrees divide layers, heads, MLPs, experts and rows; it names some that do."""
 
     def divides(field: str, of: str, number: int) -> None:
         degree = prod(getattr(degrees, name) for name in field.split(" * "))
