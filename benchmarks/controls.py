@@ -3,7 +3,7 @@
 For each seed there are four results: the kitchen as it is; its base model with the answers to the tested items left out
 of every page; an n-gram model and a longest-overlap baseline over the training pages. It prints a Markdown table with a
 row for each seed. Two chains of one thread each share two cores better than one chain of two threads
-(docs/benchmark-log.md).
+(docs/log/benchmarks.md).
 """
 
 from __future__ import annotations

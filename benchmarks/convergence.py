@@ -328,7 +328,7 @@ SETTINGS = {
     "small": Setting(width=128, layers=4, heads=4, mlp_width=344, length=64, rows=12, steps=2000, reference=1.88),
     "full": Setting(width=384, layers=6, heads=6, mlp_width=1024, length=256, rows=64, steps=5000, reference=1.4697),
     # what one takes here for the same text when a CPU has to do it: narrower, Muon, QK-norm, and no more tokens than
-    # teach it: without dropout it learns the text by heart after four passes (docs/benchmark-log.md)
+    # teach it: without dropout it learns the text by heart after four passes (docs/log/benchmarks.md)
     "own": Setting(
         width=256,
         layers=6,

@@ -27,7 +27,7 @@ from training.data.dedup import shuffle
 from training.data.dedup.blocks import packed, unpacked
 from training.data.dedup.corpus import GROUP_BYTES, KEY_BYTES, MOST_GROUPS, MOST_RANGES, RANGE_BYTES
 
-# `python -m benchmarks.pipeline --every 1 --pairs 5`, blocks, 2026-11-22: docs/benchmark-log.md.
+# `python -m benchmarks.pipeline --every 1 --pairs 5`, blocks, 2026-11-22: docs/log/benchmarks.md.
 PIPELINE_SECONDS, PIPELINE_PAGES, PIPELINE_BYTES = 24.9, 2_749, 25_832_016
 STAGES = ("document_signatures", "deduplicated_documents", "decontaminated_documents", "token_shards")
 FIRST = ("extracted_documents", "document_scores", "filtered_documents")

@@ -121,7 +121,7 @@ def _environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONHASHSEED": "0",
         # Idle threads spin for some microseconds before they sleep, because the loops of a small model follow each
-        # other that closely. Threads that spin longer take cores from other jobs (docs/benchmark-log.md).
+        # other that closely. Threads that spin longer take cores from other jobs (docs/log/benchmarks.md).
         "GOMP_SPINCOUNT": "1000",
     }
     passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}

@@ -21,7 +21,7 @@ Seconds = dict[str, float]  # by what is done
 # Utilization of trainers that are not compiled: one H200 reached it with DPO of 1.0e9 weights, 17,000 tokens a pass.
 # SFT in passes of 2,200 tokens took twice as long as predicted (docs/plan.md).
 TUNING_MFU = 0.15
-# Share of the data sheet's bandwidth: AdamW's update reached 3.2 of 4.8 TB/s on one H200 (docs/benchmark-log.md).
+# Share of the data sheet's bandwidth: AdamW's update reached 3.2 of 4.8 TB/s on one H200 (docs/log/benchmarks.md).
 MEMORY_SHARE = 2 / 3
 UPDATED_BYTES = 40  # of a weight: AdamW reads 16 and writes 12, the norm of its gradient reads 4, clipping moves 8
 

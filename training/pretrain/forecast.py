@@ -45,7 +45,7 @@ TRANSFORMERS = 180_000_000
 CUDA_CONTEXT = 1_500_000_000
 
 # Model FLOPs utilization that is assumed for compute alone, until a training of the same kind was measured. One H200
-# reached 0.49 to 0.52 at 1.25e9 weights, with compiled blocks (docs/benchmark-log.md).
+# reached 0.49 to 0.52 at 1.25e9 weights, with compiled blocks (docs/log/benchmarks.md).
 MFU = 0.50
 NODE_LINK = 50e9  # bytes per second that a GPU sends to other nodes: one adapter of 400 Gbit/s for each GPU
 RECOMPUTED: dict[Recompute, float] = {"none": 1.0, "selective": 1.05, "full": 4 / 3}  # operations, of those without

@@ -9,7 +9,7 @@ the file with the offsets and lengths of the selected records; it is empty if al
 
 A local file is read in place. A remote one is streamed into the rank's scratch folder, in one request if the connection
 lasts, and is removed when the rank is finished. It becomes a file because archives are read fastest by memory mapping,
-and because an interrupted stream resumes where it ended (docs/decisions/0017-archives-by-reference.md has the
+and because an interrupted stream resumes where it ended (docs/log/decisions/0017-archives-by-reference.md has the
 measurements). If records are selected, only the byte ranges that hold them are requested.
 
 Whoever reads an archive first writes its size and sha256 beside the listing. A later reader that finds other bytes
