@@ -5,8 +5,8 @@ Each line of `takedowns.jsonl` is one takedown. It holds the digest of the line 
 command on the root then refuses to go on.
 
 A tombstone reaches the stage `extract` as one more list in `extract.takedown`, so the stage knows nothing of this file
-(docs/log/decisions/0026-tombstones.md). A snapshot gets the entries that touch it, and all entries if it was not known when
-the tombstone was written. The lists are in the folder `takedowns`, named by their content. Standard library only.
+(docs/log/decisions/0026-tombstones.md). A snapshot gets the entries that touch it, and all entries if it was not known
+when the tombstone was written. The lists are in the folder `takedowns`, named by their content. Standard library only.
 """
 
 from __future__ import annotations
