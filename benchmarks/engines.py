@@ -2,7 +2,7 @@
 
     python -m benchmarks.engines                     # kitchen-small; Ray and Slurm with virtual nodes
     python -m benchmarks.engines --recipe webdocs    # the real crawl (PEDIGREE_DATA)
-    python -m benchmarks.engines --sides slurm --recorded benchmarks/baseline.json   # without making it here
+    python -m benchmarks.engines --sides slurm --recorded tests/golden.json   # without making it here
 
 The sides are the shipped profiles `local`, `ray` and `slurm` with the sizes of this machine. Both clusters are those of
 the tests. Ray (tests/cluster/miniray.py) has a head without cores and two nodes with one core each; run the benchmark
@@ -12,7 +12,7 @@ is an array of two tasks; it needs slurm-wlm and munge. Both need root.
 On each cluster a process that makes a rank gets SIGKILL, and later a node that makes a rank of another stage loses its
 power; it comes back at once. With `--own`, each job starts Ray itself, as the shipped profile does without an address,
 and on Ray nothing is killed. Exit code 1 if a digest differs. With `--recorded`, digests are compared with those that
-`benchmarks.baseline` recorded.
+`tests.golden` recorded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--until", default="token_shards", metavar="ASSET")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
     parser.add_argument("--own", action="store_true", help="each job starts its own Ray; no cluster, no losses there")
-    parser.add_argument("--recorded", type=Path, help="a file of benchmarks.baseline, whose digests are a side too")
+    parser.add_argument("--recorded", type=Path, help="a file of `tests.golden`, whose digests are a side too")
     options = parser.parse_args()
     for side, lacking in (("ray", miniray.missing), ("slurm", minislurm.missing)):
         if side in options.sides and (what := lacking()):
@@ -146,7 +146,7 @@ def _cost(answer: dict[str, Any]) -> float:
 def recorded(path: Path, recipe: str, sides: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the recorded digests of the assets that any side has made, as a side."""
     made = {asset for side in sides.values() for asset in side["assets"]}
-    digests = json.loads(path.read_text("utf-8"))["parts"][recipe]
+    digests = json.loads(path.read_text("utf-8"))[recipe]
     assets = {
         asset: {part: {"digest": digest} for part, digest in cells.items()}
         for asset, cells in digests.items()

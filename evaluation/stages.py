@@ -41,6 +41,7 @@ JUDGE = Stage(
     name="judge",
     version="5",
     module="evaluation.judging",
+    parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),
     distributed=True,
@@ -76,6 +77,12 @@ CARD = Stage(
     name="card",
     version="26",
     module="evaluation.card",
+    parts=(
+        ("training.data.filter.rules", "none"),
+        ("training.pretrain.optim.optimizers", "all"),
+        ("training.pretrain.models.families", "all"),
+        ("training.posttrain.rewards", "none"),
+    ),
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
     # These places do not decide the card: its inputs were made from the files of the snapshots, and of the teacher and

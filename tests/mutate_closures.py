@@ -28,16 +28,16 @@ def mutants(place: Path, *, number: int | None, seed: int) -> Iterator[tuple[str
 
     Yields the module, what was changed in it, and what was wrong with the guard's answer, if anything.
     """
-    chance, original = random.Random(seed), Code()
+    chance, original = random.Random(seed), Code(all_parts=True)
     places = copied_sources(place)
-    copy, record, kept = Code(places=places), state(original), ParsedSources()
+    copy, record, kept = Code(places=places, all_parts=True), state(original), ParsedSources()
     names = sorted(record["modules"])
     for name in names if number is None else sorted(chance.sample(names, number)):
         path = place / name if "/" in name else copy.path(name)
         before = path.read_bytes()
         after, what = changed(before, chance) if path.suffix == ".py" else (before + b" ", "a byte more")
         path.write_bytes(after)
-        yield name, what, list(_misses(name, Code(places=places, kept=kept), original, record))
+        yield name, what, list(_misses(name, Code(places=places, kept=kept, all_parts=True), original, record))
         path.write_bytes(before)
 
 

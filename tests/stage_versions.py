@@ -1,8 +1,8 @@
 """What each stage's code is, so that a hand-written version cannot lie.
 
 `python -m tests.stage_versions` records the present state in `stage_versions.json`. Where code moved and the version of
-a stage that it is part of did not, it asks for `--equal "how it was shown that the outputs are equal"`, which stays in
-that file.
+a stage that it is part of did not, it makes the small kitchen first, and asks for a new version if a golden digest
+(tests/golden.py) differs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
+from tests.golden import compare
 from training.identity.closure import Code
 from training.identity.generated_sources import SOURCES, Source
 from training.stage import Stage
@@ -68,29 +69,24 @@ def how_to_mend(stage: Stage | Source, what: list[str]) -> str:
     if "version" in what:
         return f"stage {stage.name}: record its new version with `{COMMAND}`"
     return (
-        f"stage {stage.name} moved: {', '.join(what)}. Where its output may differ, raise its declared version (old"
-        f" artifacts become outdated) and run `{COMMAND}`. Where outputs are equal, say how that was shown:"
-        f' `{COMMAND} --equal "TEXT"`. After a merge: take either side of {RECORD.name} and run it again.'
+        f"stage {stage.name} moved: {', '.join(what)}. Run `{COMMAND}`, which records it if golden digests are equal."
+        " Where its output may differ, raise its declared version first (old artifacts become outdated)."
+        f" After a merge: take either side of {RECORD.name} and run it again."
     )
 
 
 def main() -> str | None:
-    """Record the present state, if every stage that moved has another version or a reason why it has not."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--equal", default="", metavar="TEXT", help="how it was shown that the outputs are equal")
-    text = parser.parse_args().equal
-    code, record = Code(), read_record()
+    """Record the present state, if every stage that moved has another version or equal digests."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    code, record = Code(all_parts=True), read_record()
     stages = {stage.name: what for stage in GUARDED.values() if (what := moved(stage, code, record))}
-    unsaid = {name: what for name, what in stages.items() if "version" not in what}
     for name, what in stages.items():
         print(f"{name}: {', '.join(what)}")
-    if unsaid and not text:
-        name, what = next(iter(unsaid.items()))
-        return how_to_mend(GUARDED[name], what)
-    names = sorted({one for what in unsaid.values() for one in what})
-    said = [f"{', '.join(names)}: {text}"] if text and names else []
-    new = {"equal": sorted({*record["equal"], *said}), **state(code)}
-    RECORD.write_text(json.dumps(new, indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
+    if any("version" not in what for what in stages.values()):
+        print("making the small kitchen, to compare its digests …")
+        if found := [line for line, matters in compare(["kitchen-small"]) if matters]:
+            return "\n".join((*found, "raise the versions of the stages whose outputs differ"))
+    RECORD.write_text(json.dumps(state(code), indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
     return None
 
 

@@ -17,6 +17,7 @@ from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_recor
 from training.identity.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
 from training.identity.generated_sources import SOURCES
 from training.posttrain.align.method import method_names
+from training.stage import modules_of, parts_of
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
@@ -83,8 +84,8 @@ NOT_IN_FINGERPRINTS = {
 
 @pytest.fixture(scope="module")
 def code() -> Code:
-    """The code as it lies there."""
-    return Code()
+    """The code as it lies there, with every part of every package of parts."""
+    return Code(all_parts=True)
 
 
 # The guard
@@ -178,11 +179,22 @@ def test_a_name_in_a_string_is_an_import_too(code):
     )
 
 
-def test_a_stage_that_loads_its_parts_by_name_contains_every_part(code):
-    parts = {f"training.posttrain.methods.{name}" for name in method_names()}
-    assert len(parts) >= 3
-    assert {name for name, stage in STAGES.items() if parts & set(code.closure(stage.module))} == {"align"}
-    assert parts <= set(code.closure(STAGES["align"].module))
+def test_a_stage_declares_the_packages_of_parts_that_its_code_reaches(code):
+    packages = {package for stage in STAGES.values() for package, _ in stage.parts}
+    assert len(packages) == 5 and set(parts_of("training.posttrain.methods")) == set(method_names())
+    without = Code()
+    for stage in STAGES.values():
+        every, own = (set(one.closure(stage.module)) for one in (code, without))
+        reached = {package for package in packages if {f"{package}.{name}" for name in parts_of(package)} & every - own}
+        assert reached <= {package for package, _ in stage.parts}, stage.name
+        named = {name: {} for package, _ in stage.parts for name in parts_of(package)}
+        assert every == set().union(*map(without.closure, modules_of(stage, named))), stage.name
+
+
+def test_parts_that_the_settings_do_not_name_are_not_the_code_of_a_job():
+    stage = STAGES["align"]
+    dpo, other = (set(modules_of(stage, {"align": {"method": name}})) for name in ("dpo", "kto"))
+    assert dpo ^ other == {"training.posttrain.methods.dpo", "training.posttrain.methods.kto"}
 
 
 @pytest.mark.parametrize("name", ["filter", "plan", "promote"])
@@ -268,7 +280,7 @@ def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
     for recipe in map(load_recipe, WITH_EVERY_PART):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, recipe):
-                read[declared.stage.name] |= modules_of(declared.settings(recipe, partition.partition("@")[2]))
+                read[declared.stage.name] |= records_of(declared.settings(recipe, partition.partition("@")[2]))
     sections = {name for names in read.values() for name in names if name.endswith("settings") or ".settings." in name}
     assert len(sections) > 20
     for stage in STAGES.values():
@@ -279,13 +291,13 @@ def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
             )
 
 
-def modules_of(value) -> set[str]:
+def records_of(value) -> set[str]:
     """The modules in which a value's records are written."""
     if is_dataclass(value):
         inner = [getattr(value, field.name) for field in fields(value)]
-        return {type(value).__module__}.union(*map(modules_of, inner))
+        return {type(value).__module__}.union(*map(records_of, inner))
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return set().union(*map(modules_of, items))
+    return set().union(*map(records_of, items))
 
 
 # What else decides

@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +40,7 @@ Scope = Literal[
     "synthesis",
 ]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
+Unnamed = Literal["all", "none"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
 """A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the
 settings of the partition's job: sections of the recipe and other plain data, by name."""
@@ -57,6 +58,7 @@ class Stage:
     version: str  # written by hand; raised when the output changes
     module: str
     libraries: tuple[str, ...] = ()  # libraries whose versions decide the output
+    parts: tuple[tuple[str, Unnamed], ...] = ()  # packages of parts, and which count if the settings name none
     data_files: tuple[str, ...] = ()  # packaged files that decide the output, as glob patterns in the package's folder
     kinds: tuple[str, ...] = ()  # badges in the UI: libraries and formats of the output
     gates: tuple[str, ...] = ()
@@ -123,8 +125,40 @@ class Asset:
 
 
 def modules_of(stage: Stage, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the modules whose code a job runs: those of its stage, and of the generated sources in its settings."""
-    return (stage.module, *(SOURCES[name].module for name in sorted(SOURCES.keys() & settings.keys())))
+    """Return the modules whose code a job runs: those of its stage, and of the sources and parts in its settings.
+
+    A part counts if its name stands anywhere in the settings. Where none is named, all may count: a family that is not
+    named is found by the model's shape, or stands in the folder of an adopted model alone.
+    """
+    words = frozenset(_words(settings))
+    sources = (SOURCES[name].module for name in sorted(SOURCES.keys() & settings.keys()))
+    parts = (f"{package}.{name}" for package, unnamed in stage.parts for name in _named(package, unnamed, words))
+    return (stage.module, *sources, *parts)
+
+
+def parts_of(package: str) -> tuple[str, ...]:
+    """Return the names of the parts in a package of parts, in alphabetical order, without importing it."""
+    first, *folders = package.split(".")
+    entries = place_of(first).joinpath(*folders).iterdir()
+    return tuple(sorted(one.stem for one in entries if one.stem[0] != "_" and (one.is_dir() or one.suffix == ".py")))
+
+
+def _named(package: str, unnamed: Unnamed, words: frozenset[str]) -> tuple[str, ...]:
+    parts = parts_of(package)
+    return tuple(name for name in parts if name in words) or (parts if unnamed == "all" else ())
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Yield every text in plain data: keys, values and entries of lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _words(key)
+            yield from _words(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _words(inner)
 
 
 def _checksum(path: Path) -> str:

@@ -12,6 +12,19 @@ from tests.edited_copy import EDITED, edited_copy, pedigree
 
 CRAWL = "crawl_archives"
 FIRST = "kitchen@kitchen-1"
+RULE = """
+from dataclasses import dataclass
+
+from training.data.filter.rule import CommonSettings, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnheardSettings(CommonSettings):
+    unheard_most: int = 3
+
+
+RULE = Rule(settings=UnheardSettings)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +41,10 @@ def made(kitchen, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    return edited_copy(tmp_path_factory.mktemp("copy"))
+    """A copy with a line more in one module, and with a filter rule that no recipe names."""
+    copy = edited_copy(tmp_path_factory.mktemp("copy"))
+    (copy / "training" / "data" / "filter" / "rules" / "unheard.py").write_text(RULE)
+    return copy
 
 
 def test_status_names_the_modules_of_what_other_code_made_and_calls_it_made(made, copy):
@@ -39,6 +55,17 @@ def test_status_names_the_modules_of_what_other_code_made_and_calls_it_made(made
     assert other == {CRAWL: [EDITED], "extracted_documents": [EDITED]}
     cell = said[CRAWL][FIRST]
     assert (cell["state"], cell["remark"]) == ("made", f"made by other code: {EDITED}")
+
+
+def test_a_part_that_is_named_is_its_code(copy, kitchen, made):
+    rule = copy / "training" / "data" / "filter" / "rules" / "url.py"
+    assert "url" in kitchen.filter.rules
+    rule.write_text(rule.read_text("utf-8") + "\nUNUSED = 1\n")
+    said = json.loads(pedigree(copy, "status", "kitchen", "--root", str(made), "--json").stdout)["assets"]
+    other = {asset: cells.get(FIRST, {}).get("other_code") for asset, cells in said.items()}
+    assert other["filtered_documents"] == ["training.data.filter.rules.url"]
+    assert other["document_scores"] == []  # the rule measures nothing, so what measures does not run it
+    rule.write_text(rule.read_text("utf-8").removesuffix("\nUNUSED = 1\n"))
 
 
 def test_why_names_them_too(made, copy):

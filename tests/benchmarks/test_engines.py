@@ -34,8 +34,8 @@ def test_every_digest_is_compared(there, told, capsys):
 
 
 def test_recorded_digests_are_a_side_with_the_assets_that_were_made(tmp_path):
-    file = tmp_path / "baseline.json"
-    file.write_text(json.dumps({"parts": {"tiny": {"a": {"one": "1"}, "later": {"one": "2"}}}}))
+    file = tmp_path / "golden.json"
+    file.write_text(json.dumps({"tiny": {"a": {"one": "1"}, "later": {"one": "2"}}}))
     for digest, code in (("1", 0), ("3", 1)):
         sides = {"slurm": side(a=digest)}
         assert engines.compared(engines.recorded(file, "tiny", sides) | sides) == code

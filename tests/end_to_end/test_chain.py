@@ -26,6 +26,7 @@ from evaluation.hub import FINEWEB_SCHEMA
 from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
 from resources.tracking.store import default_uri
+from tests import golden
 from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.conftest import COMMAND, RECIPES, made, pedigree
 from tests.own_model import write_model, write_rows
@@ -48,6 +49,14 @@ def test_the_chain_ends_in_a_promoted_model(first):
         for name, declared in CHAIN.items()
         if declared.scope in ("snapshot", "recipe", "corpus", "sft", "align", "rows")
     }
+
+
+def test_what_the_small_kitchen_makes_is_what_was_recorded_of_it(first):
+    """What was trained is compared if the numerics class is the recorded one, which had two threads."""
+    found = golden.differences(
+        "kitchen-small", golden.read_record()["kitchen-small"], golden.of_answer(first.answer["assets"])
+    )
+    assert [line for line, matters in found if matters] == [], "run `python -m tests.golden record` if it should differ"
 
 
 def test_the_terminal_shows_what_is_being_made_and_keeps_what_is_finished(first):

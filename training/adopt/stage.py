@@ -15,6 +15,10 @@ ADOPT = Stage(
     name="adopt",
     version="3",
     module="training.adopt.adopt",
+    parts=(
+        ("training.pretrain.optim.optimizers", "all"),
+        ("training.pretrain.models.families", "all"),
+    ),
     libraries=("safetensors", "tokenizers", "torch", "transformers"),
     kinds=("huggingface", "safetensors"),
     gates=("import_equals_transformers",),

@@ -1,8 +1,9 @@
 """The import closure of a stage: every first-party module that the stage's module imports, directly or indirectly.
 
-This is the code that decides the stage's output. Modules are read as source and never imported. A module's digest is a
-hash of its normalized code, without comments, docstrings and layout, and is the same for every version of Python.
-Standard library only.
+This is the code that decides the stage's output, without the packages of parts (filter rules, optimizers, families,
+methods, rewards): of these only the parts that a job's settings name count, and `training.stage.modules_of` adds them.
+Modules are read as source and never imported. A module's digest is a hash of its normalized code, without comments,
+docstrings and layout, and is the same for every version of Python. Standard library only.
 """
 
 from __future__ import annotations
@@ -66,11 +67,13 @@ class Module:
 class Code:
     """Reads the source code of packages from disk and caches what it read.
 
-    `places` maps each top-level package to its folder or file.
+    `places` maps each top-level package to its folder or file. With `all_parts`, closures contain every part of each
+    package of parts that they reach; without it, those of the packages of users alone.
     """
 
     places: Mapping[str, Path] = field(default_factory=lambda: {name: place_of(name) for name in PACKAGES})
     kept: ParsedSources = field(default_factory=lambda: KEPT, repr=False)
+    all_parts: bool = False
     _modules: dict[str, Module] = field(default_factory=dict, init=False, repr=False)
     _direct: dict[str, set[str]] = field(default_factory=dict, init=False, repr=False)
     _digests: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
@@ -130,7 +133,7 @@ class Code:
         if name not in self._direct:
             found = set[str]()
             for dotted in (name, *self.module(name).imports):
-                if dotted.endswith(_PARTS):
+                if dotted.endswith(_PARTS) and (self.all_parts or dotted.partition(".")[0] not in PACKAGES):
                     found |= {one for one in self._paths if _above(one) == _above(dotted)}
                 while dotted:
                     found |= {dotted} & self._paths.keys()

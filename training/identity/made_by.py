@@ -2,8 +2,7 @@
 
 Two checkouts can have different code under the same stage version, for example before the tests were run. So the record
 holds the digest of each module of the stage's import closure (training/identity/closure.py). A difference is shown to
-people and makes nothing outdated. A module that was only moved is the same code: `moved.json` lists these modules with
-their digests before and after, and `python -m tests.moved_modules` writes it. Standard library only.
+people and makes nothing outdated. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from training.identity.closure import Code, place_of
 from training.job import Work
 
 FOLDER = "code"  # subfolder of a job's scratch
-MOVED = Path(__file__).with_name("moved.json")
 NAMED = 5  # modules that a line of `pedigree status` lists
 
 Digests = dict[str, Any]  # by module or packaged file: its digest, or a list if several attempts differed
@@ -106,28 +104,9 @@ def other_parts(record: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str,
     recorded_modules = record.get("code", {}).get("modules")
     if recorded_modules is None:
         return ()
-    before = Digests()
-    for name, digest in recorded_modules.items():
-        places = _as_named_now(name, digest)  # several, if the module was divided; the stage may need one of them only
-        before |= {new: code for new, code in places.items() if len(places) == 1 or new in now}
-    return tuple(sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)))
-
-
-def _as_named_now(name: str, digest: str | list[str]) -> Digests:
-    """Return today's modules that hold the code of a recorded module, with their digests after it was moved.
-
-    Code that was not moved, or that was changed too, is returned under its recorded name.
-    """
-    moved = _moved().get(name, {}).get(digest) if isinstance(digest, str) else None
-    if moved is None:
-        return {name: digest}
-    return {new: code for one, its in moved.items() for new, code in _as_named_now(one, its).items()}
-
-
-@lru_cache(maxsize=1)
-def _moved() -> dict[str, dict[str, dict[str, str]]]:
-    """Return by old name and old digest: the new names of a moved module, each with its digest there."""
-    return json.loads(MOVED.read_text("utf-8"))
+    return tuple(
+        sorted(name for name in recorded_modules.keys() | now.keys() if recorded_modules.get(name) != now.get(name))
+    )
 
 
 def in_words(record: Mapping[str, Any], parts: tuple[str, ...], *, most: int = NAMED) -> str:

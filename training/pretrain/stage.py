@@ -19,6 +19,10 @@ PRETRAIN = Stage(
     name="pretrain",
     version="5",
     module="training.pretrain.pretrain",
+    parts=(
+        ("training.pretrain.optim.optimizers", "all"),
+        ("training.pretrain.models.families", "all"),
+    ),
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
     gates=("loss_finite_and_falling", "export_equals_trainer"),
@@ -30,6 +34,10 @@ DOREMI = Stage(
     name="doremi",
     version="3",
     module="training.pretrain.doremi",
+    parts=(
+        ("training.pretrain.optim.optimizers", "all"),
+        ("training.pretrain.models.families", "all"),
+    ),
     libraries=("torch", "numpy", "safetensors"),
     kinds=("pytorch", "json"),
     by_a_model=True,
@@ -38,6 +46,10 @@ EXTEND = Stage(
     name="extend",
     version="5",
     module="training.pretrain.long_context",
+    parts=(
+        ("training.pretrain.optim.optimizers", "all"),
+        ("training.pretrain.models.families", "all"),
+    ),
     libraries=("tokenizers", "torch", "numpy", "safetensors"),
     kinds=("pytorch", "safetensors"),
     gates=("loss_finite_and_falling", "export_equals_trainer", "needles_found", "short_context_kept"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,9 +9,8 @@ import sys
 import pytest
 
 from tests.edited_copy import copied_sources
-from tests.moved_modules import moved_to
 from training import artifact
-from training.identity import closure, made_by
+from training.identity import closure
 from training.identity.closure import Code, current_code
 from training.identity.made_by import in_words, other_parts
 from training.job import Job, write_job
@@ -109,32 +107,6 @@ def test_ranks_that_other_code_made_show_in_the_record(toy):
 def test_nothing_is_said_of_a_record_by_an_earlier_edition(toy):
     made = toy.run()
     assert other_parts({name: value for name, value in made.record.items() if name != "code"}, toy.now()) == ()
-
-
-def test_a_module_that_was_only_moved_is_the_same_code(tmp_path, monkeypatch):
-    moved = {"toy.bounds": {"d1": {"toy.limits": "d2", "toy.sums": "d3"}}, "toy.sums": {"d3": {"toy.totals": "d4"}}}
-    monkeypatch.setattr(made_by, "MOVED", tmp_path / "moved.json")
-    made_by.MOVED.write_text(json.dumps(moved))
-    made_by._moved.cache_clear()
-    record = {"code": {"modules": {"toy.bounds": "d1"}}}
-    assert other_parts(record, {"toy.limits": "d2", "toy.totals": "d4"}) == ()
-    assert other_parts(record, {"toy.limits": "d2"}) == ()  # the stage uses one of the two parts
-    assert other_parts(record, {"toy.limits": "d2", "toy.totals": "d5"}) == ("toy.totals",)
-    changed_too = {"code": {"modules": {"toy.bounds": "d0"}}}
-    assert other_parts(changed_too, {"toy.limits": "d2"}) == ("toy.bounds", "toy.limits")
-    made_by._moved.cache_clear()
-
-
-def test_a_move_is_recorded_only_if_no_statement_changed():
-    old = '"""Text."""\nfrom toy.a import f\nBY_NAME = "toy.a"\nLIMIT = 1\ndef g():\n    return f(LIMIT)\n'
-    new = {"toy.new": old.replace("Text", "Other text").replace("toy.a", "toy.far.a"), "toy.added": "X = 1"}
-    renamed = {"toy.a": "toy.far.a", "toy.old": "toy.new"}
-    assert moved_to(old, new, renamed, name="toy.new") == ("toy.new",)
-    divided = {"toy.new": new["toy.new"].replace("LIMIT = 1\n", ""), "toy.added": "LIMIT = 1"}
-    assert moved_to(old, divided, renamed, name="toy.new") == ("toy.new", "toy.added")
-    for changed in ("LIMIT = 2", "LIMIT = 1\nMORE = 1", ""):
-        other = new | {"toy.new": new["toy.new"].replace("LIMIT = 1", changed)}
-        assert moved_to(old, other, renamed, name="toy.new") == (), changed
 
 
 def test_code_is_read_again_as_soon_as_one_file_is_another_one(tmp_path, monkeypatch):

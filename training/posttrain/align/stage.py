@@ -17,6 +17,10 @@ ALIGN = Stage(
     name="align",
     version="14",
     module="training.posttrain.align.align",
+    parts=(
+        ("training.posttrain.methods", "none"),
+        ("training.posttrain.rewards", "none"),
+    ),
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
     gates=("counts_balance", "loss_finite", *start_gates(), "merged_equals_adapter"),
