@@ -156,7 +156,7 @@ def _words(value: Any) -> Iterator[str]:
         for key, inner in value.items():
             yield from _words(key)
             yield from _words(inner)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _words(inner)
 
