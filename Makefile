@@ -19,7 +19,6 @@ export VIRTUAL_ENV := $(abspath $(VENV))
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export MLFLOW_DISABLE_TELEMETRY ?= true
 export HF_HUB_DISABLE_TELEMETRY ?= 1
-export GRADIO_ANALYTICS_ENABLED ?= False
 export DO_NOT_TRACK ?= 1
 
 # Installed by the torch step alone: which build is right depends on the machine, not on this project.

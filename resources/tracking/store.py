@@ -95,9 +95,9 @@ def make_client(uri: str, root: Path) -> Any:
     root.mkdir(parents=True, exist_ok=True)
     key = (uri, os.getpid())
     if key not in _CLIENTS:
-        # Its store is imported by the first query. Nothing here sends data frames; without pandas and polars, importing
-        # MLflow takes a fifth less.
-        with uncollected("mlflow"), without("pandas", "polars"), _making_tables(uri) as is_file:
+        # Its store is imported by the first query. Nothing here sends data frames; without pandas, importing MLflow
+        # takes a fifth less.
+        with uncollected("mlflow"), without("pandas"), _making_tables(uri) as is_file:
             from mlflow import MlflowClient
 
             client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
