@@ -5,7 +5,7 @@ The time of its stages from WARC files to shards is divided by that of all snaps
     PEDIGREE_DATA=… python -m benchmarks.increment [--documents 10000] [--rounds 5]
     PEDIGREE_DATA=… python -m benchmarks.increment --equal 8 [--documents 4000] [--rounds 3]
 
-There is a snapshot of `--documents` generated pages (`benchmarks.growth`), then a second with a tenth as many, in which
+There is a snapshot of `--documents` generated pages (`benchmarks.pages`), then a second with a tenth as many, in which
 copies are of pages of either. Each round is a process of its own that has loaded its compiled loops; words cached from
 the first snapshot are forgotten before the second. Printed are the processor seconds of the second snapshot divided by
 those of both, in all and by stage. The extractor's own process starts once in each snapshot and is counted; the
@@ -26,8 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.contamination import EXAMS
 from benchmarks.dedup import made_texts, processor_seconds, scratch
-from benchmarks.growth import EXAMS, FILTER, crawl, trained
+from benchmarks.pages import FILTER, crawl, trained
 from tests.training.data import chain
 from training import artifact
 from training.data.dedup import sign as signatures

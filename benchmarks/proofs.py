@@ -50,13 +50,13 @@ from assets.erasing import scan
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
-from benchmarks.reuse import ranks_made
 from benchmarks.takedown import command, copied, words_of
 from benchmarks.trace import record_url
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training import artifact
 from training.data.words.ngrams import Hashes
+from training.job import InputArtifact
 from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.contents import pieces_of
@@ -705,6 +705,16 @@ PROOFS: dict[str, Callable[[Place, Proof, argparse.Namespace], None]] = {
     "leak": leak,
     "withdrawal": withdrawal,
 }
+
+
+def ranks_made(item: InputArtifact) -> str:
+    """Return `computed ranks of all ranks` of an artifact, as text; `whole` for a stage without ranks."""
+    record = item.record()
+    if "ranks" not in record:
+        return "whole"
+    index = Path(item.path, "reuse", "marks.jsonl").read_text().count("\n")
+    return f"{index - record.get('reused_ranks', {'ranks': 0})['ranks']} of {index}"
+
 
 if __name__ == "__main__":
     sys.exit(main())

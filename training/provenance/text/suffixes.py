@@ -23,7 +23,7 @@ def suffix_array(tokens: Tokens, num_symbols: int) -> Suffixes:
     """Return the positions of `tokens`, sorted by the sequence of tokens that begins there, uint32 [tokens].
 
     Every token is below `num_symbols`. A sequence that is the beginning of another one comes first. The peak of memory
-    is 23 bytes a token, with two for the tokens (benchmarks/text_index.py). Raise ValueError for more than MAX_TOKENS
+    is 23 bytes a token, with two for the tokens (docs/log/benchmarks.md). Raise ValueError for more than MAX_TOKENS
     tokens.
     """
     if len(tokens) > MAX_TOKENS:
