@@ -32,10 +32,10 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling ceiling-chain mesh soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling ceiling-chain mesh soak lock sbom audit seams proofs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 env: $(STAMP) ## make the environment in .venv (downloads about 2 GB once)
 
@@ -55,19 +55,28 @@ demo: env ## from generated crawl to an evaluated model, on this machine
 	$(BIN)/pedigree demo
 
 # Tests never reach a model hub; what they need they make.
-test attack ray: export HF_HUB_OFFLINE = 1
-test attack ray: export HF_DATASETS_OFFLINE = 1
-test attack ray: export TRANSFORMERS_OFFLINE = 1
-test attack ray: export TOKENIZERS_PARALLELISM = false
+test test-all test-group attack ray: export HF_HUB_OFFLINE = 1
+test test-all test-group attack ray: export HF_DATASETS_OFFLINE = 1
+test test-all test-group attack ray: export TRANSFORMERS_OFFLINE = 1
+test test-all test-group attack ray: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
-test attack ray: export OMP_WAIT_POLICY = PASSIVE
+test test-all test-group attack ray: export OMP_WAIT_POLICY = PASSIVE
 # OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes half the processor time.
-test attack ray: export OPENBLAS_NUM_THREADS = 1
+test test-all test-group attack ray: export OPENBLAS_NUM_THREADS = 1
 # Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
-test attack ray faults: export PYTHONDONTWRITEBYTECODE =
-test: env ## run the tests; ARGS= goes to pytest
-	$(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder tests $(ARGS)
+test test-all test-group attack ray faults: export PYTHONDONTWRITEBYTECODE =
+PYTEST = $(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder
+test: env ## run the tests of the product; ARGS= goes to pytest
+	$(PYTEST) tests $(ARGS)
+
+test-all: env ## run these and the groups of tests/groups.toml, then `make attack`
+	$(PYTEST) tests --all $(ARGS)
+	$(MAKE) attack
+
+test-group: env ## run groups of tests/groups.toml; GROUP="slurm browser"
+	@test -n "$(GROUP)" || { $(BIN)/python -m tests.groups --help; exit 2; }
+	tests=$$($(BIN)/python -m tests.groups $(GROUP)) && $(PYTEST) $$tests $(ARGS)
 
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)

@@ -1,14 +1,17 @@
-"""How the tests are spread over processes (`make test` starts four)."""
+"""How the tests are spread over processes (`make test` starts four), and which `make test-all` adds."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from tests.groups import PROJECT, is_within, left_out, read_groups
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
@@ -45,8 +48,32 @@ class _Together(LoadFileScheduling):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make attack` asks for the long form of the attacks."""
+    """`make attack` asks for the long form of the attacks, `make test-all` for the groups of groups.toml."""
     parser.addoption("--long", action="store_true", help="repeat each attack as often as docs/trust.md says")
+    parser.addoption("--all", action="store_true", help="run the groups of tests/groups.toml too")
+
+
+LEFT_OUT = pytest.StashKey[dict[str, str]]()  # tests, and the group of each
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find out which groups are left out: those that no argument names."""
+    here = config.invocation_params.dir
+    files = [(here / argument.partition("::")[0]).resolve() for argument in config.args]
+    arguments = [str(file.relative_to(PROJECT)) for file in files if file.is_relative_to(PROJECT)]
+    config.stash[LEFT_OUT] = {} if config.getoption("--all") else left_out(read_groups(), arguments)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files and folders of a group are not even imported; `None` leaves the answer to others."""
+    return str(collection_path.relative_to(PROJECT)) in config.stash[LEFT_OUT] or None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the groups that were left out."""
+    if names := sorted(set(config.stash[LEFT_OUT].values())):
+        one = f"`make test-group GROUP={names[0]}` one"
+        terminalreporter.write_line(f"left out: {', '.join(names)} (`make test-all` runs them, {one})")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,8 +90,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first, what waits for the small kitchen last, and with time to do so."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest first, what waits for the small kitchen last, and with time to do so; no group left out."""
+    out = [item for item in items if any(is_within(item.nodeid, test) for test in config.stash[LEFT_OUT])]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in out]
     waiting = {item.path for item in items if KITCHEN in getattr(item, "fixturenames", ())}
     for item in items:
         if item.path in waiting and item.get_closest_marker("timeout") is None:

@@ -72,8 +72,8 @@ def test_files_modules_and_commands_that_a_page_names_exist(page):
     modules += re.findall(r"python -m ((?:training|evaluation|benchmarks)(?:\.\w+)*)", text)
     assert [name for name in files if not (PROJECT / name).exists()] == []
     assert [name for name in modules if not is_module_or_name(name)] == []
-    targets = re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text("utf-8"), re.M)
-    assert sorted(set(re.findall(r"`make ([a-z]+)", text)) - {*targets}) == []
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text("utf-8"), re.M)
+    assert sorted(set(re.findall(r"`make ([a-z-]+)", text)) - {*targets}) == []
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert sorted(set(re.findall(r"`pedigree ([a-z]+)", text)) - commands) == []
 

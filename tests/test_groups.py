@@ -1,0 +1,90 @@
+"""The groups that `make test` leaves out: their tests exist, and a change of their own folders asks for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.groups import PROJECT, Group, changed_files, due, left_out, read_groups
+
+GROUPS = read_groups()
+A = Group(name="a", tests=("tests/a", "tests/test_b.py::test_long"), changed=("a", "tests/a"))
+C = Group(name="c", tests=("tests/test_c.py",), changed=("c.py",))
+
+
+def test_every_test_and_folder_that_the_file_names_exists():
+    for group in GROUPS.values():
+        for test in group.tests:
+            file, _, name = test.partition("::")
+            assert (PROJECT / file).exists() and (not name or f"def {name}(" in (PROJECT / file).read_text()), test
+        assert [place for place in group.changed if not (PROJECT / place).exists()] == []
+
+
+def test_tests_in_two_groups_are_refused(tmp_path):
+    file = tmp_path / "groups.toml"
+    file.write_text('[a]\ntests = ["tests/a"]\nchanged = []\n[b]\ntests = ["tests/a/test_x.py"]\nchanged = []\n')
+    with pytest.raises(ValueError, match=r"tests/a \(a\) and tests/a/test_x.py \(b\) overlap"):
+        read_groups(file)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with an old commit of one file and a new one of another."""
+    for file, date in (("c.py", "2001-01-01T00:00:00"), ("a/inner/one.txt", "")):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("x")
+        who = {f"GIT_{role}_{part}": "someone" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+        dates = {f"GIT_{role}_DATE": date for role in ("AUTHOR", "COMMITTER") if date}
+        for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+            subprocess.run(["git", *command], cwd=tmp_path, env={**os.environ, **who, **dates}, check=True)
+    return tmp_path
+
+
+def test_a_group_is_due_when_a_recent_commit_changed_a_folder_of_its_own(repository):
+    assert changed_files(repository) == ["a/inner/one.txt"]
+    assert due({"a": A, "c": C}, repository) == {"a": "a/inner/one.txt changed", "c": ""}
+
+
+def test_every_group_is_due_where_there_is_no_history(repository, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("none")
+    assert all("there is no history (fatal: not a git repository" in one for one in due({"a": A}, empty).values())
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{repository}", empty / "shallow"], check=True)
+    assert due({"c": C}, empty / "shallow") == {"c": "there is no history (the clone is shallow)"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["tests"], ["tests/a", "tests/test_b.py::test_long", "tests/test_c.py"]),
+        (["."], ["tests/a", "tests/test_b.py::test_long", "tests/test_c.py"]),
+        (["tests/a/test_one.py::test_x"], []),
+        (["tests/test_b.py", "tests/other"], []),
+        (["tests", "tests/a/"], ["tests/test_b.py::test_long", "tests/test_c.py"]),
+    ],
+)
+def test_a_group_is_left_out_unless_its_file_or_folder_is_named(arguments, expected):
+    assert list(left_out({"a": A, "c": C}, arguments)) == expected
+
+
+def test_pytest_collects_the_tests_of_a_group_only_when_asked():
+    """By the real file, on the folder of the UI, whose group is single tests."""
+
+    def collected(*arguments):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout
+
+    long = GROUPS["browser"].tests
+    without, whole, one = (collected(*words) for words in (["tests/end_to_end"], ["tests/end_to_end", "--all"], long))
+    assert not any(test in without for test in (*long, "test_dg.py")) and "test_services.py" in without
+    assert "left out: browser, dg (`make test-all` runs them" in without
+    assert all(test in whole for test in (*long, "test_dg.py")) and "left out:" not in whole
+    assert all(test in one for test in long) and "left out:" not in one
+
+
+def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
+    command = [sys.executable, "-m", "tests.groups", "browsers"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"no group is called browsers; there are {', '.join(GROUPS)}" in done.stderr
