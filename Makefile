@@ -74,7 +74,7 @@ test-all: env ## run these and the groups of tests/groups.toml, then `make attac
 	$(PYTEST) tests --all $(ARGS)
 	$(MAKE) attack
 
-test-group: env ## run groups of tests/groups.toml; GROUP="slurm browser"
+test-group: env ## run groups of tests/groups.toml; GROUP="benchmarks dg"
 	@test -n "$(GROUP)" || { $(BIN)/python -m tests.groups --help; exit 2; }
 	tests=$$($(BIN)/python -m tests.groups $(GROUP)) && $(PYTEST) $$tests $(ARGS)
 

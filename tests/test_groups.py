@@ -70,21 +70,21 @@ def test_a_group_is_left_out_unless_its_file_or_folder_is_named(arguments, expec
 
 
 def test_pytest_collects_the_tests_of_a_group_only_when_asked():
-    """By the real file, on the folder of the UI, whose group is single tests."""
+    """By the real file, on the folder of the end-to-end tests, of which one file is a group."""
 
     def collected(*arguments):
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout
 
-    long = GROUPS["browser"].tests
-    without, whole, one = (collected(*words) for words in (["tests/end_to_end"], ["tests/end_to_end", "--all"], long))
-    assert not any(test in without for test in (*long, "test_dg.py")) and "test_services.py" in without
-    assert "left out: browser, dg (`make test-all` runs them" in without
-    assert all(test in whole for test in (*long, "test_dg.py")) and "left out:" not in whole
-    assert all(test in one for test in long) and "left out:" not in one
+    (file,) = GROUPS["dg"].tests
+    without, whole, one = (collected(*words) for words in (["tests/end_to_end"], ["tests/end_to_end", "--all"], [file]))
+    assert file not in without and "test_services.py" in without
+    assert "left out: dg (`make test-all` runs them" in without
+    assert file in whole and "left out:" not in whole
+    assert file in one and "left out:" not in one
 
 
 def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
-    command = [sys.executable, "-m", "tests.groups", "browsers"]
+    command = [sys.executable, "-m", "tests.groups", "benchmark"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and f"no group is called browsers; there are {', '.join(GROUPS)}" in done.stderr
+    assert done.returncode == 2 and f"no group is called benchmark; there are {', '.join(GROUPS)}" in done.stderr
