@@ -58,8 +58,8 @@ READERS = {
 
 @pytest.fixture(scope="module")
 def code() -> Code:
-    """The code as it lies there."""
-    return Code()
+    """The code as it lies there, with every part of every package of parts."""
+    return Code(all_parts=True)
 
 
 def test_an_edit_of_a_section_moves_the_stages_that_read_it_and_no_others(code):
