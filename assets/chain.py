@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
 from training.recipe import Recipe
-from training.scopes import has_assets, reads
-from training.stage import Asset, Input, Scope
+from training.scopes import asks_for, reads
+from training.stage import Asset, Input
 from training.stages import ASSETS as TRAINING_ASSETS
 
 
@@ -88,19 +88,19 @@ def partition_key(recipe: Recipe, part: str = "") -> str:
 
 def partitions_of(asset: Asset, recipe: Recipe) -> list[str]:
     """The partition keys of an asset under `recipe`, in the order of the recipe's snapshots or rungs."""
-    return [partition_key(recipe, part) for part in parts_of(asset.scope, recipe)]
+    return [partition_key(recipe, part) for part in parts_of(asset, recipe)]
 
 
-def parts_of(scope: Scope, recipe: Recipe) -> list[str]:
-    """The names of a recipe's snapshots or rungs; one empty name if the scope is the whole recipe.
+def parts_of(asset: Asset, recipe: Recipe) -> list[str]:
+    """The names of a recipe's snapshots or rungs; one empty name if the asset is of the whole recipe.
 
-    An optional scope that the recipe does not ask for has no parts.
+    An optional asset that the recipe does not ask for has no parts.
     """
-    if scope == "snapshot":
+    if asset.scope == "snapshot":
         return [snapshot.name for snapshot in recipe.snapshots]
-    if scope == "rung":
+    if asset.scope == "rung":
         return [rung.name for rung in recipe.ladder.rungs]
-    return [""] if has_assets(recipe, scope) else []
+    return [""] if asks_for(recipe, *asset.sections) else []
 
 
 def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
@@ -108,7 +108,7 @@ def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
 
     `part` is empty for an asset of the whole recipe.
     """
-    names = parts_of(CHAIN[item.asset].scope, recipe)
+    names = parts_of(CHAIN[item.asset], recipe)
     if not names or not reads(recipe, item):
         return []
     if names == [""]:

@@ -21,7 +21,7 @@ from assets.status import Cell
 from resources.compute.size import Size
 from training import artifact
 from training.recipe import Recipe
-from training.scopes import has_assets
+from training.scopes import asks_for
 from training.settings.evaluation import JUDGED_PROMPTS
 
 RATES_FILE = Path(__file__).with_name("rates.yaml")
@@ -108,7 +108,7 @@ class FirstRun:
         metrics = self.record("benchmark_index", self._recipe.name).get("metrics", {})
         items = [metrics.get(f"items_{suite.name}") for suite in self._recipe.evaluation.suites]
         parameters = self._parameters()
-        models = 1 + sum(has_assets(self._recipe, scope) for scope in ("sft", "align"))
+        models = 1 + sum(asks_for(self._recipe, data) for data in ("sft.data", "preferences.data"))
         return sum(items) * models * parameters if parameters and None not in items else None
 
     def _answered(self, cell: Cell) -> float | None:
@@ -120,7 +120,7 @@ class FirstRun:
         return 2 * min(JUDGED_PROMPTS, held_out) * self._recipe.align.max_new_tokens * parameters
 
     def _parameters(self) -> float | None:
-        if has_assets(self._recipe, "corpus"):
+        if asks_for(self._recipe, "snapshots"):
             return self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary).parameter_count
         return self.record("adopted_model", self._recipe.name).get("metrics", {}).get("parameters")
 

@@ -20,7 +20,7 @@ from assets.chain import CHAIN, input_partitions, partition_key, parts_of
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
 from training.records import RecipeError
-from training.stage import Asset, Input, Scope
+from training.stage import Asset, Input
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ RECIPES = "recipes"  # the asset that stands for what the recipes ask (assets/se
 
 # By part of an input asset, the parts of another asset that are made from it, within one recipe.
 PartsReadBy = tuple[tuple[str, tuple[str, ...]], ...]
+Kind = tuple[str, tuple[str, ...]]
+"""What assets with the same partitions have in common: their scope and sections."""
 
 
 def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
@@ -46,6 +48,13 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
             continue
         found.setdefault(recipe.name, recipe)
     return found
+
+
+def _kind(declared: Asset) -> Kind:
+    return declared.scope, declared.sections
+
+
+_KINDS = {_kind(declared): declared for declared in CHAIN.values()}
 
 
 def asked_partition(asset: str, partition: str) -> str:
@@ -87,27 +96,27 @@ _Mapping.__name__ = dg.StaticPartitionMapping.__name__
 class Partitions:
     """The Dagster partition definitions of all assets, and the mappings between them, for a set of recipes.
 
-    What is the same for many recipes is computed once: all assets of a scope share a definition, and of recipes that
-    differ only in their names, such as variants, one is asked.
+    What is the same for many recipes is computed once: all assets of a scope and its sections share a
+    definition, and of recipes that differ only in their names, such as variants, one is asked.
     """
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
         self._recipes = tuple(recipes.values())
         self._definitions = {
-            scope: dg.StaticPartitionsDefinition(
-                [partition_key(recipe, part) for recipe in self._recipes for part in parts_of(scope, recipe)]
+            kind: dg.StaticPartitionsDefinition(
+                [partition_key(recipe, part) for recipe in self._recipes for part in parts_of(declared, recipe)]
             )
-            for scope in {declared.scope for declared in CHAIN.values()}
+            for kind, declared in _KINDS.items()
         }
         self._alike = _alike(self._recipes)
-        self._mappings: dict[tuple[Scope, Scope, tuple[PartsReadBy, ...]], dg.StaticPartitionMapping] = {}
+        self._mappings: dict[tuple[Kind, Kind, tuple[PartsReadBy, ...]], dg.StaticPartitionMapping] = {}
         self.asked = dg.StaticPartitionsDefinition(
             [asked_partition(name, key) for name, one in CHAIN.items() for key in self.of(one).get_partition_keys()]
         )
 
     def of(self, declared: Asset) -> dg.StaticPartitionsDefinition:
-        """The partitions definition of an asset; all assets of one scope share it."""
-        return self._definitions[declared.scope]
+        """The partitions definition of an asset; all assets of one scope and its sections share it."""
+        return self._definitions[_kind(declared)]
 
     def asked_of(self, declared: Asset) -> dg.AssetDep:
         """Return the dependency of asset `declared` on the asset `recipes`, partition by partition.
@@ -119,11 +128,11 @@ class Partitions:
 
     def dependency(self, item: Input, declared: Asset) -> dg.AssetDep:
         """The dependency of asset `declared` on one input, with the mapping between their partitions."""
-        if item.which == "same" and item.when is None and CHAIN[item.asset].scope == declared.scope:
+        if item.which == "same" and item.when is None and _kind(CHAIN[item.asset]) == _kind(declared):
             return dg.AssetDep(item.asset)
         read_by = tuple(_parts_read_by(item, declared, recipes[0]) for recipes in self._alike)
-        # Scopes never share a mapping: Dagster adds the keys that it looks up to a mapping, and checks them later.
-        edge = CHAIN[item.asset].scope, declared.scope, read_by
+        # Kinds never share a mapping: Dagster adds the keys that it looks up to a mapping, and checks them later.
+        edge = _kind(CHAIN[item.asset]), _kind(declared), read_by
         if edge not in self._mappings:
             self._mappings[edge] = _Mapping(self._keys_of(read_by))
         return dg.AssetDep(item.asset, partition_mapping=self._mappings[edge])
@@ -139,13 +148,12 @@ class Partitions:
 
 
 def _alike(recipes: Iterable[Recipe]) -> tuple[list[Recipe], ...]:
-    """Return the recipes in groups that have the same parts in every scope and read the same of them."""
-    scopes = {declared.scope for declared in CHAIN.values()}
+    """Return the recipes in groups that have the same parts of every asset and read the same of them."""
     conditions = {item.when for one in CHAIN.values() for item in (*one.inputs, *one.guards) if item.when is not None}
     groups: dict[object, list[Recipe]] = {}
     for recipe in recipes:
         form = (
-            tuple(tuple(parts_of(scope, recipe)) for scope in scopes),
+            tuple(tuple(parts_of(declared, recipe)) for declared in _KINDS.values()),
             recipe.quality.snapshots,
             recipe.tokenizer.snapshots,
             tuple(condition(recipe) for condition in conditions),
@@ -157,7 +165,7 @@ def _alike(recipes: Iterable[Recipe]) -> tuple[list[Recipe], ...]:
 def _parts_read_by(item: Input, declared: Asset, recipe: Recipe) -> PartsReadBy:
     """Return, for each part of an input asset, the parts of `declared` that are made from it under one recipe."""
     downstream: dict[str, list[str]] = {}
-    for part in parts_of(declared.scope, recipe):
+    for part in parts_of(declared, recipe):
         for upstream in input_partitions(item, recipe, part):
             downstream.setdefault(upstream.partition("@")[2], []).append(part)
     return tuple((upstream, tuple(parts)) for upstream, parts in downstream.items())

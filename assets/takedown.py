@@ -55,7 +55,7 @@ CORPUS = tuple(
     asset.name
     for asset in CHAIN.values()
     if asset.name in descendants(CRAWL)
-    and asset.scope in ("snapshot", "corpus")
+    and (asset.scope == "snapshot" or asset.sections == ("snapshots",))
     and asset.group != "pretraining"
     and not asset.stage.by_a_model
     and not asset.name.endswith("_plan")

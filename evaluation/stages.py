@@ -12,7 +12,7 @@ from evaluation.taught_by import taught_by
 from evaluation.trained_on import data_of
 from training.data.sections import sections, with_data
 from training.order.settings import MixtureRecipe
-from training.scopes import last_model, pretrains
+from training.scopes import asks_for, last_model
 from training.settings.automation import AutomationRecipe
 from training.settings.evaluation import (
     JUDGES_CONTAMINATION,
@@ -110,7 +110,7 @@ def _ends_with(recipe: Recipe, *, model: str) -> bool:
 
 def _is_base(recipe: Recipe) -> bool:
     """Whether the recipe trains no base model of its own and uses an adopted model instead."""
-    return not pretrains(recipe)
+    return not asks_for(recipe, "snapshots")
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -185,7 +185,8 @@ ASSETS = (
             "loss that it predicts for the recipe's own model."
         ),
         group="ladder",
-        scope="ladder",
+        scope="section",
+        sections=("ladder.rungs",),
         settings=_scaling,
         inputs=(Input(asset="ladder_model", which="every"),),
     ),
@@ -212,7 +213,8 @@ ASSETS = (
             "between the two models."
         ),
         group="evaluation",
-        scope="align",
+        scope="section",
+        sections=("preferences.data",),
         settings=_judge,
         inputs=(
             Input(asset="sft_model"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from training.records import uris_in
-from training.scopes import has_assets, last_model, reads
+from training.scopes import asks_for, last_model, reads
 from training.stage import Asset
 from training.stages import ASSETS
 
@@ -69,7 +69,7 @@ def _files(recipe: Recipe, name: str) -> set[str]:
 
 def _inputs(recipe: Recipe, name: str) -> list[str]:
     declared = (item for item in DECLARED[name].inputs if reads(recipe, item))
-    return [item.asset for item in declared if has_assets(recipe, DECLARED[item.asset].scope)]
+    return [item.asset for item in declared if asks_for(recipe, *DECLARED[item.asset].sections)]
 
 
 def _is_training(name: str) -> bool:

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from training.stage import Input, Scope
+from training.stage import Input
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
-_OPTIONAL: dict[Scope, Callable[[Recipe], bool]] = {
-    "adopt": lambda recipe: bool(recipe.adopt.model),
-    "corpus": lambda recipe: bool(recipe.snapshots),
-    "ladder": lambda recipe: bool(recipe.ladder.rungs),
-    "long_context": lambda recipe: bool(recipe.long_context.tokens),
-    "prompts": lambda recipe: bool(recipe.align.prompts),
-    "synthesis": lambda recipe: bool(recipe.synthesis.prompts),
-    "doremi": lambda recipe: bool(recipe.doremi.tokens),
-    "sft": lambda recipe: bool(recipe.sft.data),
-    "align": lambda recipe: bool(recipe.preferences.data),
-    "rows": lambda recipe: any(has_assets(recipe, scope) for scope in ("sft", "align", "prompts")),
-}
+
+def asks_for(recipe: Recipe, *sections: str) -> bool:
+    """Whether a recipe sets one of the fields named in `sections`, such as `sft.data`; True if none is named.
+
+    A recipe has no partition of an asset whose `Asset.sections` it does not ask for.
+    """
+    return not sections or any(bool(reduce(getattr, name.split("."), recipe)) for name in sections)
 
 
 def last_model(recipe: Recipe) -> str:
     """Return the asset of the recipe's last model. This model is registered and promoted."""
-    if has_assets(recipe, "align"):
+    if asks_for(recipe, "preferences.data"):
         return "aligned_model"
-    return "sft_model" if has_assets(recipe, "sft") else "base_model"
-
-
-def has_assets(recipe: Recipe, scope: Scope) -> bool:
-    """Whether a recipe asks for the assets of a scope, such as that of the recipes with a ladder.
-
-    If not, they have no partition for it.
-    """
-    return scope not in _OPTIONAL or _OPTIONAL[scope](recipe)
-
-
-def pretrains(recipe: Recipe) -> bool:
-    """Whether a recipe trains a base model. A recipe without a corpus does not: it begins with an adopted model."""
-    return has_assets(recipe, "corpus")
+    return "sft_model" if asks_for(recipe, "sft.data") else "base_model"
 
 
 def reads(recipe: Recipe, item: Input) -> bool:

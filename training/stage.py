@@ -24,21 +24,7 @@ from training.identity.generated_sources import SOURCES
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
-Scope = Literal[
-    "snapshot",
-    "recipe",
-    "adopt",
-    "corpus",
-    "rung",
-    "ladder",
-    "doremi",
-    "long_context",
-    "sft",
-    "align",
-    "prompts",
-    "rows",
-    "synthesis",
-]
+Scope = Literal["snapshot", "recipe", "rung", "section"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Unnamed = Literal["all", "none"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
@@ -110,7 +96,7 @@ class Asset:
     """One asset of the chain: the stage that makes it, its settings from the recipe, and its inputs.
 
     The UI shows `description`. `scope` decides the partitions: the snapshots of each recipe, the recipes, the rungs of
-    each recipe's ladder, or the recipes with an optional part (training/scopes.py).
+    each recipe's ladder, or the recipes that set one of the fields in `sections` (training/scopes.py).
     """
 
     name: str
@@ -119,6 +105,7 @@ class Asset:
     group: str
     scope: Scope
     settings: Settings
+    sections: tuple[str, ...] = ()  # of the scope `section`: fields of the recipe, such as `sft.data`
     inputs: tuple[Input, ...] = ()
     guards: tuple[Input, ...] = ()  # assets that must be made and not refused; not read, and in no fingerprint
     shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names

@@ -35,6 +35,7 @@ def graph_of(defs):
             "inputs": sorted(parent.to_user_string() for parent in node.parent_keys),
             "gates": sorted(check.name for check in node.check_keys),
             "scope": CHAIN[key.path[-1]].scope,
+            "sections": list(CHAIN[key.path[-1]].sections),
         }
     return result
 

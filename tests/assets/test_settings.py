@@ -29,6 +29,7 @@ ASSETS = [
     and declared.stage.package == "training"
     and not declared.stage.by_a_model
 ]  # the others behave like them
+SNAPSHOTS, ROWS = CHAIN["quality_models"].sections, CHAIN["row_index"].sections
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +50,10 @@ def place(kitchen, tmp_path_factory):
     make_all(kitchen, root)
 
     with dg.DagsterInstance.ephemeral() as instance:
-        for scope, partition in (
-            ("snapshot", "@kitchen-1"),
-            ("snapshot", "@kitchen-2"),
-            ("corpus", ""),
-            ("recipe", ""),
-            ("rows", ""),
-        ):
-            chosen = [name for name in ASSETS if CHAIN[name].scope == scope]
-            materialize(kitchen, root, instance, chosen, f"kitchen{partition}")
+        for sections, partition in ((None, "@kitchen-1"), (None, "@kitchen-2"), (SNAPSHOTS, ""), ((), ""), (ROWS, "")):
+            of_snapshot = [name for name in ASSETS if CHAIN[name].scope == "snapshot"]
+            of_recipe = [name for name in ASSETS if name not in of_snapshot and CHAIN[name].sections == sections]
+            materialize(kitchen, root, instance, of_recipe or of_snapshot, f"kitchen{partition}")
         yield root, instance
 
 

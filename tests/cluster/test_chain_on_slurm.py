@@ -27,7 +27,7 @@ DATA_ASSETS = tuple(
     name
     for name, declared in CHAIN.items()
     if declared.stage.module.startswith(("training.data.", "training.order."))
-    and declared.scope in ("snapshot", "recipe", "corpus")
+    and (declared.scope in ("snapshot", "recipe") or declared.sections == ("snapshots",))
 )
 LONG_PRETRAINING = {"tokens": 4096 * 160, "min_loss_fall": 0.0}
 

@@ -50,7 +50,8 @@ ASSETS = (
         stage=ADOPT,
         description="A pretrained model from elsewhere, with its tokenizer and a record of what is not known about it.",
         group="adoption",
-        scope="adopt",
+        scope="section",
+        sections=("adopt.model",),
         settings=_settings,
     ),
 )

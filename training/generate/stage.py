@@ -37,7 +37,8 @@ ASSETS = (
             "another recipe can name this text as a snapshot."
         ),
         group="synthesis",
-        scope="synthesis",
+        scope="section",
+        sections=("synthesis.prompts",),
         settings=sections("synthesis"),
         inputs=tuple(
             Input(asset=asset, when=_is_written_by(asset))

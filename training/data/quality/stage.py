@@ -26,7 +26,8 @@ ASSETS = (
             "that the recipe names."
         ),
         group="corpus",
-        scope="corpus",
+        scope="section",
+        sections=("snapshots",),
         settings=sections("quality"),
         inputs=(Input(asset="extracted_documents", which="quality"),),
     ),

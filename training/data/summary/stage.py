@@ -23,7 +23,8 @@ ASSETS = (
             " often each document is trained on is in the training plan."
         ),
         group="training_data",
-        scope="corpus",
+        scope="section",
+        sections=("snapshots",),
         settings=sections(),
         inputs=(Input(asset="token_shards", which="every"),),
     ),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
-from training.scopes import pretrains
+from training.scopes import asks_for
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _stays_short(recipe: Recipe) -> bool:
 
 
 def _begins_with_adopted(recipe: Recipe) -> bool:
-    return not pretrains(recipe)
+    return not asks_for(recipe, "snapshots")
 
 
 ASSETS = (
@@ -40,7 +40,8 @@ ASSETS = (
         stage=SFT,
         description="The base model fine-tuned on conversations; only the assistant's tokens count in the loss.",
         group="posttraining",
-        scope="sft",
+        scope="section",
+        sections=("sft.data",),
         settings=sections("sft"),
         inputs=(
             Input(asset="base_model", when=_stays_short),

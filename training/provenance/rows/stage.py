@@ -24,7 +24,8 @@ ASSETS = (
             " No training waits for it."
         ),
         group="training_data",
-        scope="rows",
+        scope="section",
+        sections=("sft.data", "preferences.data", "align.prompts"),
         settings=sections(),
         inputs=tuple(Input(asset=name) for name in ("instruction_data", "preference_data", "prompt_data")),
     ),
@@ -36,7 +37,8 @@ ASSETS = (
             " eight words. `pedigree trace` reads it. No training waits for it."
         ),
         group="synthesis",
-        scope="synthesis",
+        scope="section",
+        sections=("synthesis.prompts",),
         settings=sections(),
         inputs=(Input(asset="synthetic_text"),),
     ),
