@@ -99,7 +99,7 @@ def test_every_option_of_a_command_is_documented():
 
 def test_the_page_on_architecture_has_a_row_for_every_asset():
     text = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
-    scopes = {one.name: ", ".join(f"`{name}`" for name in one.sections) or one.scope for one in CHAIN.values()}
+    scopes = {one.name: ", ".join(one.sections) or one.scope for one in CHAIN.values()}
     rows = [f"| `{one.name}` | {scopes[one.name]} | `{one.stage.module}` |" for one in CHAIN.values()]
     assert [row for row in rows if row not in text] == []
 
