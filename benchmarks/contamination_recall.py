@@ -90,7 +90,7 @@ def choices_of(name: str, fields: Fields) -> list[tuple[str, ...]]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield (address, text) of every page of both crawl snapshots, with the text that extraction gives."""
-    settings = ExtractRecipe()
+    settings = ExtractRecipe(extractor="resiliparse")
     for path in sorted(Path(resolve("data://crawl")).glob("snapshot-*/web-*-00000.warc.gz")):
         with path.open("rb") as stream:
             for record in ArchiveIterator(stream):
@@ -291,7 +291,7 @@ def wrong(options: argparse.Namespace) -> bool:
 
 def pages_in(folder: Path, each: int) -> Iterator[tuple[str, str]]:
     """Yield (path, text) of HTML files, at most `each` of every folder in this folder, and no text twice."""
-    settings, seen = ExtractRecipe(), set()
+    settings, seen = ExtractRecipe(extractor="resiliparse"), set()
     for source in sorted(path for path in folder.iterdir() if path.is_dir()):
         paths = [path for path in source.rglob("*.htm*") if path.is_file()]
         for path in sorted(paths, key=lambda path: xxh3_64_intdigest(str(path.relative_to(folder))))[:each]:

@@ -44,10 +44,10 @@ READABILITY = "data://extraction/readability_pages.jsonl.gz"
 SEGMENTS = "data://extraction/trafilatura_eval.jsonl.gz"
 GROUPS = ("articles", "readability", "segments")
 MEASURES = {"shingles": ("articles", "readability"), "segments": ("segments",)}
-DEFAULT = ("trafilatura-stock", "trafilatura", "resiliparse", "blocks", "blocks_or_trafilatura")
-LIBRARIES = ("trafilatura-stock-fast", "trafilatura-datatrove", "trafilatura-datatrove-fast", "resiliparse-stock")
-EXTRACTORS = (*DEFAULT, "union", *LIBRARIES)
-ON_ARCHIVES = (*(name + more for name in ("trafilatura", "resiliparse", "blocks") for more in ("", "+en")),)
+DEFAULT = ("trafilatura-stock", "trafilatura", "blocks", "blocks_or_trafilatura")
+LIBRARIES = ("trafilatura-stock-fast", "trafilatura-datatrove", "trafilatura-datatrove-fast")
+EXTRACTORS = (*DEFAULT, "resiliparse", *LIBRARIES)
+ON_ARCHIVES = (*(name + more for name in ("trafilatura", "blocks") for more in ("", "+en")),)
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 4
 
@@ -103,8 +103,6 @@ def make_extractor(name: str) -> Callable[[bytes], str]:
         options = {"favor_precision": True, "include_comments": False, "deduplicate": True}
         chosen = {"fast": name.endswith("-fast")} | (options if "datatrove" in name else {})
         return lambda html: trafilatura.extract(html, **chosen) or ""
-    if name == "resiliparse-stock":
-        return lambda html: extract_plain_text(html.decode("utf-8", "replace"), main_content=True)
     settings = _limitless(name)
     return lambda html: extract_html(html, settings=settings).text
 

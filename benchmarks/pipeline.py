@@ -59,7 +59,6 @@ EXTRACT: dict[str, dict[str, Any]] = {
     "resiliparse": {"extractor": "resiliparse"},
     "blocks": {"extractor": "blocks"},
     "blocks_or_trafilatura": {"extractor": "blocks_or_trafilatura"},
-    "union": {"extractor": "union"},
     "trafilatura": {"extractor": "trafilatura", "languages": ["en"]},
     "trafilatura, every page": {"extractor": "trafilatura"},
 }

@@ -34,7 +34,7 @@ def files_of(places: Sequence[str]) -> list[str]:
 def texts_of(file: str) -> Iterator[Text]:
     """Yield the texts of a file with their provenance.
 
-    For an archive, these are the main texts of its pages, from the extractor that keeps the most text; for a file of
+    For an archive, these are the main texts of its pages, from the extractor that loses the least text; for a file of
     rows, all texts of each row, also its turns and answers.
     """
     name = file.rpartition("/")[2]
@@ -42,7 +42,7 @@ def texts_of(file: str) -> Iterator[Text]:
         for number, row in enumerate(read_rows(file)):
             yield {"file": name, "row": str(number), "url": str(row.get("url") or "")}, "\n".join(strings(row))
         return
-    for row in documents_of(Path(file), "warc", ExtractRecipe(extractor="union")):
+    for row in documents_of(Path(file), "warc", ExtractRecipe(extractor="trafilatura")):
         yield {"warc_file": name, "warc_offset": row["warc_offset"], "url": row["url"]}, row["text"]
 
 

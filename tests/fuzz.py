@@ -18,7 +18,7 @@ from hashlib import sha1
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import zstandard
 from fastwarc.stream_io import Lz4Writer
@@ -29,7 +29,7 @@ from training.data.extract.extract import DOCUMENT_TYPES, _judged
 from training.data.extract.fates import ArchiveFile, Quarantined
 from training.data.extract.isolation import Failure, Isolation, RawPage
 from training.data.extract.responses import PayloadError, Response, payload
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 
 WORDS = "dough rests warm oven flour water until doubled slowly then baked golden crust evening".split()
 RECORDS_PER_FILE = 12
@@ -469,6 +469,5 @@ def _is_clean(text: str) -> bool:
     return "\0" not in text and "\r" not in text
 
 
-EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
 SETTINGS = {name: ExtractRecipe(extractor=name, min_characters=0) for name in EXTRACTORS}
 """Every extractor there is, with everything that it finds kept."""

@@ -34,7 +34,7 @@ RECIPES = {
     "text for a number": (KITCHEN + "pretrain: {tokens: many}\n", "tokens: expected int or 'auto', got 'many'"),
     "list for a section": (KITCHEN + "pretrain: [1]\n", r"pretrain: expected a mapping, got \[1\]"),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
-    "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'resiliparse'"),
+    "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'blocks_or_trafilatura'"),
     "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),
     "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adafactor', 'adamw'"),
     "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of '1m'"),

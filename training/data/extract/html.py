@@ -8,14 +8,12 @@ from __future__ import annotations
 import codecs
 import email.utils
 import re
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
-from resiliparse.parse.html import DOMNode, HTMLTree
+from resiliparse.parse.html import HTMLTree
 
 from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms, terms_of
@@ -38,14 +36,6 @@ SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
 TAG = re.compile(rb"<(/?)([A-Za-z][^\s/>]*)")
-# Boilerplate that resiliparse does not recognize: permalinks of headings, tables of contents, DocBook's headers and
-# footers, Drupal's book pager, MediaWiki's edit links, lists of comments, languages and path in Apache's documentation.
-# Mostly classes, not ids, because documentation generators turn headings into ids such as `comments`.
-BOILERPLATE = [
-    "a.headerlink", "a.permalink", "a.header-anchor", "a.hash-link", "a.mark", "a.anchorjs-link",
-    ".toc", "details#toc", "nav#toc", "ul#toc", ".minitoc", ".navheader", ".navfooter", ".book-navigation",
-    ".mw-editsection", ".comments", ".comment-list", ".commentlist", ".toplang", ".bottomlang", "body > #path",
-]  # fmt: skip
 
 DAY = re.compile(r"\b((?:19[89]|20[0-9])\d)[-/.](0[1-9]|1[0-2])[-/.](0[1-9]|[12]\d|3[01])(?!\d)")
 DATE_NAMES = (
@@ -164,14 +154,13 @@ class _ExtractedPage:
 
 def _read_tree(html: bytes, decoded: Decoded, settings: ExtractRecipe) -> _ExtractedPage | None:
     """Extract a page from its parse tree; None if the tree is deeper than the settings allow."""
-    guarded = settings.extractor in ("resiliparse", "union") and GUARD not in decoded.text
-    tree = HTMLTree.parse(_with_guards(decoded.text) if guarded else decoded.text)
+    tree = HTMLTree.parse(decoded.text)
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
         return None
     return _ExtractedPage(
-        text=_main_text(tree, decoded.text, settings),
-        title=(tree.title or "").replace(GUARD, ""),
+        text=_main_text(decoded.text, settings),
+        title=tree.title or "",
         language=_language(tree),
         statements=_statements(tree),
     )
@@ -347,154 +336,24 @@ def is_deeper(tree: HTMLTree, limit: int) -> bool:
 
 # Text
 
-GUARD = "\U0010fffd"  # a private-use character
-SINGLE_SIGN = re.compile(r"(>\s*)([^\x00-\x7f\s]|&(?!nbsp;|#160;|#x[aA]0;)#?\w{1,32};)(\s*<)")
-LISTS_NEAR_BODY = "body > ul, body > * > ul, body > * > * > ul"
-MENU_CHARACTERS_PER_LINK = 40  # a list with less text for each of its links is a menu
-WORD = re.compile(r"\w+")
-NUMBERED = re.compile(r"\s*\d+\.\s+\w")
-SHINGLE_WORDS, KNOWN_FRACTION = 4, 0.8  # a line is in the other text if this fraction of its shingles is
-MANY_NEWLINES = re.compile(r"\n{3,}")
-MANY_TABS = re.compile(r"\t{2,}")
 
-
-def _main_text(tree: HTMLTree, html: str, settings: ExtractRecipe) -> str:
+def _main_text(html: str, settings: ExtractRecipe) -> str:
     if (outside := settings.outside) is not None:
         extractor, given = outside
         return extractor.read(html, given)
     if settings.extractor == "trafilatura":
         return _trafilatura_text(html)
-    if settings.extractor == "union":
-        return union(_resiliparse_text(tree), _trafilatura_text(html))
     if settings.extractor == "resiliparse":
-        return _resiliparse_text(tree)
+        from training.data.extract.resiliparse_text import resiliparse_text
+
+        return resiliparse_text(html)
     raise AssertionError(f"extractor {settings.extractor} reads no tree")
-
-
-def union(text: str, other: str) -> str:
-    """Merge two texts of one page: all lines of the first, and the lines of the second that the first lacks.
-
-    A missing line is inserted after the line that it follows in the second text. So text stays if either extractor
-    keeps it, which improves tables, code and lists (arXiv 2602.19548: the union of three extractors gave 71 % more
-    tokens at equal quality). A line of the second is present if its words are, whatever line ends, bullets and numbers
-    are between them (`_Words`). Lines without words, and repeated lines, are only inserted within a missing passage:
-    code has many of them.
-    """
-    lines = text.split("\n")
-    first = _Words(lines)
-    missing: dict[int, list[str]] = {}
-    added: set[tuple[str, ...]] = set()
-    at, is_inside = 0, False
-    for line in filter(str.strip, other.split("\n")):
-        words = tuple(WORD.findall(line))
-        if words and (end := first.end_of(words, at)):
-            at, is_inside = end, False
-        elif is_inside or (words and words not in added):
-            missing.setdefault(first.line_of[at - 1] if at else -1, []).append(line)
-            added.add(words)
-            is_inside = True
-    parts = missing.get(-1, [])
-    for number, line in enumerate(lines):
-        parts += [line, *missing.get(number, ())]
-    return "\n".join(parts)
-
-
-class _Words:
-    """The words of a text in order, with an index to find where a line of another text occurs in it."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.words: list[str] = []
-        self.line_of: list[int] = []
-        self._lines: dict[tuple[str, ...], list[int]] = {}  # the first word's index of each line with these words
-        for number, line in enumerate(lines):
-            if words := tuple(WORD.findall(line)):
-                self._lines.setdefault(words, []).append(len(self.words))
-                if NUMBERED.match(line):  # an item of a list, whose number the other text may lack
-                    self._lines.setdefault(words[1:], []).append(len(self.words) + 1)
-                self.words += words
-                self.line_of += [number] * len(words)
-        self._shingles: dict[tuple[str, ...], list[int]] = {}
-        for start in range(len(self.words) - SHINGLE_WORDS + 1):
-            self._shingles.setdefault(tuple(self.words[start : start + SHINGLE_WORDS]), []).append(start)
-
-    def end_of(self, words: tuple[str, ...], at: int) -> int:
-        """Return the index after the last of `words` in the text, preferably at or after `at`; 0 if they do not occur.
-
-        They occur if they are a complete line, or follow directly at `at`, or if most of their shingles occur.
-        """
-        if there := self._lines.get(words):
-            return _next(there, at) + len(words)
-        if len(words) < SHINGLE_WORDS:
-            return at + len(words) if tuple(self.words[at : at + len(words)]) == words else 0
-        number = len(words) - SHINGLE_WORDS + 1
-        found = [self._shingles.get(words[start : start + SHINGLE_WORDS]) for start in range(number)]
-        known = [there for there in found if there]
-        return _next(known[-1], at) + SHINGLE_WORDS if len(known) >= KNOWN_FRACTION * number else 0
-
-
-def _next(there: list[int], at: int) -> int:
-    """Return the smallest number in the sorted list `there` that is at least `at`, or the largest if there is none."""
-    return there[min(bisect_left(there, at), len(there) - 1)]
-
-
-def _resiliparse_text(tree: HTMLTree) -> str:
-    _deepen_lists(tree)
-    text = extract_plain_text(
-        tree, main_content=True, preserve_formatting=True, alt_texts=False, skip_elements=BOILERPLATE
-    )
-    text = "\n".join(line.rstrip() for line in text.replace(GUARD, "").split("\n"))
-    if "\t\t" in text:
-        text = MANY_TABS.sub("\t", text)
-    return MANY_NEWLINES.sub("\n\n", text) if "\n\n\n" in text else text
 
 
 def prose_characters(text: str) -> int:
     """Return the number of characters in long lines with sentence punctuation, so that menus and lists do not count."""
     lines = (line for line in text.split("\n") if len(line) >= PROSE_LINE_CHARACTERS)
     return sum(len(line) for line in lines if SENTENCE_SIGN.search(line))
-
-
-def _with_guards(html: str) -> str:
-    """Add a guard character wherever the text between two tags is a single non-ASCII character.
-
-    resiliparse 2.0 takes such text for an ornament, drops it and joins its neighbours: "PL/pgSQL</b> — <b>SQL" becomes
-    "PL/pgSQLSQL". The same happens to quotation marks, words of one Chinese character and digits of most scripts. The
-    second character, removed afterwards, prevents this. In links and buttons a sign that is not a letter really is an
-    ornament, and gets no guard.
-    """
-
-    def guarded(found: re.Match[str]) -> str:
-        tag = html[html.rfind("<", 0, found.start()) + 1 : found.start()].lower()
-        if tag.partition(" ")[0] in ("a", "button") and not unescape(found[2]).isalnum():
-            return found[0]
-        return f"{found[1]}{found[2]}{GUARD}{found[3]}"
-
-    return SINGLE_SIGN.sub(guarded, html)
-
-
-def _deepen_lists(tree: HTMLTree) -> None:
-    """Nest lists that are near the body and are not menus three elements deeper.
-
-    resiliparse 2.0 takes every `ul` fewer than four levels below the body for a menu, including ingredients and steps.
-    On the labelled pages of article-extraction-benchmark this change leaves precision and recall as they are.
-    """
-    for item in tree.document.query_selector_all(LISTS_NEAR_BODY) if tree.document else ():
-        parent = item.parent
-        if parent is None or len(item.text or "") < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
-            continue
-        outer = _division(tree)
-        parent.replace_child(outer, item)
-        for _ in range(2):
-            inner = _division(tree)
-            outer.append_child(inner)
-            outer = inner
-        outer.append_child(item)
-
-
-def _division(tree: HTMLTree) -> DOMNode:
-    made = tree.create_element("div")
-    assert made is not None, "a tree makes elements of its own"
-    return made
 
 
 def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:

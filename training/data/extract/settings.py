@@ -10,7 +10,7 @@ from training.data.words.languages import check_languages
 from training.parts.outside import OutsidePart, PartsOf
 from training.records import RecipeError, Uri
 
-EXTRACTORS = ("resiliparse", "trafilatura", "union", "blocks", "blocks_or_trafilatura")
+EXTRACTORS = ("blocks_or_trafilatura", "trafilatura", "blocks", "resiliparse")
 
 BLOCK_EXTRACTORS = ("blocks", "blocks_or_trafilatura")
 """Extractors that tell the kind of a page."""
@@ -26,7 +26,7 @@ class ExtractRecipe:
     format).
     """
 
-    extractor: str = "resiliparse"  # one of EXTRACTORS, or a part from outside
+    extractor: str = "blocks_or_trafilatura"  # one of EXTRACTORS, or a part from outside
     max_html_bytes: int = 4_000_000
     max_nodes: int = 200_000
     max_depth: int = 1000

@@ -5,17 +5,16 @@ from __future__ import annotations
 import textwrap
 import time
 from functools import cache
-from typing import get_args, get_type_hints
 
 import pytest
 
 from benchmarks import extraction
 from tests.training.data.real import real_page
-from training.data.extract.html import clean, day_of, decode, extract_html, is_html, may_be_deeper, union
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.html import clean, day_of, decode, extract_html, is_html, may_be_deeper
+from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 
 SETTINGS = ExtractRecipe()
-EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
+RESILIPARSE = ExtractRecipe(extractor="resiliparse")
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + "</p>"
 
 
@@ -24,7 +23,7 @@ def page(body: str, head: str = "", attributes: str = "") -> bytes:
 
 
 def text_of(body: str) -> str:
-    return extract_html(page(body), settings=SETTINGS).text
+    return extract_html(page(body), settings=RESILIPARSE).text
 
 
 STRUCTURE = f"""<main><article><h1>Bread</h1>{PROSE}<pre><code>def knead(dough):
@@ -51,10 +50,10 @@ def test_titles_dates_code_lists_and_tables_stay_readable(extractor: str):
     first, second = (next(n for n, line in enumerate(lines) if line.endswith(item)) for item in ("rye", "Mix both"))
     items = textwrap.dedent("\n".join(lines[first : first + 3])).replace(bullet, "").split("\n")
     assert items == (FLAT if extractor.startswith("blocks") else NESTED)
-    numbers = ("1. ", "2. ") if extractor in ("resiliparse", "union") else (bullet, bullet)
+    numbers = ("1. ", "2. ") if extractor == "resiliparse" else (bullet, bullet)
     steps = [line.strip() for line in lines[second : second + 2]]
     assert steps == [numbers[0] + "Mix both", numbers[1] + "Wait an hour"]
-    assert made.text.count("Mix both") == made.text.count("wheat") == 1  # by both extractors, written once
+    assert made.text.count("Mix both") == made.text.count("wheat") == 1
     table = "| rye | 55 | \n| wheat | 40 |" if extractor == "trafilatura" else "rye\t55\nwheat\t40"
     assert table in made.text
 
@@ -151,30 +150,6 @@ def test_trafilatura_reads_the_same_page_whatever_it_read_before():
     first, *others = [extract_html(page(PROSE * 3), settings=settings).text for _ in range(5)]
     assert "doubled in size" in first
     assert others == [first] * 4
-
-
-def test_the_union_has_the_lines_of_both_in_page_order():
-    text = union("Bread\n\none two\n\n• three, four\nlast", "Zero\none  two\nonly here\nthree four\nafter\nlast")
-    assert text == "Zero\nBread\n\none two\nonly here\n\n• three, four\nafter\nlast"
-    settings = ExtractRecipe(extractor="union")
-    made = extract_html(
-        page(f"{PROSE * 3}<table><tr><td>rye</td><td>55</td></tr></table>{PROSE}"), settings=settings
-    ).text
-    assert "rye\t55" in made and made.count("doubled in size") == 20
-
-
-def test_the_union_knows_a_paragraph_by_its_words_and_an_item_by_its_number():
-    text = "one two three four five six seven\n  1. Mix both\n  2. Wait an hour\neight nine"
-    other = "one two three\n   four five\nsix\nseven\n- Mix both\n- Wait an hour\neight\nnine ten"
-    assert union(text, other) == text + "\nnine ten"
-    almost = "a b c d e f g h i j k l m n o p q r s t u v w"
-    assert union(almost, almost.replace("b ", "")) == almost
-
-
-def test_the_union_keeps_the_signs_and_repetitions_of_code_that_one_extractor_lost():
-    code = "if (a) {\n  go();\n}\nif (b) {\n  go();\n}"
-    assert union("Bread\n\nand}\nmore", f"Bread\n{code}\nand\n}}\nmore") == f"Bread\n{code}\n\nand}}\nmore"
-    assert union("Bread\nmore", "go on\nBread\ngo on\nmore") == "go on\nBread\nmore"
 
 
 def test_title_language_and_date_are_what_the_page_says():
@@ -287,7 +262,7 @@ def test_html_is_known_by_header_and_sniffed_without(content_type: str, body: by
     ],
 )
 def test_every_refused_page_has_its_reason(html: bytes, reason: str):
-    assert extract_html(html, settings=SETTINGS).reason == reason
+    assert extract_html(html, settings=RESILIPARSE).reason == reason
 
 
 def test_depth_is_bounded_by_what_is_open_of_each_name():

@@ -74,7 +74,7 @@ def test_one_that_fails_on_every_page_makes_no_artifact(tmp_path):
 def test_names_and_settings_are_checked_when_the_recipe_is_read():
     for data, said in (
         ({"extractor": "resiliparce"}, r"extract\.extractor: 'resiliparce' is not one of .*`resiliparse`"),
-        ({"extractor": "union", "parts": {"union": {}}}, r"extract\.parts\.union: 'union' is a part of Pedigree's"),
+        ({"extractor": "blocks", "parts": {"blocks": {}}}, r"extract\.parts\.blocks: 'blocks' is a part of Pedigree's"),
         (
             {"extractor": "mine", "parts": {"mine": {"from": "polite:reward"}}},
             r"is a Reward; it must be a training\.data",

@@ -52,7 +52,8 @@ def extracted(root: Path, snapshot: SnapshotRecipe, **options):
     """Run crawl and extraction with the settings that their assets give them."""
     settings = {"snapshot": snapshot.without_settings(), "files": source_files(snapshot)}
     crawled = chain.run(root, "crawl", "crawl_archives", "tiny@s", settings)
-    asked = with_parts({"extract": ExtractRecipe(max_html_bytes=10_000), "reader": snapshot.reader})
+    settings = ExtractRecipe(extractor="resiliparse", max_html_bytes=10_000)
+    asked = with_parts({"extract": settings, "reader": snapshot.reader})
     return crawled, chain.run(root, "extract", "extracted_documents", "tiny@s", asked, [crawled], **options)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 
@@ -12,13 +11,10 @@ from tests.training.data.real import real_page
 from training.data.extract.html import extract_html
 from training.data.extract.list_check import problem_of
 from training.data.extract.responses import parse_response
-from training.data.extract.settings import ExtractRecipe
+from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms, parse_list, read_lists, terms_of
 
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
-
-
-EXTRACTORS = get_args(get_type_hints(ExtractRecipe)["extractor"])
 
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
