@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PAGES = sorted((PROJECT / "docs" / "tutorial").glob("*.md"))
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
 EXIT_CODE = re.compile(r"\s+# exit code (\d+)$")
-RECIPE = re.compile(r"(?<![\w./-])kitchen(-leak(?:-early)?)?(?![\w.-])")
+RECIPE = re.compile(r"(?<![\w./-])(?:examples/recipes/)?kitchen(-leak(?:-early)?)?(?:\.yaml)?(?![\w.-])")
 
 
 class Command(NamedTuple):

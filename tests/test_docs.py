@@ -125,7 +125,8 @@ def test_the_tutorial_in_small_names_the_small_recipes_and_nothing_else_in_their
     line = "pedigree report kitchen --output kitchen.html; printf 'extends: kitchen\\n' > kitchen-model/kitchen-1"
     small = tutorial.in_small(tutorial.Command(line, 0)).line
     assert small == line.replace("report kitchen ", "report kitchen-small ").replace(": kitchen", ": kitchen-small")
-    assert tutorial.in_small(tutorial.Command("pedigree run kitchen-leak-early", 3)).line.endswith("-small-leak-early")
+    leak = tutorial.Command("pedigree run examples/recipes/kitchen-leak-early.yaml", 3)
+    assert tutorial.in_small(leak).line == "pedigree run kitchen-small-leak-early"
 
 
 def test_the_tutorial_ends_at_the_first_command_with_another_exit_code():

@@ -11,11 +11,12 @@ from dagster._core.execution.backfill import BulkActionStatus
 from assets.automation import add_backfills
 from assets.chain import CHAIN
 from assets.definitions import definitions
-from assets.recipe_folders import SHIPPED, load_recipe
+from assets.recipe_folders import load_recipe
 from assets.running.watchers import Watching
 from assets.status import compare
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
+from tests.examples import RECIPE_FILES
 from training import artifact
 from training.records import RecipeError
 from training.settings.automation import AutomationRecipe
@@ -146,8 +147,8 @@ def test_what_a_person_has_asked_dagster_for_is_left_out(ask, instance, tmp_path
 
 
 def test_automation_changes_no_fingerprint(tmp_path):
-    for name in [path.stem for path in SHIPPED.glob("kitchen*.yaml")]:
-        recipe = load_recipe(name)
+    for name, path in {path.stem: str(path) for path in RECIPE_FILES if path.stem.startswith("kitchen")}.items():
+        recipe = load_recipe(path)
         asked = AutomationRecipe(rebuild="all", promote=True, node_hours_per_day=7)
         found = [
             {key: cell.fingerprint for key, cell in compare(one, tmp_path, skip_unavailable=True).cells.items()}

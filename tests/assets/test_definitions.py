@@ -14,13 +14,16 @@ from assets.chain import CHAIN, GROUPS
 from assets.declare import TRAINING_POOL
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe
+from tests.examples import EXAMPLES, example
 
 GRAPH = Path(__file__).with_name("graph.json")
 
 
 @pytest.fixture(scope="module")
 def defs(tmp_path_factory):
-    return definitions(tmp_path_factory.mktemp("root"), "local")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEDIGREE_RECIPES", str(EXAMPLES))  # recipes with every optional section
+        return definitions(tmp_path_factory.mktemp("root"), "local")
 
 
 def graph_of(defs):
@@ -99,7 +102,7 @@ def test_partitions_are_what_recipes_name_and_nothing_else(defs):
         f"kitchen@{snapshot.name}" for snapshot in kitchen.snapshots
     }
     assert {"kitchen", "kitchen-rl", "kitchen-leak"} <= keys["base_model"]
-    rungs = load_recipe("kitchen-ladder").ladder.rungs
+    rungs = example("kitchen-ladder").ladder.rungs
     assert keys["ladder_model"] == {f"kitchen-ladder@{rung.name}" for rung in rungs}
     assert keys["scaling_fit"] == {"kitchen-ladder"}
     assert keys["mixture_weights"] == {"kitchen-mixture"}

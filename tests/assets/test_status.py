@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from assets.chain import CHAIN, descendants, trains
-from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from assets.recipe_folders import find_recipe, load_recipe
 from assets.status import compare, last_made
 from tests.assets.fabricate import make_all, make_one
+from tests.examples import RECIPE_FILES, example
 from training.artifact import commit_record
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
@@ -160,7 +161,7 @@ def test_kitchen_leak_shares_everything_up_to_decontamination(made):
 
 
 def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
-    comparison = compare(load_recipe("kitchen-ladder"), made)
+    comparison = compare(example("kitchen-ladder"), made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {*LADDER, "model_card", "promoted_model"}  # the card describes the whole recipe
     rungs = {cell.part: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}
@@ -171,7 +172,7 @@ def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
 
 
 def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_other(made, tmp_path):
-    recipe = load_recipe("kitchen-synthetic")
+    recipe = example("kitchen-synthetic")
     comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {
@@ -190,7 +191,7 @@ def test_synthetic_text_is_made_of_the_model_that_the_recipe_names_and_of_no_oth
 def test_weights_by_doremi_come_before_the_plan_of_the_recipes_that_ask_for_them(made):
     plain = compare(load_recipe("kitchen"), made)
     assert not MIXTURE & {asset for asset, _ in plain.cells}
-    comparison = compare(load_recipe("kitchen-mixture"), made)
+    comparison = compare(example("kitchen-mixture"), made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {"token_shards"} | descendants("token_shards") - (OPTIONAL - MIXTURE)
     plan = comparison.cells["training_plan", "kitchen-mixture"]
@@ -201,7 +202,7 @@ def test_weights_by_doremi_come_before_the_plan_of_the_recipes_that_ask_for_them
 
 
 def test_a_long_context_stage_stands_between_the_base_model_and_fine_tuning(made):
-    recipe = load_recipe("kitchen-long-context")
+    recipe = example("kitchen-long-context")
     comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == LONG | descendants("long_context_model") - OPTIONAL
@@ -216,7 +217,7 @@ def test_a_long_context_stage_stands_between_the_base_model_and_fine_tuning(made
 
 
 def test_a_stricter_gate_on_needles_makes_the_plan_of_longer_rows_not_again(made):
-    recipe = load_recipe("kitchen-long-context")
+    recipe = example("kitchen-long-context")
     stricter = replace(recipe, long_context=replace(recipe.long_context, min_needle_score=0.9))
     changed = {
         key[0]
@@ -244,7 +245,7 @@ def test_a_teacher_is_what_it_is_and_not_where_it_lies(kitchen, tmp_path):
 
 
 def test_what_another_recipe_made_is_named_and_not_looked_for(kitchen, made, tmp_path):
-    student = load_recipe("kitchen-distilled")
+    student = example("kitchen-distilled")
     cell = compare(student, made).cells["base_model", student.name]
     teacher = compare(kitchen, made).cells["base_model", "kitchen"].artifact
     assert cell.settings["teacher"] == {"digest": teacher.digest, "path": str(teacher.path)}
@@ -384,7 +385,7 @@ def reading(kitchen, folder):
 def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
     """Every cell of the shipped recipes and of one that reads files: the same in two places, and no path in sight."""
     # own-model begins with a folder of a real model, which is read at once
-    shipped = [load_recipe(path.stem) for path in sorted(SHIPPED.glob("*.yaml")) if path.stem != "own-model"]
+    shipped = [load_recipe(str(path)) for path in RECIPE_FILES if path.stem != "own-model"]
     found = []
     for place in ("here", "elsewhere/further"):
         root, data = tmp_path / place / "root", tmp_path / place / "data"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from evaluation.compare import Side, compared, compute, losses, not_compared, ov
 from evaluation.compare_page import lines_of, page_of
 from evaluation.intervals import mean_difference_interval, mean_interval, paired_interval
 from evaluation.paired import Answers
+from tests.examples import example
 from training.data.documents import write_lines
 from training.recipe import recipe_as_data
 
@@ -81,10 +83,17 @@ def test_what_cannot_be_compared_is_a_sentence(tmp_path):
     assert [one and one["against"] for row in scores(answers)[:2] for one in row["sides"]] == [None] * 6
 
 
+def seeded(name: str, seed: int) -> Side:
+    """One side of a comparison: an example with another seed, as a variant of it would have."""
+    recipe, own = example(name), f"{name}-seed-{seed}"
+    data = recipe_as_data(replace(recipe, name=own, promote=replace(recipe.promote, model_name=own)))
+    data["pretrain"]["seed"] = seed
+    return side(own, recipe=data)
+
+
 def test_recipes_that_differ_in_seeds_alone_are_one_group():
-    """The shipped ablations: five recipes with three seeds each."""
-    names = [name for base in ABLATIONS for name in (base, f"{base}-seed-2", f"{base}-seed-3")]
-    sides = [side(name, recipe=recipe_as_data(load_recipe(name))) for name in names]
+    """The ablations of the examples: five recipes with three seeds each."""
+    sides = [seeded(base, seed) for base in ABLATIONS for seed in (1, 2, 3)]
     assert seed_groups(sides) == [[3 * n, 3 * n + 1, 3 * n + 2] for n in range(5)]
     told = compared([sides[0], sides[1], *sides[3::3]])
     fields = [[line.split(":")[0] for line in one["differences"]] for one in told["recipes"]]

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import example
+
 pytest.importorskip("torch")
 
 from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoModelForCausalLM
 
-from assets.recipe_folders import load_recipe
 from evaluation.exams import read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
@@ -34,7 +35,7 @@ SHORT = {"until": ["Question:", "</s>", "<|im_end|>"], "do_sample": False, "temp
 
 
 def suites() -> dict[str, BenchmarkRecipe]:
-    return {suite.name: replace(suite, limit=ITEMS) for suite in load_recipe("webdocs-exams").evaluation.suites}
+    return {suite.name: replace(suite, limit=ITEMS) for suite in example("webdocs-exams").evaluation.suites}
 
 
 def arc(row):
@@ -150,7 +151,7 @@ def stock_records(suite: BenchmarkRecipe, rows: list[dict], folder: Path, **chan
 
 
 def test_every_suite_with_a_task_is_compared():
-    assert set(FORMS) == {suite.name for suite in load_recipe("webdocs-exams").evaluation.suites if suite.task}
+    assert set(FORMS) == {suite.name for suite in example("webdocs-exams").evaluation.suites if suite.task}
 
 
 @pytest.mark.parametrize("name", FORMS)

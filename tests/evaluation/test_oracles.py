@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.examples import RECIPE_FILES, example
+
 pytest.importorskip("torch")
 
 from lm_eval.api.model import LM
 
-from assets.recipe_folders import SHIPPED as SHIPPED_RECIPES
 from assets.recipe_folders import load_recipe
 from evaluation.contamination import exams_of_suites, scan
 from evaluation.exams import ExamItem, read_exam
@@ -138,13 +139,12 @@ def test_a_choice_scores_when_it_is_the_right_one(benchmark):
     assert score(benchmark, items, chosen=lambda i: (items[i].gold + 1) % len(items[i].choices)) == 0
 
 
-SHIPPED = [replace(one, limit=40) for one in load_recipe("webdocs-exams").evaluation.suites]
+SHIPPED = [replace(one, limit=40) for one in example("webdocs-exams").evaluation.suites]
 
 
 def test_every_suite_of_a_shipped_recipe_has_an_oracle():
     """A suite that a recipe adds must be added above; a suite of the user's own has the kind of one above."""
-    names = sorted(path.stem for path in SHIPPED_RECIPES.glob("*.yaml"))
-    suites = [one for name in names for one in load_recipe(name).evaluation.suites]
+    suites = [one for path in RECIPE_FILES for one in load_recipe(str(path)).evaluation.suites]
     shipped = {(one.name, one.uri, one.kind, one.task) for one in suites if not one.uri.startswith("data://own/")}
     judged = {(one.uri, one.kind, one.task) for one in (*WRITTEN, *CHOSEN, *SHIPPED)}
     assert len(shipped) > 20 and not [one for one in shipped if one[1:] not in judged]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from assets.recipe_folders import load_recipe
+from tests.examples import EXAMPLES, RECIPE_FILES
 from training.recipe import recipe_as_data
 from training.records import RecipeError, uris_in
 
@@ -23,7 +24,7 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
         {"tokens": 122_880, "sequence_length": 128, "global_batch_tokens": 1024},
         {"tokens": 4_096, "sequence_length": 128, "global_batch_tokens": 2048},
     ]
-    ladder = yaml.safe_load(find_recipe("kitchen-ladder").read_text())["ladder"]
+    ladder = yaml.safe_load((EXAMPLES / "kitchen-ladder.yaml").read_text())["ladder"]
     variant = {"extends": "kitchen", "name": "warm", "ladder": ladder, "pretrain": {"batch_warmup": phases}}
     path.write_text(yaml.safe_dump(variant))
     recipe = load_recipe(str(path))
@@ -97,7 +98,7 @@ def texts_of(data: object) -> set[str]:
     return {data} if isinstance(data, str) else set()
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECIPE_FILES, ids=lambda path: path.stem)
 def test_every_address_in_a_shipped_recipe_is_of_the_type_that_says_so(path):
     recipe = load_recipe(str(path))
     addresses = {text for text in texts_of(recipe_as_data(recipe)) if "://" in text}

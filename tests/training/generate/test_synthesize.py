@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import example
+
 pytest.importorskip("torch")
 
 from assets.chain import CHAIN, input_partitions, partitions_of
@@ -139,7 +141,7 @@ def test_a_row_without_a_prompt_is_named_before_a_model_is_loaded(base, tmp_path
 
 
 def test_only_recipes_that_ask_for_text_have_it():
-    kitchen, asking = load_recipe("kitchen"), load_recipe("kitchen-synthetic")
+    kitchen, asking = load_recipe("kitchen"), example("kitchen-synthetic")
     declared = CHAIN["synthetic_text"]
     assert partitions_of(declared, kitchen) == [] and partitions_of(declared, asking) == ["kitchen-synthetic"]
     read = {item.asset: input_partitions(item, asking, "") for item in declared.inputs}

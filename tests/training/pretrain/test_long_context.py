@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from assets.recipe_folders import load_recipe  # noqa: E402
+from tests.examples import example  # noqa: E402
 from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit, job_of, work_in  # noqa: E402
 from training.job import DataError  # noqa: E402
 from training.pretrain import long_context  # noqa: E402
@@ -195,7 +196,7 @@ def test_nothing_held_out_is_refused_before_training(chain):
 
 
 def test_the_stage_has_its_own_rows_rates_and_positions():
-    recipe = load_recipe("kitchen-long-context")
+    recipe = example("kitchen-long-context")
     longer = recipe.in_long_context()
     assert longer.model.max_length == 1024 and longer.model.rope_scaling.kind == "yarn"
     assert longer.pretrain.sequence_length == 1024 and longer.pretrain.learning_rate == 6e-4
