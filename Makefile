@@ -32,7 +32,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg controls faults kills parallel ceiling ceiling-chain mesh soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg faults kills parallel ceiling-chain mesh soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -145,9 +145,6 @@ $(OTHERS)/dg/.stamp: $(STAMP)
 dg: env $(OTHERS)/dg/.stamp ## use Dagster's `dg` in this folder and in another project; ARGS= goes to pytest
 	$(OTHERS)/dg/bin/python -m pytest -q --durations 15 tests/end_to_end/test_dg.py $(ARGS)
 
-controls: env ## score the control models beside the trained one
-	$(BIN)/python -m benchmarks.controls $(ARGS)
-
 # The real crawl is in the folder that PEDIGREE_DATA names.
 proofs: env ## prove on the real crawl what trace and takedown promise; ARGS="--folder runs/proofs --only leak"
 	$(BIN)/python -m benchmarks.proofs $(ARGS)
@@ -162,10 +159,7 @@ kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goe
 parallel: env ## compare training spread over 2 to 4 processes in every way with one process
 	$(BIN)/python -m benchmarks.parallel $(ARGS)
 
-ceiling: env ## train, tune and score a model larger than the memory that the kernel gives each process; ARGS="--control whole"
-	$(BIN)/python -m benchmarks.ceiling $(ARGS)
-
-ceiling-chain: env ## the same from the crawl to the promotion, by pedigree run; ARGS="--control sft_model"
+ceiling-chain: env ## crawl to promotion of a model larger than the memory that the kernel gives each process; ARGS="--control sft_model"
 	$(BIN)/python -m benchmarks.ceiling_chain $(ARGS)
 
 mesh: env ## the memory of one of 128 processes that train, tune and score 70 billion weights, on tensors without content

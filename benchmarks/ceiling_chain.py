@@ -35,13 +35,17 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ceiling import FILE_BYTES, SLACK, STACK_BYTES, STATE_BYTES, WEIGHT_BYTES, status
 from benchmarks.chain import PEDIGREE
 from benchmarks.faults import VARIABLE, living
 from training.pretrain.models.shape import ModelConfig
 
 FOLDER = "PEDIGREE_CEILING"  # environment variable: where the ceilings are, and where the peaks go
 CEILINGS_FILE = "ceilings.json"
+FILE_BYTES = 2**26  # of a file of the exported model
+STACK_BYTES = 2**20  # of a thread; the usual 8 MiB are hardly used
+SLACK = 1.25
+STATE_BYTES = 16  # of a weight: itself, its gradient and AdamW's two numbers
+WEIGHT_BYTES = 4
 SPREAD = ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores", "alignment_rewards")
 LOOK_SECONDS = 0.02  # from one look at the memory to the next
 LARGE = ModelConfig(vocab_size=512, width=512, layers=24, heads=8, kv_heads=4, mlp_width=2048, max_length=128)
@@ -207,6 +211,12 @@ def preload() -> None:
     """Load what pretraining otherwise loads in its first process alone, when it checks the export."""
     import accelerate  # noqa: F401
     from transformers import AutoModelForCausalLM, Qwen3ForCausalLM  # noqa: F401
+
+
+def status(field: str) -> int:
+    """Return a field of this process's memory in bytes."""
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith(f"{field}:")]
+    return 1024 * int(line.split()[1])
 
 
 def _words() -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import COMMAND, JOBS, WRITER, Costs, run_watched
+from benchmarks.rounds import spread
 
 PEDIGREE = [sys.executable, "-c", "from assets.cli import main; main()"]
 
@@ -57,7 +58,7 @@ def page(recipe: str, first: dict[str, Any], costs: Costs, again: list[Costs], l
     """Return the measurements as a Markdown page."""
     rows = [(asset, key, entry) for asset, cells in first["assets"].items() for key, entry in cells.items()]
     lines = [
-        f"## `{recipe}`, {os.cpu_count()} cores",
+        f"## `{recipe}`, {os.cpu_count()} cores, n = {len(again)}",
         "",
         "| asset | partition | seconds | peak MB |",
         "|---|---|---|---|",
@@ -70,21 +71,16 @@ def page(recipe: str, first: dict[str, Any], costs: Costs, again: list[Costs], l
     without = costs.seconds_without_job
     lines.append(f"| of it, no job ran (goal: 2 %) | {without:.1f} ({without / costs.seconds:.1%}) |")
     lines.append(f"| the same, an asset and partition (goal: 0.25) | {without / len(rows):.2f} |")
-    lines.append(f"| second run, everything reused (goal: under 5) | {spread([one.seconds for one in again])} |")
-    lines.append(f"| loading the code location (goal: under 2) | {spread(loads)} |")
+    lines.append(f"| second run, everything reused (goal: under 5) | {spread([one.seconds for one in again], 2)} |")
+    lines.append(f"| loading the code location (goal: under 2) | {spread(loads, 2)} |")
     own, idle = costs.processor[COMMAND], statistics.median(one.processor[COMMAND] for one in again)
     lines += ["", "| what | processor seconds |", "|---|---|"]
     lines.append(f"| jobs | {costs.processor[JOBS]:.1f} |")
     lines.append(f"| `pedigree run` | {own:.1f} |")
     lines.append(f"| `pedigree run`, an asset and partition more | {(own - idle) / len(rows):.2f} |")
     lines.append(f"| the writer to MLflow | {costs.processor[WRITER]:.1f} |")
-    lines.append(f"| second run | {spread([one.processor[COMMAND] for one in again])} |")
+    lines.append(f"| second run | {spread([one.processor[COMMAND] for one in again], 2)} |")
     return "\n".join(lines)
-
-
-def spread(values: list[float]) -> str:
-    """Return the values as text: their median, their range and their number."""
-    return f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}], n = {len(values)}"
 
 
 if __name__ == "__main__":

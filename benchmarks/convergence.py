@@ -1,23 +1,14 @@
-"""Check that training converges as it should.
+"""Check that training converges as it should: compare the losses with those of transformers.
 
-The losses are compared with those of transformers, and with a published loss on a known text.
-
-`python -m benchmarks.convergence equal` trains a small Llama on the bytes of WikiText-2's validation articles with this
-trainer, and again with Hugging Face's Trainer from the same weights, on the same rows, with the same settings; the exit
-code is 1 if losses differ by more than 0.01 nats.
-
-`python -m benchmarks.convergence shakespeare FOLDER` trains on the characters of tiny Shakespeare and keeps the curve
-of validation losses in FOLDER. If it is stopped, the same command continues. The reference losses are from nanoGPT's
-README.
-
-Both read PEDIGREE_DATA.
+`PEDIGREE_DATA=… python -m benchmarks.convergence` trains a small Llama on the bytes of WikiText-2's validation articles
+with this trainer, and again with Hugging Face's Trainer from the same weights, on the same rows, with the same
+settings; the exit code is 1 if losses differ by more than 0.01 nats.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import re
 import statistics
@@ -27,15 +18,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.rows import BYTES_VOCABULARY, plan_over, plan_over_texts
+from benchmarks.rows import BYTES_VOCABULARY, plan_over_texts
 from training.order.batches import Plan, Shards, held_out_samples, index
 from training.order.loss_mask import IGNORED
-from training.pretrain.checkpoint import Store
 from training.pretrain.loss import token_losses
 from training.pretrain.models.attention import document_mask
 from training.pretrain.models.decoder import Decoder, initialise
@@ -299,210 +288,20 @@ def both(config: ModelConfig, recipe: PretrainRecipe, plan: Plan, shards: Shards
     return own, hugging_face_run(config, recipe, plan, shards, rates=rates), rates
 
 
-# Tiny Shakespeare
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """The shape of a model and of its training, with a loss to compare with.
-
-    That is the best validation loss in nanoGPT's README for a model of that size.
-    """
-
-    width: int
-    layers: int
-    heads: int
-    mlp_width: int
-    length: int
-    rows: int
-    steps: int
-    reference: float
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    learning_rate: float = 1e-3
-    warmup_steps: int = 100
-    qk_norm: bool = False
-
-
-SETTINGS = {
-    # nanoGPT's, its MLP of four widths as a gated one of as many weights; without its dropout, which this decoder lacks
-    "small": Setting(width=128, layers=4, heads=4, mlp_width=344, length=64, rows=12, steps=2000, reference=1.88),
-    "full": Setting(width=384, layers=6, heads=6, mlp_width=1024, length=256, rows=64, steps=5000, reference=1.4697),
-    # what one takes here for the same text when a CPU has to do it: narrower, Muon, QK-norm, and no more tokens than
-    # teach it: without dropout it learns the text by heart after four passes (docs/log/benchmarks.md)
-    "own": Setting(
-        width=256,
-        layers=6,
-        heads=4,
-        mlp_width=688,
-        length=256,
-        rows=24,
-        steps=600,
-        reference=1.4697,
-        optimizer="muon",
-        learning_rate=2e-3,
-        qk_norm=True,
-    ),
-}
-
-
-def characters() -> tuple[np.ndarray, int]:
-    """Return tiny Shakespeare as numbers of its characters in sorted order, and the number of different characters."""
-    text = gzip.decompress((data_folder() / "text" / "tinyshakespeare.txt.gz").read_bytes()).decode()
-    alphabet = sorted(set(text))
-    number = {character: place for place, character in enumerate(alphabet)}
-    return np.array([number[character] for character in text], dtype=np.uint8), len(alphabet)
-
-
-def windows(tokens: np.ndarray, setting: Setting, *, seed: int) -> tuple[Plan, Shards]:
-    """Return a plan whose rows begin at random places of the text, as in nanoGPT; each row is a document of its own.
-
-    The last position of a row has no target, so a row trains on one token less than nanoGPT's.
-    """
-    count = setting.steps * setting.rows
-    starts = np.random.Generator(np.random.Philox(seed)).integers(0, len(tokens) - setting.length, size=count)
-    documents = [(start, setting.length) for start in starts.tolist()]
-    return plan_over(tokens, documents, steps=setting.steps, rows=setting.rows, length=setting.length, seed=seed)
-
-
-@torch.no_grad()
-def validation_loss(trainer: Trainer, tokens: np.ndarray, *, length: int, rows: int = 32) -> float:
-    """Return the loss in nats per character over all `tokens`.
-
-    The rows have `length` characters and begin without context.
-    """
-    count = (len(tokens) - 1) // length
-    whole = torch.from_numpy(tokens[: count * length + 1].astype(np.int64))
-    inputs, targets = whole[:-1].view(count, length), whole[1:].view(count, length)
-    total = 0.0
-    for at in range(0, count, rows):
-        mask = document_mask(torch.zeros_like(inputs[at : at + rows]), dtype=trainer.dtype)
-        states = trainer.model(inputs[at : at + rows], mask, dtype=trainer.dtype).states.flatten(0, 1)
-        head = trainer.model.head_weight.to(trainer.dtype)
-        total += token_losses(states, head, targets[at : at + rows].flatten()).double().sum().item()
-    return total / (count * length)
-
-
-def shakespeare(options: argparse.Namespace) -> int:
-    """Train on tiny Shakespeare, continuing an earlier run if there is one, and print the curve of losses."""
-    setting, folder = SETTINGS[options.setting], options.folder
-    tokens, vocabulary = characters()
-    cut = int(0.9 * len(tokens))
-    trainer = _shakespeare_trainer(setting, tokens[:cut], vocabulary, options)
-    folder.mkdir(parents=True, exist_ok=True)
-    with Store(folder / "checkpoints", trainer.world) as store:
-        trainer.state.resume(store)
-        curve = [one for one in _read_curve(folder) if one["step"] <= trainer.state.position.step]
-        processor = curve[-1]["processor"] if curve else 0.0
-        until = time.monotonic() + 60 * options.minutes
-        while trainer.state.position.step < setting.steps:
-            began, losses = time.process_time(), []
-            for _ in range(min(options.every, setting.steps - trainer.state.position.step)):
-                losses.append(trainer.run_step().loss)
-            processor += time.process_time() - began
-            found = validation_loss(trainer, tokens[cut:], length=setting.length)
-            step = trainer.state.position.step
-            curve.append(
-                {
-                    "step": step,
-                    "tokens": step * setting.rows * setting.length,
-                    "training_loss": statistics.fmean(losses),
-                    "validation_loss": found,
-                    "processor": processor,
-                }
-            )
-            (folder / "curve.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curve), "utf-8")
-            trainer.state.save()
-            store.settle()
-            print(row_of(curve[-1]), flush=True)
-            if time.monotonic() >= until:
-                break
-    print(summary(setting, curve, trainer.model.config.parameter_count))
-    return 0
-
-
-def _shakespeare_trainer(setting: Setting, tokens: np.ndarray, vocabulary: int, options: argparse.Namespace) -> Trainer:
-    config = ModelConfig(
-        vocab_size=vocabulary,
-        width=setting.width,
-        layers=setting.layers,
-        heads=setting.heads,
-        kv_heads=setting.heads,
-        mlp_width=setting.mlp_width,
-        max_length=setting.length,
-        qk_norm=setting.qk_norm,
-    )
-    batch = setting.rows * setting.length
-    recipe = PretrainRecipe(
-        tokens=setting.steps * batch,
-        sequence_length=setting.length,
-        global_batch_tokens=batch,
-        optimizer=setting.optimizer,
-        learning_rate=setting.learning_rate,
-        muon_learning_rate=0.01,
-        beta2=0.99,
-        schedule="cosine" if setting.optimizer == "adamw" else "linear",
-        warmup_fraction=setting.warmup_steps / setting.steps,
-        precision=options.precision,
-        seed=options.seed,
-    )
-    plan, shards = windows(tokens, setting, seed=options.seed)
-    return own_trainer(config, recipe, plan, shards)
-
-
-def _read_curve(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "curve.jsonl"
-    return [json.loads(one) for one in path.read_text("utf-8").splitlines()] if path.exists() else []
-
-
-def row_of(point: dict[str, Any]) -> str:
-    """Return one point of the curve as a row of the Markdown table."""
-    return (
-        f"| {point['step']} | {point['tokens']:,} | {point['training_loss']:.4f} | {point['validation_loss']:.4f} |"
-        f" {point['processor']:.0f} |"
-    )
-
-
-def summary(setting: Setting, curve: list[dict[str, Any]], parameters: int) -> str:
-    """Return the curve, its best point and the reference loss as text."""
-    if not curve:
-        return "nothing was trained yet"
-    best = min(curve, key=lambda point: point["validation_loss"])
-    head = "| step | characters | training loss | validation loss | processor seconds |\n|---|---|---|---|---|"
-    return "\n".join(
-        [
-            f"{parameters:,} parameters, {setting.steps} steps of {setting.rows} x {setting.length} characters",
-            head,
-            *map(row_of, curve),
-            f"best validation loss {best['validation_loss']:.4f} at step {best['step']}; reference {setting.reference}"
-            f" ({'met' if best['validation_loss'] <= setting.reference else 'NOT met'})"
-            + ("" if curve[-1]["step"] == setting.steps else "; the run is not at its end"),
-        ]
-    )
-
-
 def main() -> int:
-    """Run the command `equal` or `shakespeare`; return the exit code."""
+    """Compare both trainers; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("equal")
-    one.add_argument("--steps", type=int, default=150)
-    one.add_argument("--rows", type=int, default=16)
-    one.add_argument("--length", type=int, default=256)
-    one.add_argument("--learning-rate", type=float, default=3e-3)
-    one.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    other = commands.add_parser("shakespeare")
-    other.add_argument("folder", type=Path)
-    other.add_argument("--setting", choices=SETTINGS, default="small")
-    other.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
-    other.add_argument("--every", type=int, default=100, help="steps between looks at the validation text")
-    other.add_argument("--minutes", type=float, default=1e9, help="stop after the first look behind them")
-    for command in (one, other):
-        command.add_argument("--seed", type=int, default=0)
-        command.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    return equal(options) if options.command == "equal" else shakespeare(options)
+    return equal(options)
 
 
 if __name__ == "__main__":

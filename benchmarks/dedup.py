@@ -1,7 +1,7 @@
 """Compare deduplication with other libraries on the same texts in one run: the figures of docs/dedup.md.
 
     PEDIGREE_DATA=… python -m benchmarks.dedup speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.dedup definitions truth growth increment snapshots
+    PEDIGREE_DATA=… python -m benchmarks.dedup snapshots
     PEDIGREE_DATA=… python -m benchmarks.dedup substrings --peers …
 
 rensa, datasketch and pydivsufsort are not among the project's packages; `--peers` names a folder that has them. Times
@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import random
 import resource
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -26,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 # One core for everybody, before the peers are loaded.
@@ -33,8 +31,8 @@ os.environ.update(RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1", NUMBA_NUM_THREADS=
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
+from benchmarks.rounds import ratios, spread
 from tests.training.data import chain
 from training.data.dedup import dedup, duplicates, index
 from training.data.dedup import sign as signatures
@@ -50,7 +48,6 @@ RECIPE = DedupRecipe()
 PERTURBED = 0.35  # share of words replaced in paragraphs, so that two documents of one paragraph are strangers
 COPIED = 0.19  # share of documents that are a copy of an earlier one with 0.5 to 12 % of its words replaced
 ROUNDS = 5
-REPEATS = 3  # of growth
 
 
 # Texts
@@ -284,158 +281,8 @@ def speed(options: argparse.Namespace) -> None:
             right = len(removed & expected)
             found[name] = f"precision {right / len(removed):.4f}, recall {right / len(expected):.4f}"
     for name, values in rates.items():
-        ratios = [
-            f"{peer} {statistics.median(own / theirs for own, theirs in zip(values, rates[peer], strict=True)):.1f}"
-            for peer in list(RUNNERS)[:4]
-        ]
-        spread = f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]"
-        print(f"{name}: {spread} MB/s; {found[name]}; it ÷ {', '.join(ratios)}; n = {ROUNDS}")
-
-
-def definitions(options: argparse.Namespace) -> None:
-    """Print how the definition of a word changes recall.
-
-    Compared are this project's keys over its own n-grams and over those for the other libraries, and the recall that
-    the exact similarities of the copies predict for any 14 × 8 keys.
-    """
-    texts, origins = made_texts(round(options.megabytes * 1e6 / 3300))
-    similar = true_duplicates(texts, origins)
-    related = sorted(origins.keys() | set(origins.values()))  # no other text shares a key with an earlier one
-    hashed = ([xxhash.xxh3_64_intdigest(one) for one in shingles(texts[number])] for number in related)
-    for name, each in (
-        ("our words", (ngram_set(texts[number], RECIPE.ngram_words) for number in related)),
-        ("the peers' words", (np.unique(np.array(one, np.uint64)) for one in hashed)),
-    ):
-        sets = dict(zip(related, each, strict=True))
-        shape = {"buckets": RECIPE.buckets, "hashes_per_bucket": RECIPE.hashes_per_bucket}
-        keys = {number: signatures.band_keys(one, **shape) for number, one in sets.items()}
-        nearest = {number: jaccard(sets[number], sets[origins[number]]) for number in similar & origins.keys()}
-        found = [bool(np.any(keys[number] == keys[origins[number]])) for number in nearest]
-        predicted = [1 - (1 - s**RECIPE.hashes_per_bucket) ** RECIPE.buckets for s in nearest.values()]
-        print(
-            f"{name}: {statistics.mean(found):.3f} of {len(found)} true copies share a key with what they were made of,"
-            f" {statistics.mean(predicted):.3f} predicted; mean similarity {statistics.mean(nearest.values()):.4f}"
-        )
-
-
-def truth(_: argparse.Namespace) -> None:
-    """Print the pairs found among published articles with planted near-duplicates."""
-    for size in (100, 1000):
-        folder = Path(resolve("data://dedup"))
-        lines = gzip.decompress((folder / f"minhash_articles_{size}.train.gz").read_bytes()).decode().splitlines()
-        names, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
-        pairs = {
-            frozenset(line.split()) for line in (folder / f"minhash_articles_{size}.truth").read_text().splitlines()
-        }
-        removed = {names[number] for number in ours_verified(list(texts), pa.array(texts))}
-        later = {max(pair, key=names.index) for pair in pairs if pair}
-        print(
-            f"{size} articles: {len(later)} planted pairs, {len(removed & later)} found, {len(removed - later)} others"
-        )
-
-
-def growth(options: argparse.Namespace) -> None:
-    """Print processor seconds and peak memory over four doublings of the input, each size in processes of its own."""
-    sizes = [options.documents >> shift for shift in (4, 3, 2, 1, 0)]
-    texts, _ = made_texts(sizes[-1], characters=250)
-    runs: dict[int, list[tuple[dict[str, float], dict[str, float]]]] = {size: [] for size in sizes}
-    with scratch() as root:
-        for size in sizes:
-            files = [texts[start : min(start + 40_000, size)] for start in range(0, size, 40_000)]
-            chain.documents(root / str(size), "one", files)
-        for _ in range(REPEATS):
-            for size in sizes:
-                runs[size].append((_child(root / str(size), "sign"), _child(root / str(size), "dedup")))
-                for made in ("document_signatures", "deduplicated_documents"):
-                    shutil.rmtree(root / str(size) / made)
-    # The least, because neighbours on the machine only ever add.
-    seconds = [min(sum(part["seconds"] for part in run) for run in runs[size]) for size in sizes]
-    peaks = [statistics.median(run[1]["peak_bytes"] for run in runs[size]) for size in sizes]
-    for size, least, peak in zip(sizes, seconds, peaks, strict=True):
-        print(f"{size} documents: {least:.2f} s, peak of dedup {peak / 1e6:.1f} MB")
-    print(f"exponent of a + b·n^c: {fitted_exponent(sizes, seconds):.3f}, n = {REPEATS}")
-    slopes = np.diff(peaks) / np.diff(sizes)
-    print(f"bytes of memory a document: {np.polyfit(sizes, peaks, 1)[0]:.0f}; between sizes {slopes.round().tolist()}")
-
-
-def fitted_exponent(sizes: list[int], seconds: list[float]) -> float:
-    """Return the exponent c of the least-squares fit of a + b·n^c, with a, b >= 0 and relative errors."""
-    best = (float("inf"), 0.0)
-    weights = 1 / np.array(seconds)
-    for exponent in np.arange(0.5, 1.6, 0.001):
-        powers = np.stack([np.ones(len(sizes)), np.array(sizes, float) ** exponent], axis=1)
-        solution = np.linalg.lstsq(powers * weights[:, None], np.array(seconds) * weights, rcond=None)[0]
-        if solution.min() >= 0:
-            best = min(best, (float(np.sum(((powers @ solution) * weights - 1) ** 2)), float(exponent)))
-    return best[1]
-
-
-def _child(root: Path, part: str) -> dict[str, float]:
-    """Run one stage in a process of its own.
-
-    Return its processor seconds, without loading the compiled loops, and its peak memory.
-    """
-    command = [sys.executable, "-m", "benchmarks.dedup", "child", "--root", str(root), "--stage", part]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def child(options: argparse.Namespace) -> None:
-    """Run one stage, as a process that `growth` starts.
-
-    Compiled loops are used at every size, so that sizes are comparable.
-    """
-    load_compiled_loops(["some words of a text that is long enough"] * 2)
-    source = _committed(options.root / "filtered_documents" / "one", "filtered_documents")
-    settings = {"dedup": RECIPE}
-    began = processor_seconds()
-    inputs = [source]
-    if options.stage == "dedup":
-        (folder,) = (options.root / "document_signatures").iterdir()
-        inputs.append(_committed(folder, "document_signatures"))
-    asset = {"sign": "document_signatures", "dedup": "deduplicated_documents"}[options.stage]
-    chain.run(options.root, options.stage, asset, "tiny@one", settings, inputs)
-    # Not ru_maxrss, which begins with that of the process that started this one.
-    (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(json.dumps({"seconds": processor_seconds() - began, "peak_bytes": int(peak.split()[1]) * 1024}))
-
-
-def _committed(folder: Path, asset: str) -> InputArtifact:
-    record = json.loads((folder / "artifact.json").read_text("utf-8"))
-    return InputArtifact(
-        asset=asset,
-        partition=record["partition"],
-        fingerprint=record["fingerprint"],
-        digest=record["digest"],
-        path=str(folder),
-    )
-
-
-def increment(options: argparse.Namespace) -> None:
-    """Print how much a snapshot with a tenth more documents costs, relative to making everything again.
-
-    The costs are processor seconds.
-    """
-    texts, _ = made_texts(options.documents // 16)
-    cut = len(texts) * 10 // 11
-    load_compiled_loops(texts)
-    ratios = []
-    for _ in range(ROUNDS):
-        with scratch() as root:
-            earlier = [texts[start : min(start + 5000, cut)] for start in range(0, cut, 5000)]
-            one, two = chain.documents(root, "one", earlier), chain.documents(root, "two", [texts[cut:]])
-            began = processor_seconds()
-            signed, _ = stages(root, [one])
-            middle = processor_seconds()
-            _, made = stages(root, [one, two], [signed])
-            last = processor_seconds() - middle
-            ratios.append(last / (middle - began + last))
-            across = made.record()["metrics"]["removed_cross_snapshot"]
-    print(
-        f"{cut} documents, then {len(texts) - cut} more: {statistics.median(ratios):.3f}"
-        f" [{min(ratios):.3f}-{max(ratios):.3f}] of the whole, n = {ROUNDS};"
-        f" removed across snapshots {across:.0f}"
-    )
+        peers = [f"{peer} {median(ratios(values, rates[peer])):.1f}" for peer in list(RUNNERS)[:4]]
+        print(f"{name}: {spread(values, 2)} MB/s; {found[name]}; it ÷ {', '.join(peers)}; n = {ROUNDS}")
 
 
 def snapshots(options: argparse.Namespace) -> None:
@@ -443,7 +290,7 @@ def snapshots(options: argparse.Namespace) -> None:
 
     Also prints how many files of earlier snapshots' indexes are opened.
     """
-    number = options.documents // (10 * options.snapshots)
+    number = options.documents // options.snapshots
     texts, _ = made_texts(options.snapshots * number)
     load_compiled_loops(texts)
     phases: dict[str, float] = defaultdict(float)
@@ -519,10 +366,8 @@ def substrings(options: argparse.Namespace) -> None:
         np.array_equal(covered, expected[parted != 0xFF]),
     )
     for name, values in rates.items():
-        ratio = statistics.median(own / theirs for own, theirs in zip(values, list(rates.values())[1], strict=True))
-        print(
-            f"{name}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s; it ÷ peer {ratio:.1f}"
-        )
+        ratio = median(ratios(values, list(rates.values())[1]))
+        print(f"{name}: {spread(values)} MB/s; it ÷ peer {ratio:.1f}")
 
 
 LENGTH = 100  # bytes of a repeat
@@ -545,13 +390,8 @@ def covered_by_array(order: Any, common: Any, parted: Any) -> Any:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed,
-    "definitions": definitions,
-    "truth": truth,
-    "growth": growth,
-    "increment": increment,
     "snapshots": snapshots,
     "substrings": substrings,
-    "child": child,
 }
 
 
@@ -560,13 +400,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--peers", default="", help="site-packages with rensa, datasketch, pydivsufsort")
-    parser.add_argument("--megabytes", type=float, default=20, help="text for speed and definitions")
-    parser.add_argument("--documents", type=int, default=320_000, help="the largest size of growth")
-    parser.add_argument(
-        "--snapshots", type=int, default=8, help="of the part of this name, which divide a tenth of --documents"
-    )
-    parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--stage", help=argparse.SUPPRESS)
+    parser.add_argument("--megabytes", type=float, default=20, help="text for speed and substrings")
+    parser.add_argument("--documents", type=int, default=32_000, help="of all snapshots together")
+    parser.add_argument("--snapshots", type=int, default=8, help="of the part of this name")
     options = parser.parse_args()
     for part in options.parts:
         PARTS[part](options)

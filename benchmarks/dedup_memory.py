@@ -1,20 +1,14 @@
-"""Measure the memory of the phases of deduplication, each rank in a process of its own.
+"""Measure the memory of the process that finds the candidates of a range of keys in deduplication.
 
-    python -m benchmarks.dedup_memory [--documents 10000000] [--folder DIR]
-    python -m benchmarks.dedup_memory --one-range [--documents 100000000]
+    python -m benchmarks.dedup_memory [--documents 100000000] [--folder DIR]
     python -m benchmarks.dedup_memory --earlier 0 1 4 16 [--documents 6250000]
-    PEDIGREE_DATA=… python -m benchmarks.dedup_memory --texts [--documents 64000]
 
-Each is made for a sixteenth, a quarter and all of `--documents`. Printed are the largest peak of a process (VmHWM, with
-Python and libraries) and processor seconds of each phase.
+It is made for a sixteenth, a quarter and all of `--documents`. Printed are the peak of the process (VmHWM, with Python
+and libraries) and its processor seconds.
 
-Without an option there is a snapshot of generated signatures in files of 50,000 documents, a group each. One document
-in ten has the keys of another in a distant file. The phases `keys` and `candidates` are made, which takes about 700
-bytes of disk a document. `--one-range` generates only the keys of one range, as all groups would write them, and makes
-its rank of `candidates`. `--earlier` does so for one size, after so many other snapshots of it, in as many ranges as
-one snapshot needs: so a range grows with the snapshots, as it does where all together would need more than 4,096.
-`--texts` makes all phases over generated texts (`benchmarks.dedup`) in files of 2,000, which are small groups, and
-`verify` with a small budget for n-gram sets.
+Generated are the keys of one range, as all groups of 50,000 documents would write them. One document in ten has the
+keys of another in a distant file. `--earlier` is for one size, after so many other snapshots of it, in as many ranges
+as one snapshot needs: so a range grows with the snapshots, as it does where all together would need more than 4,096.
 """
 
 from __future__ import annotations
@@ -31,59 +25,37 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.dedup import made_texts, processor_seconds
-from tests.training.data import chain
+from benchmarks.dedup import processor_seconds
 from training import artifact
 from training.data.dedup import corpus, dedup, duplicates, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import packed
 from training.data.dedup.settings import DedupRecipe
 from training.data.dedup.shuffle import writing_slices
-from training.job import Counts, InputArtifact, Job, read_job, write_job
+from training.job import Counts, InputArtifact, Job
 from training.records import write_record
 from training.running.phase import Phase
 
 PER_FILE = 50_000
 DOCUMENT_BYTES = 1300  # of a document in its file, compressed: a file is a group
 COPIED = 10  # one document in so many has another's keys
-PHASES = ("keys", "candidates")
 RECIPE = DedupRecipe()
-TEXTS_PER_FILE = 2000
-TEXTS_GROUP_BYTES, TEXTS_RANGE_BYTES, TEXTS_SETS_BYTES = 2_000_000, 4_000_000, 4_000_000  # a file is a group
 
 
 def main() -> None:
-    """Measure three sizes and print their peaks."""
+    """Measure each size and print the peaks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=0, help="of the largest size")
     parser.add_argument("--folder", type=Path, default=None, help="for the files; default the temporary folder")
-    parser.add_argument("--one-range", action="store_true", help="make one range of keys of each size")
-    parser.add_argument("--earlier", type=int, nargs="+", help="numbers of earlier snapshots; make one range of keys")
-    parser.add_argument("--texts", action="store_true", help="make all phases over generated texts")
+    parser.add_argument("--earlier", type=int, nargs="+", help="numbers of earlier snapshots")
     options = parser.parse_args()
-    for earlier in options.earlier or ():
-        with tempfile.TemporaryDirectory(prefix="dedup-memory-", dir=options.folder) as place:
-            measure_one_range(Path(place), options.documents or 6_250_000, earlier)
     if options.earlier:
-        return
-    make, documents = (
-        (measure_one_range, 100_000_000)
-        if options.one_range
-        else (measure_texts, 64_000)
-        if options.texts
-        else (measure, 10_000_000)
-    )
-    for part in (16, 4, 1):
+        sizes = [(options.documents or 6_250_000, earlier) for earlier in options.earlier]
+    else:
+        sizes = [((options.documents or 100_000_000) // part, 0) for part in (16, 4, 1)]
+    for documents, earlier in sizes:
         with tempfile.TemporaryDirectory(prefix="dedup-memory-", dir=options.folder) as place:
-            make(Path(place), (options.documents or documents) // part)
-
-
-def measure(root: Path, documents: int) -> None:
-    """Generate a snapshot of `documents` signatures; print the peak memory and processor seconds of each phase."""
-    job = snapshot(root, documents)
-    for phase in dedup.PHASES:
-        if phase.name in PHASES:
-            show(documents, phase, job, range(phase.num_ranks(job)))
+            measure_one_range(Path(place), documents, earlier)
 
 
 def measure_one_range(root: Path, documents: int, earlier: int = 0) -> None:
@@ -99,20 +71,6 @@ def measure_one_range(root: Path, documents: int, earlier: int = 0) -> None:
         show(documents, next(phase for phase in dedup.PHASES if phase.name == "candidates"), job, [0])
     finally:
         corpus.MOST_RANGES = most
-
-
-def measure_texts(root: Path, documents: int) -> None:
-    """Generate a snapshot of `documents` texts; print the peak memory and processor seconds of each phase."""
-    corpus.GROUP_BYTES, corpus.RANGE_BYTES, duplicates.SETS_BYTES = (
-        TEXTS_GROUP_BYTES,
-        TEXTS_RANGE_BYTES,
-        TEXTS_SETS_BYTES,
-    )
-    in_a_child(lambda: str(signed_texts(root, documents)))  # so that this process never holds the texts
-    job = read_job(root / "job.json")
-    for phase in dedup.PHASES:
-        if number := phase.num_ranks(job):
-            show(documents, phase, job, range(number))
 
 
 def show(documents: int, phase: Phase, job: Job, ranks: Sequence[int]) -> None:
@@ -149,20 +107,6 @@ def in_a_child(work: Callable[[], str]) -> str:
     if os.waitpid(child, 0)[1] or not told:
         sys.exit("a child process failed")
     return told
-
-
-def snapshot(root: Path, documents: int) -> Job:
-    """Return the job of a snapshot with generated signatures. Of its document files there are only the sizes."""
-    folder, generator = root / "document_signatures", np.random.default_rng(0)
-    sizes = sizes_of_files(documents)
-    signed = []
-    for file, number in enumerate(sizes):
-        arrays = dict(made(generator, number))
-        arrays["bands"][:, ::COPIED] = dict(made(copied_by(file, len(sizes)), number))["bands"][:, ::COPIED]
-        name = f"{signatures.FOLDER}/{file:05d}.safetensors"
-        signatures.save(arrays, folder / name)
-        signed += artifact.manifest(folder, [name])
-    return job_of(root, sizes, signed)
 
 
 def one_range(root: Path, documents: int, earlier: int) -> Job:
@@ -218,16 +162,6 @@ def keys_in_range(file: int, files: int, rows: int, num_ranges: int) -> list[Any
     whole = [[hashes() >> shift, hashes(), orders()] for _ in duplicates.whole_keys(RECIPE)]
     bands = [[keys(), orders(), hashes(), hashes()] for _ in range(RECIPE.buckets)]
     return [column for table in (*whole, *bands) for column in table]
-
-
-def signed_texts(root: Path, documents: int) -> Path:
-    """Write a snapshot of generated texts and their signatures; return the path of the job that deduplicates it."""
-    texts, _ = made_texts(documents)
-    files = [texts[start : start + TEXTS_PER_FILE] for start in range(0, documents, TEXTS_PER_FILE)]
-    source = chain.documents(root, "one", files)
-    signed = chain.run(root, "sign", "document_signatures", "tiny@one", {"dedup": RECIPE}, [source])
-    write_job(replace(job_of(root, [], []), partition="tiny@one", inputs=(source, signed)), root / "job.json")
-    return root / "job.json"
 
 
 def sizes_of_files(documents: int) -> list[int]:

@@ -1,8 +1,6 @@
 """Compare extractors on pages whose main text is known: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.extraction [--part held-out] [--pairs 5] [--worst 10]
-    PEDIGREE_DATA=… python -m benchmarks.extraction --archives data://crawl/snapshot-1/web-00-00000.warc.gz …
-    PEDIGREE_DATA=… python -m benchmarks.extraction --structure data://crawl/snapshot-1/web-00-00000.warc.gz …
 
 There are three sets of pages, each divided by a hash of the page's id: rules were written while looking at two thirds
 of the pages, the development part; the held-out third is used to judge them. `shingles` is F1 over 4-word shingles as
@@ -16,28 +14,21 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import re
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
-from benchmarks.structure import tell_structure
-from training.data.extract.extract import warc_fates, warc_items
-from training.data.extract.fates import ArchiveFile, Kept
+from benchmarks.rounds import ratios, spread
 from training.data.extract.html import extract_html
-from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe
-from training.data.filter.settings import FilterRecipe
-from training.data.sources import read_rows, resolve
-from training.data.words.language import identify
+from training.data.sources import read_rows
 
 ARTICLES = "data://extraction/article_extraction_benchmark.jsonl.gz"
 READABILITY = "data://extraction/readability_pages.jsonl.gz"
@@ -47,7 +38,6 @@ MEASURES = {"shingles": ("articles", "readability"), "segments": ("segments",)}
 DEFAULT = ("trafilatura-stock", "trafilatura", "blocks", "blocks_or_trafilatura")
 LIBRARIES = ("trafilatura-stock-fast", "trafilatura-datatrove", "trafilatura-datatrove-fast")
 EXTRACTORS = (*DEFAULT, "resiliparse", *LIBRARIES)
-ON_ARCHIVES = (*(name + more for name in ("trafilatura", "blocks") for more in ("", "+en")),)
 WORD = re.compile(r"\w+")
 SHINGLE_WORDS = 4
 
@@ -186,59 +176,11 @@ def compare_speed(names: list[str], chosen: list[Page], pairs: int) -> None:
         for name, extract in extractors.items():
             seconds[name].append(timed(extract, chosen))
     for name in names:
-        ratios = sorted(first / own for first, own in zip(seconds[names[0]], seconds[name], strict=True))
-        rate = len(chosen) / statistics.median(seconds[name])
+        rate, times = len(chosen) / median(seconds[name]), spread(ratios(seconds[names[0]], seconds[name]))
         print(
-            f"{name}: {rate:.0f} pages/s/core; {statistics.median(ratios):.1f} [{ratios[0]:.1f}-{ratios[-1]:.1f}] times"
-            f" {names[0]}, {pairs} pairs, {len(chosen)} pages, {sum(len(p.html) for p in chosen) / 1e6:.1f} MB"
+            f"{name}: {rate:.0f} pages/s/core; {times} times {names[0]}, {pairs} pairs, {len(chosen)} pages,"
+            f" {sum(len(p.html) for p in chosen) / 1e6:.1f} MB"
         )
-
-
-def compare_on_archives(names: list[str], uris: list[str], rounds: int) -> None:
-    """Time the extraction of whole archives as in the stage, with reader and isolation, for each named extractor.
-
-    A name `NAME+en` also turns on the early language check, and prints the English documents that it lost. The time is
-    the CPU time of both processes, the start of the isolated process included.
-    """
-    english: dict[str, dict[str, str]] = {}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name in names:
-            extractor, _, language = name.partition("+")
-            settings = ExtractRecipe(extractor=extractor, languages=(language,) if language else ())
-            started = _cpu_seconds()
-            files = [_file(uri) for uri in uris]
-            fates = (fate for file in files for fate in warc_fates(warc_items(file, settings), file, settings))
-            rows = [fate.row for fate in fates if isinstance(fate, Kept) and not fate.reason]
-            close_isolation()
-            seconds[name].append(_cpu_seconds() - started)
-            if name not in english:
-                english[name] = {f"{row['id']} {row['url']}": row["text"] for row in rows if _is_english(row["text"])}
-                print(f"{name}: {len(rows)} documents, {len(english[name])} English", flush=True)
-                if language and extractor in english:
-                    lost = sorted(english[extractor].keys() - english[name])
-                    print(f"  {len(lost)} of them lost by the early pass: {lost}", flush=True)
-    for name in names:
-        ratios = sorted(first / own for first, own in zip(seconds[names[0]], seconds[name], strict=True))
-        print(
-            f"{name}: {statistics.median(seconds[name]):.1f} s CPU; {statistics.median(ratios):.1f}"
-            f" [{ratios[0]:.1f}-{ratios[-1]:.1f}] times {names[0]}"
-        )
-
-
-def _cpu_seconds() -> float:
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
-
-
-def _is_english(text: str) -> bool:
-    code, score = identify(text)
-    return code == "en" and score >= FilterRecipe().min_language_score
-
-
-def _file(uri: str) -> ArchiveFile:
-    path = Path(resolve(uri))
-    return ArchiveFile(path=path, name=path.name, snapshot="s", label="web", text_field="text", url_field="url")
 
 
 def main() -> None:
@@ -252,17 +194,8 @@ def main() -> None:
     )
     parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=DEFAULT)
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
-    parser.add_argument("--archives", nargs="+", default=[], help="instead: records to documents, of these WARC files")
-    parser.add_argument("--structure", nargs="+", default=[], help="instead: code and tables kept, of these WARC files")
-    parser.add_argument("--ways", nargs="+", default=ON_ARCHIVES, help="of archives: extractors, `+en` with the pass")
     parser.add_argument("--worst", type=int, default=0, help="show the pages on which the last falls most behind")
     options = parser.parse_args()
-    if options.archives:
-        compare_on_archives(options.ways, options.archives, max(1, options.pairs))
-        return
-    if options.structure:
-        tell_structure({name: make_extractor(name) for name in options.extractors}, options.structure)
-        return
     chosen = [page for page in pages() if options.part in (page.part, "all")]
     own: dict[str, dict[str, dict[str, float]]] = {}
     firsts: dict[tuple[str, str], np.ndarray] = {}

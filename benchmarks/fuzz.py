@@ -1,35 +1,27 @@
 """Read thousands of broken archives and extract thousands of hostile pages: the figures of docs/extraction.md.
 
     PEDIGREE_DATA=… python -m benchmarks.fuzz archives [--number 10000] [--real 1000] [--first 0]
-    python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0] [--log FILE]
+    python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0]
 
 `archives` damages generated archives in six forms and then real ones, and reads them with digests checked; `pages`
 gives hostile pages to each extractor in its isolated process. It prints which records were lost, quarantined or wrongly
 taken for intact, which processes died, the slowest cases, and the peaks of memory. The exit code is 1 if an intact
 record was lost, damage was not reported, a wrong or unclean text was kept, a process died, or one took more memory than
 `tests.fuzz.PEAK_BYTES`.
-
-Pages are extracted in blocks of 500, each a line of the log. If the command is started again with the same log,
-finished blocks are skipped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tests import fuzz
 from training.data.sources import resolve
 
-BLOCK_PAGES = 500
 REAL = (
     "data://warc/dolma/sample-0000.warc.gz",
     "data://warc/aut/example.warc.gz",
@@ -48,14 +40,13 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=1000, help="archives made of pieces of real files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case; every number is another one")
     parser.add_argument("--extractors", nargs="+", choices=fuzz.EXTRACTORS, default=fuzz.EXTRACTORS)
-    parser.add_argument("--log", type=Path, help="of pages: what was done, kept from one start to the next")
     options = parser.parse_args()
     if options.what == "archives":
         numbers = range(options.first, options.first + (options.number or 10_000))
         faults = read("made", map(fuzz.archive, numbers)) + read("real", real_archives(options.real))
     else:
         numbers = range(options.first, options.first + (options.number or 20_000))
-        faults = sum(extract(name, numbers, options.log) for name in options.extractors)
+        faults = sum(extract(name, numbers) for name in options.extractors)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     print(f"peak memory of the reader: {peak >> 20} MiB of {fuzz.PEAK_BYTES >> 20}")
     raise SystemExit(1 if faults or peak > fuzz.PEAK_BYTES else 0)
@@ -84,35 +75,17 @@ def read(name: str, archives: Iterable[fuzz.Archive]) -> int:
     return report.faults
 
 
-def extract(name: str, numbers: range, log: Path | None) -> int:
-    """Extract hostile pages with one extractor, block by block, and print the totals; return the number of faults."""
-    done = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log and log.exists() else []
-    blocks: list[dict[str, Any]] = []
-    for start in range(numbers.start, numbers.stop, BLOCK_PAGES):
-        number = min(BLOCK_PAGES, numbers.stop - start)
-        key = {"extractor": name, "first": start, "number": number}
-        block = next((one for one in done if one.items() >= key.items()), None)
-        if block is None:
-            report = fuzz.extract_pages(range(start, start + number), fuzz.SETTINGS[name])
-            # asdict makes keys of a Counter's pairs
-            block = key | asdict(report) | {"fates": dict(report.fates), "faults": report.faults}
-            if log:
-                with open(log, "a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(block) + "\n")
-        blocks.append(block)
-    fates: Counter[str] = Counter()
-    for block in blocks:
-        fates.update(block["fates"])
-    failures = [failure for block in blocks for failure in block["failures"]]
+def extract(name: str, numbers: range) -> int:
+    """Extract hostile pages with one extractor and print the totals; return the number of faults."""
+    report = fuzz.extract_pages(numbers, fuzz.SETTINGS[name])
     print(
-        f"pages, {name}: {fates.total() + len(failures)} in {sum(block['seconds'] for block in blocks):.0f} s CPU;"
-        f" fates {dict(fates.most_common())}, failures {failures}; unclean {[n for b in blocks for n in b['unclean']]};"
-        f" extractor deaths {sum(block['deaths'] for block in blocks)}; slowest batch of 32"
-        f" {max(block['slowest_batch_seconds'] for block in blocks):.1f} s CPU; peak memory"
-        f" {max(block['peak_bytes'] for block in blocks) >> 20} MiB",
+        f"pages, {name}: {report.fates.total() + len(report.failures)} in {report.seconds:.0f} s CPU;"
+        f" fates {dict(report.fates.most_common())}, failures {report.failures}; unclean {report.unclean};"
+        f" extractor deaths {report.deaths}; slowest batch of 32 {report.slowest_batch_seconds:.1f} s CPU;"
+        f" peak memory {report.peak_bytes >> 20} MiB",
         flush=True,
     )
-    return sum(block["faults"] for block in blocks)
+    return report.faults
 
 
 if __name__ == "__main__":

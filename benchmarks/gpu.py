@@ -5,7 +5,6 @@
     python -m benchmarks.gpu fp8 --out DIR --peers PEERS
     python -m benchmarks.gpu checkpoint --out DIR
     python -m benchmarks.gpu kill --out DIR
-    python -m benchmarks.gpu kernels --out DIR
     python -m benchmarks.gpu table --out DIR
 
 Each part writes DIR/<part>.json and can be repeated; `table` combines the parts that exist. Several parts in one
@@ -45,10 +44,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.kills import first_step_after
-from benchmarks.trainers import NotMeasured, Running, Task, Turn, flops_per_token
+from benchmarks.trainers import NotMeasured, Running, Task, Turn
 from training.artifact import write_json
-from training.pretrain.loss import CHUNK
-from training.pretrain.models.account import account, peak_teraflops
+from training.pretrain.models.account import peak_teraflops
 from training.pretrain.models.shape import ModelConfig
 
 PART_SECONDS = 480.0
@@ -442,16 +440,6 @@ def train(part: Part) -> None:
     run(trainer, watch)
 
 
-def kernels(part: Part) -> dict[str, Any]:
-    """Measure by torch's profiler which kernels a step's time goes to, and how long the device has none.
-
-    The trainer runs in this process. The profiler slows the host, so a share without kernels is an upper bound.
-    """
-    from benchmarks import profiled
-
-    return profiled.kernels_of(part.task(), warm=3, steps=1 if part.device == "cpu" else 4)
-
-
 PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
     "mfu": mfu,
     "torchtitan": against("torchtitan"),
@@ -461,7 +449,6 @@ PARTS: dict[str, Callable[[Part], dict[str, Any]]] = {
     "fp8": fp8,
     "checkpoint": checkpoint,
     "kill": kill,
-    "kernels": kernels,
 }
 
 
@@ -543,7 +530,6 @@ def rows_of(cells: dict[str, Any]) -> Iterable[tuple[str, str, str, str]]:
     yield "fp8 against own bf16, loss within 0.5 %", "1.20 x", "1.30 x", fp8_cell(cells["fp8"])
     yield "seconds that a checkpoint adds, of those at once", "1/30", "1/50", checkpoint_cell(cells["checkpoint"])
     yield "kill -9 to the next finished step", "20 s", "10 s", kill_cell(cells["kill"])
-    yield "share of a step without a kernel, under the profiler", "", "", kernels_cell(cells["kernels"])
 
 
 def missing(found: dict[str, Any]) -> str | None:
@@ -614,14 +600,6 @@ def kill_cell(found: dict[str, Any]) -> str:
     return f"{statistics.median(seconds):.1f} s [{min(seconds):.1f} to {max(seconds):.1f}], n = {len(seconds)}"
 
 
-def kernels_cell(found: dict[str, Any]) -> str:
-    """Return the table's cell for the kernels: the share of time without any, and the kinds that take most."""
-    if text := missing(found):
-        return text
-    kinds = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in found["kinds"].items())
-    return f"{100 * found['idle']:.1f} % of {1e3 * found['step_seconds']:.0f} ms; {kinds}"
-
-
 def details(cells: dict[str, Any], label: str) -> Iterable[str]:
     """Yield a line for each trainer that ran, or with the reason why it did not."""
     for name, found in cells.items():
@@ -655,46 +633,10 @@ def members(found: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
     yield from found.get("peer", {}).items()
 
 
-def static_account() -> str:
-    """Return what arithmetic and torch's compiled graphs say of the full size, for machines without a GPU.
-
-    None of it is measured.
-    """
-    from benchmarks.graph import lines_of, of_a_teachers_loss, step_of
-
-    shape, length, rows = FULL.shape, FULL.length, FULL.rows
-    sums = account(shape, length=length)
-    flops = flops_per_token(
-        matrix_parameters=shape.matrix_parameters,
-        attention_width=shape.attention_width,
-        layers=shape.layers,
-        length=length,
-    )
-    step = flops * rows * length
-    lines = [
-        "Arithmetic, not measured:",
-        f"{sums.parameters:,} parameters; {flops / 1e9:.3f} GFLOP a token, {step / 1e12:.0f} TFLOP a step of {rows} x"
-        f" {length} tokens: {step / 0.55 / PEAK_TERAFLOPS / 1e12:.2f} s at 55 % of {PEAK_TERAFLOPS:.0f} TFLOP/s,"
-        f" {step / 0.62 / PEAK_TERAFLOPS / 1e12:.2f} s at 62 %",
-        f"GB: weights {sums.weight_bytes / 1e9:.1f}, gradients {sums.gradient_bytes / 1e9:.1f}, AdamW"
-        f" {sums.optimizer_bytes / 1e9:.1f}, bf16 copies {sums.cast_bytes / 1e9:.1f}, activations"
-        f" {rows * sums.activation_bytes / 1e9:.1f}",
-        "Kernels and bytes by the graphs that torch compiles and a rule for what is one kernel (benchmarks/graph.py),"
-        " nothing started:",
-        *lines_of(step_of(shape, rows=rows, length=length)),
-        "The loss with a teacher, between its products, in a step:",
-    ]
-    for compiled in (False, True):
-        work = of_a_teachers_loss(shape, compiled=compiled) * (rows * length // CHUNK)
-        way = "compiled" if compiled else "as it is"
-        lines.append(f"{way}: {work.fused:,} kernels, {work.fused_bytes / 1e9:.2f} GB")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Run the part that the command line names, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=(*PARTS, "table", "account", "train"), metavar="part")
+    parser.add_argument("parts", nargs="+", choices=(*PARTS, "table", "train"), metavar="part")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"))
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -704,15 +646,13 @@ def main() -> None:
     part = Part(options)
     try:
         for name in options.parts:
-            if name == "account":
-                print(static_account())
-            elif name == "train":
+            if name == "train":
                 train(part)
             elif name != "table":
                 write_part(name, part)
     finally:
         part.close()
-    if not {"account", "train"} & {*options.parts}:
+    if "train" not in options.parts:
         print(table(options.out))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 from collections import defaultdict
@@ -26,15 +25,16 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.contamination import EXAMS
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from benchmarks.pages import FILTER, crawl, trained
+from benchmarks.rounds import spread
 from tests.training.data import chain
 from training import artifact
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.exams import grams
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.settings import BenchmarkRecipe
 from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
@@ -42,6 +42,15 @@ from training.data.words import table as wordtable
 from training.job import InputArtifact
 
 PER_FILE = 2000
+EXAMS = (
+    BenchmarkRecipe(name="gsm8k", uri="data://benchmarks/gsm8k_test.jsonl.gz", kind="generate"),
+    BenchmarkRecipe(
+        name="arc_easy", uri="data://benchmarks/arc_easy.jsonl.gz", kind="multiple_choice", question_field="query"
+    ),
+    BenchmarkRecipe(
+        name="mmlu", uri="data://benchmarks/mmlu_val.jsonl.gz", kind="multiple_choice", gold_field="answer"
+    ),
+)
 FEW = 40  # documents that a process is warmed by
 
 
@@ -72,7 +81,7 @@ def main() -> None:
                 else:
                     ratios[stage].append(took / (first[stage] + took))
     for stage, values in ratios.items():
-        print(f"{stage}: {statistics.median(values):.3f} [{min(values):.3f}-{max(values):.3f}], n = {len(values)}")
+        print(f"{stage}: {spread(values, 3)}, n = {len(values)}")
 
 
 def measured(sizes: list[int]) -> list[dict[str, dict[str, float]]]:

@@ -2,8 +2,6 @@
 
     PEDIGREE_DATA=… python -m benchmarks.pipeline [--every 3] [--pairs 3] [--workers 2] [--extractors blocks …]
     PEDIGREE_DATA=… python -m benchmarks.pipeline --snapshots snapshot-1 snapshot-2 --responses --every 1
-    PEDIGREE_DATA=… python -m benchmarks.pipeline --explain [--every 10]
-    PEDIGREE_DATA=… python -m benchmarks.pipeline --steady [--every 10]
 
 Every n-th HTML page of real snapshots (with `--responses` every n-th response of any kind, of which both have 4,688) is
 copied into one WARC file per worker, with the header that states its type, without which datatrove's reader skips
@@ -11,14 +9,6 @@ pages; copying is not counted. Then run in turns: datatrove in a process of its 
 `extracted_documents`, `document_scores` and `filtered_documents` with each extractor, each in its own process, starts
 included. Printed are processor seconds of all processes, wall seconds, the medians of paired ratios of both, how far
 the kept pages agree, and the quality of each side's extractor on pages whose main text is known.
-
-`--explain` measures no time. It prints why the pages that only one side keeps were dropped by the other, and, if both
-sides use trafilatura, how many pages that both keep have the same text: with datatrove as it is, and without two
-choices of its extractor (`benchmarks.datatrove_pipeline`). Neither side replaces personal data then, because the two
-define it differently.
-
-`--steady` runs only this project's stages, with one worker, with two, and with two beside two busy loops that take a
-core each; the exit code is 1 if an artifact differs in a byte.
 """
 
 from __future__ import annotations
@@ -29,16 +19,16 @@ import json
 import os
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -47,6 +37,7 @@ from warcio.warcwriter import WARCWriter
 
 from benchmarks import extraction
 from benchmarks.chain import PEDIGREE
+from benchmarks.rounds import ratios, spread
 from training.data.documents import document_id, read_documents, read_lines
 from training.data.sources import resolve
 from training.job import read_job, write_job
@@ -63,7 +54,6 @@ EXTRACT: dict[str, dict[str, Any]] = {
     "trafilatura, every page": {"extractor": "trafilatura"},
 }
 """What the recipe says under `extract`. The peer looks at languages after extraction; before it is part of ours."""
-MOST_EXAMPLES = 5
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
@@ -71,16 +61,15 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 class Took:
     """Results of one run.
 
-    They are processor and wall seconds, the record ids of the kept pages, and the digests of the artifacts.
+    They are processor and wall seconds, and the record ids of the kept pages.
     """
 
     cpu: float
     wall: float
     kept: frozenset[str]
-    digests: tuple[str, ...] = ()
 
 
-def main() -> int:
+def main() -> None:
     """Copy the pages, run both sides in turns, and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=3)
@@ -90,18 +79,13 @@ def main() -> int:
     parser.add_argument("--snapshots", nargs="+", default=["snapshot-1"], help="folders of the crawl")
     parser.add_argument("--responses", action="store_true", help="of every kind and status, not HTML pages alone")
     parser.add_argument("--peer-fast", action="store_true", help="datatrove with trafilatura's fast way")
-    parser.add_argument("--steady", action="store_true", help="whether load and workers change anything")
-    parser.add_argument("--explain", action="store_true", help="where both sides differ, and why")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         pages = copy_pages(folder / "warc", options)
-        jobs = {name: prepared(folder, name, explain=options.explain) for name in options.extractors}
+        jobs = {name: prepared(folder, name) for name in options.extractors}
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # so that processes whose parents ended are told to this one
-        if options.steady:
-            return steady(jobs, pages)
-        (explained if options.explain else compared)(jobs, pages, folder, options)
-        return 0
+        compared(jobs, pages, folder, options)
 
 
 Pages = Mapping[str, str]
@@ -142,86 +126,6 @@ def quality(name: str) -> dict[str, list[float]]:
     return made
 
 
-# Where both sides differ
-
-
-def explained(jobs: Mapping[str, list[Path]], pages: Pages, folder: Path, options: argparse.Namespace) -> None:
-    """Print why each side dropped pages that only the other keeps.
-
-    Also prints how many texts of pages kept by both are equal.
-    """
-    peers = {}
-    for mode in ("told", "as-ours"):
-        theirs(folder / "warc", folder / mode, options.workers, mode)
-        peers[mode] = (texts_of_theirs(folder / mode), reasons_of_theirs(folder / f"{mode}-dropped"))
-    for name, some in jobs.items():
-        ours(some, options.workers, pages)
-        kept, dropped = fates_of_ours(some, pages)
-        for mode, (texts, reasons) in peers.items():
-            if mode == "as-ours" and EXTRACT[name]["extractor"] != "trafilatura":
-                continue
-            print(f"\n{name}, beside datatrove{' with its two choices undone' if mode == 'as-ours' else ''}:", end=" ")
-            print(f"{len(kept)} and {len(texts)} pages kept, {len(kept.keys() & texts)} by both\n")
-            print_reasons("only ours keeps", kept.keys() - texts, reasons, "its reader")
-            print_reasons("only datatrove keeps", texts.keys() - kept, dropped, "?")
-            if EXTRACT[name]["extractor"] == "trafilatura":
-                print_texts(kept, texts)
-
-
-def print_reasons(title: str, ids: Collection[str], reasons: Mapping[str, str], otherwise: str) -> None:
-    """Print how many of the pages kept by one side only the other side dropped for each reason."""
-    print(f"| {title}, dropped by the other for | {len(ids)} |\n|---|---|")
-    for reason, number in Counter(reasons.get(id, otherwise) for id in ids).most_common():
-        print(f"| {reason} | {number} |")
-    print()
-
-
-def print_texts(own: Mapping[str, str], other: Mapping[str, str]) -> None:
-    """Print how many of the pages that both sides keep have the same text, and where the other texts first differ."""
-    both = sorted(own.keys() & other)
-    spaced = {id: [" ".join(side[id].split()) for side in (own, other)] for id in both}
-    differ = [(mine, yours) for mine, yours in spaced.values() if mine != yours]
-    print(
-        f"{len(both) - len(differ)} of {len(both)} texts are equal ({1 - len(differ) / max(1, len(both)):.2%}),"
-        f" {sum(own[id] == other[id] for id in both)} with every space;",
-        end="",
-    )
-    print(f" of the others {sum(len(mine) > len(yours) for mine, yours in differ)} are longer on our side")
-    for mine, yours in differ[:MOST_EXAMPLES]:
-        at = next((n for n, (one, other) in enumerate(zip(mine, yours, strict=False)) if one != other), 0)
-        start = max(0, at - 30)
-        print(f"  ours {mine[start : at + 50]!r}, theirs {yours[start : at + 50]!r}")
-
-
-def texts_of_theirs(output: Path) -> dict[str, str]:
-    """Return the texts that datatrove kept, by record id."""
-    return {row["id"]: row["text"] for path in sorted(output.glob("*.jsonl.gz")) for row in read_lines(path)}
-
-
-def reasons_of_theirs(folder: Path) -> dict[str, str]:
-    """Return the block and the reason for each page that datatrove dropped, by record id."""
-    return {
-        row["id"]: f"{path.parent.name}: {row['metadata'].get('filter_reason', '')}".rstrip(": ")
-        for path in sorted(folder.glob("*/*.jsonl"))
-        for row in read_lines(path)
-    }
-
-
-def fates_of_ours(jobs: list[Path], pages: Pages) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what this project's stages did, by record id.
-
-    The first result is the texts of the kept pages, the second the reasons of the others.
-    """
-    outputs = [Path(json.loads(path.read_text("utf-8"))["output"]) for path in jobs]
-    kept = {pages[row["id"]]: row["text"] for row in rows_of(outputs[-1], "documents", ["id", "text"])}
-    dropped = {pages[row["id"]]: row["reason"] for out in outputs for row in rows_of(out, "dropped", ["id", "reason"])}
-    for path in outputs[0].glob("quarantine/*.jsonl"):
-        for row in read_lines(path):
-            id = pages.get(document_id(SNAPSHOT, row["warc_file"], row["warc_offset"]))
-            dropped |= {id: f"quarantine: {row['reason']}"} if id else {}
-    return kept, dropped
-
-
 def rows_of(output: Path, folder: str, columns: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the rows of one folder of an artifact's documents, such as `dropped`."""
     for path in sorted(output.glob(f"{folder}/*.parquet")):
@@ -233,56 +137,18 @@ def line_of(name: str, took: list[Took], peer: list[Took], pages: int) -> str:
     cells = []
     for unit in ("cpu", "wall"):
         own = [getattr(one, unit) for one in took]
-        ratios = sorted(getattr(one, unit) / mine for one, mine in zip(peer, own, strict=True))
-        cells += [
-            f"{statistics.median(own):.1f}",
-            f"{statistics.median(ratios):.1f} [{ratios[0]:.1f}-{ratios[-1]:.1f}]",
-        ]
-    rate = pages / statistics.median(one.cpu for one in took)
+        cells += [f"{median(own):.1f}", spread(ratios([getattr(one, unit) for one in peer], own))]
+    rate = pages / median(one.cpu for one in took)
     both = len(took[-1].kept & peer[-1].kept)
     return f"| {name} | {' | '.join(cells)} | {rate:.0f} | {len(took[-1].kept)} | {both} |"
 
 
-def steady(jobs: Mapping[str, list[Path]], pages: Pages) -> int:
-    """Check whether the artifacts depend on the number of workers or on other load; return 1 if they do."""
-    differ = False
-    for name, some in jobs.items():
-        runs = {}
-        for workers, loops in ((1, 0), (2, 0), (2, 2)):
-            runs[workers, loops] = ours(some, workers, pages, loops)
-            print(f"{name}, {workers} workers, {loops} loops: {runs[workers, loops].wall:.1f} s", flush=True)
-        same = len({took.digests for took in runs.values()}) == 1
-        differ |= not same
-        kept = len(runs[1, 0].kept)
-        print(
-            f"{name}: {len(pages)} records, {kept} kept;"
-            f" {'the same bytes' if same else 'OTHER BYTES'} in {len(runs)} runs"
-        )
-    return 1 if differ else 0
-
-
-@contextmanager
-def busy(loops: int) -> Iterator[None]:
-    """Context manager that runs this number of processes that each keep a core busy."""
-    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
-
-
-def measured(*commands: list[str], loops: int = 0) -> tuple[float, float]:
-    """Run commands one after the other; return processor seconds of all their processes, and wall seconds.
-
-    `loops` busy processes run beside them and are not counted.
-    """
+def measured(*commands: list[str]) -> tuple[float, float]:
+    """Run commands one after the other; return processor seconds of all their processes, and wall seconds."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    with busy(loops):
-        for command in commands:
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wall = time.monotonic() - started
+    for command in commands:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wall = time.monotonic() - started
     try:
         while True:
             os.waitpid(-1, 0)
@@ -336,14 +202,15 @@ def theirs(source: Path, output: Path, workers: int, *mode: str) -> Took:
     """Run datatrove's pipeline in a process of its own; return its results."""
     argv = [sys.executable, "-m", "benchmarks.datatrove_pipeline", str(source), str(output), str(workers), *mode]
     cpu, wall = measured(argv)
-    return Took(cpu, wall, frozenset(texts_of_theirs(output)))
+    kept = (row["id"] for path in output.glob("*.jsonl.gz") for row in read_lines(path))
+    return Took(cpu, wall, frozenset(kept))
 
 
-def prepared(folder: Path, name: str, *, explain: bool) -> list[Path]:
+def prepared(folder: Path, name: str) -> list[Path]:
     """Run the recipe once; return the job files of the three stages."""
     root = folder / name
     root.mkdir()
-    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe(folder / "warc", EXTRACT[name], explain=explain)), "utf-8")
+    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe(folder / "warc", EXTRACT[name])), "utf-8")
     done = subprocess.run(
         [*PEDIGREE, "run", str(root / "recipe.yaml"), "--root", str(root), "--until", STAGES[-1], "--json"],
         check=True,
@@ -359,7 +226,7 @@ def prepared(folder: Path, name: str, *, explain: bool) -> list[Path]:
     return jobs
 
 
-def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
+def ours(jobs: list[Path], workers: int, pages: Pages) -> Took:
     """Run this project's three stages from their job files, as a compute backend starts them; return the results."""
     outputs = []
     for path in jobs:
@@ -367,15 +234,13 @@ def ours(jobs: list[Path], workers: int, pages: Pages, loops: int = 0) -> Took:
         write_job(replace(job, run=replace(job.run, workers=workers)), path)
         outputs.append(Path(job.output))
         shutil.rmtree(outputs[-1])
-    cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs), loops=loops)
-    digests = tuple(json.loads((folder / "artifact.json").read_text("utf-8"))["digest"] for folder in outputs)
+    cpu, wall = measured(*([sys.executable, "-m", "training", str(path)] for path in jobs))
     kept = frozenset(pages[row["id"]] for row in rows_of(outputs[-1], "documents", ["id"]))
-    return Took(cpu, wall, kept, digests)
+    return Took(cpu, wall, kept)
 
 
-def recipe(source: Path, extract: Mapping[str, Any], *, explain: bool) -> dict[str, object]:
+def recipe(source: Path, extract: Mapping[str, Any]) -> dict[str, object]:
     """Write a recipe for these files with the rules and thresholds of datatrove's FineWeb example; return its path."""
-    personal = {"rules": RULES} if explain else {"rules": [*RULES, "personal_data"], "personal_data": ["email", "ip"]}
     return {
         "extends": "kitchen",
         "name": "fineweb-rules",
@@ -383,7 +248,8 @@ def recipe(source: Path, extract: Mapping[str, Any], *, explain: bool) -> dict[s
         "extract": dict(extract),
         "quality": {"reference": ["data://text/c4_demo.jsonl.gz"], "snapshots": [SNAPSHOT], "negatives": 200},
         "filter": {
-            **personal,
+            "rules": [*RULES, "personal_data"],
+            "personal_data": ["email", "ip"],
             "gopher_min_alphabetic_fraction": 0.8,
             "c4_min_words_per_line": 3,
             "min_kept_fraction": 0.01,
@@ -394,4 +260,4 @@ def recipe(source: Path, extract: Mapping[str, Any], *, explain: bool) -> dict[s
 
 if __name__ == "__main__":
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
-    sys.exit(main())
+    main()

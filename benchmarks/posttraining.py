@@ -36,6 +36,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import ratios, spread
 from training.posttrain.sorting import TRAIN_FILE, read_jsonl
 
 PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
@@ -76,8 +77,7 @@ def lines(part: str, told: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """Yield a line for each side: its median, and how many times as many processor seconds it takes as our own."""
     for side, rounds in told.items():
         seconds = [one["seconds"] for one in rounds]
-        ratios = [theirs / mine["seconds"] for theirs, mine in zip(seconds, told["own"], strict=True)]
-        span = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+        span = spread(ratios(seconds, [one["seconds"] for one in told["own"]]), 2)
         more = ", ".join(f"{name} {value}" for name, value in rounds[0].items() if name != "seconds")
         yield f"{part:8} {side:6} {statistics.median(seconds):8.2f} s   ÷ own {span}   {more}"
 

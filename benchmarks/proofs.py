@@ -8,7 +8,8 @@ snapshot of their own, which the model reads so often that it learns them by hea
 - snapshot: the corpus of the first snapshot is made with its indexes, then the second one is added, up to a promoted
   model. Nothing that was made before changes, and exactly the assets that depend on the new snapshot are made, its
   indexes among them.
-- documents: random pages are followed from their WARC record to every step that saw them and back (`benchmarks.trace`).
+- documents: random pages are followed from their WARC record to every step that saw them and back
+  (`benchmarks.both_ways`).
 - verbatim: what the base model writes after the beginning of a sentence is traced to the page, its WARC record and the
   steps that read it.
 - leak: an item of the exam is written into one page of one archive. The model is not promoted, and the refusal names
@@ -50,8 +51,8 @@ from assets.erasing import scan
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
+from benchmarks.both_ways import record_url
 from benchmarks.takedown import command, copied, words_of
-from benchmarks.trace import record_url
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training import artifact
@@ -346,16 +347,15 @@ def _files(place: Place, asset: str, pattern: str, snapshot: str = NEW, root: Pa
 
 def documents(place: Place, proof: Proof, options: argparse.Namespace) -> None:
     """Follow random documents from their record to their steps and back."""
-    argv = [sys.executable, "-m", "benchmarks.trace", "--root", str(place.root), "--model", TWO]
-    argv += ["--both-ways", str(options.documents)]
+    argv = [sys.executable, "-m", "benchmarks.both_ways", "--root", str(place.root), "--model", TWO]
+    argv += ["--documents", str(options.documents)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     proof.check(done.returncode == 0, done.stderr[-500:])
-    told = {line.strip().rpartition(" ")[0].strip(): line.split()[-1] for line in done.stdout.splitlines()[1:]}
-    followed, seen, records = (told.get(name, "0") for name in ("both_ways", "of_them_in_steps", "warc_records"))
-    proof.same("documents", int(followed.replace(",", "")), options.documents)
-    proof.same("records that were read", records, followed)
-    proof.check(int(seen.replace(",", "")) > 0, "no document is in a step")
-    proof.figures.append(f"{followed} documents equal both ways, {records} records read, {seen} of them in steps")
+    told = json.loads(done.stdout or "{}")
+    followed, seen = (told.get(name, 0) for name in ("documents", "in_steps"))
+    proof.same("documents", followed, options.documents)
+    proof.check(seen, "no document is in a step")
+    proof.figures.append(f"{followed:,} documents equal both ways, from their records, {seen:,} of them in steps")
     pages = place.run("trace", TWO, "--domain", DOMAIN, "--shown", "2").answer["pages"]
     moved = {**pages[0], "warc_offset": pages[1]["warc_offset"]}
     proof.same("URL at the offset", record_url(place.root, pages[0]), pages[0]["url"])

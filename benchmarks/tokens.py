@@ -1,7 +1,7 @@
 """Compare the tokenization of text into shards with other libraries on the same files: the figures of docs/tokens.md.
 
     PEDIGREE_DATA=… python -m benchmarks.tokens speed --peers VENV/lib/python3.11/site-packages
-    PEDIGREE_DATA=… python -m benchmarks.tokens large parts memory stage vocabularies
+    PEDIGREE_DATA=… python -m benchmarks.tokens large
 
 tiktoken is not among the project's packages: `--peers` names a folder that has it. Times are processor seconds on one
 core, without imports. Every system runs in a process of its own over two document files of --megabytes each: *cold* is
@@ -12,29 +12,26 @@ included, and the digests are compared.
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 # One core for everybody, before the peers are loaded.
 os.environ.update(RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from benchmarks.dedup import made_texts, processor_seconds, scratch
+from benchmarks.rounds import ratios, spread
 from tests.training.data import chain
 from training.data.documents import DocumentWriter, document_files, read_tables
-from training.data.sources import read_rows, resolve
 from training.data.tokens import tokenize
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer import (
@@ -42,16 +39,13 @@ from training.data.tokens.tokenizer import (
     TOKENIZER_FILE,
     byte_values,
     load_tokenizer,
-    measure,
     plain_text_json,
 )
-from training.data.tokens.tokenizer import train as train_tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
 
 ROUNDS = 5
 VOCABULARY = 8192
-WIDTH = 320  # of the model whose embedding `vocabularies` counts
 END = 0  # the recipe's first special token
 
 
@@ -167,12 +161,9 @@ def speed(options: argparse.Namespace) -> None:
         line = [f"{name}:"]
         for place, when in enumerate(("cold", "warm")):
             rates = [sizes[place] / run[when] for run in some]
-            ratios = [peer[when] / run[when] for peer, run in zip(runs["tokenizers"], some, strict=True)]
-            line.append(
-                f"{when} {statistics.median(rates):.1f} [{min(rates):.1f}-{max(rates):.1f}] MB/s,"
-                f" {statistics.median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}] x tokenizers;"
-            )
-        line.append(f"peak {statistics.median(run['peak_bytes'] for run in some) / 1e6:.0f} MB;")
+            times = [peer[when] / run[when] for peer, run in zip(runs["tokenizers"], some, strict=True)]
+            line.append(f"{when} {spread(rates)} MB/s, {spread(times)} x tokenizers;")
+        line.append(f"peak {median(run['peak_bytes'] for run in some) / 1e6:.0f} MB;")
         line.append("the same ids" if digests[name] == digests["tokenizers"] else "OTHER IDS")
         print(" ".join(line))
 
@@ -228,118 +219,13 @@ def large(options: argparse.Namespace) -> None:
                 peaks[name].append(made["peak_bytes"])
     print(f"{size * options.repeat:.0f} MB, tokenizers {size:.0f} MB, n = {options.rounds}")
     for name, values in rates.items():
-        ratios = [own / peer for own, peer in zip(values, rates["tokenizers"], strict=True)]
-        print(
-            f"{name}: {statistics.median(values):.1f} [{min(values):.1f}-{max(values):.1f}] MB/s,"
-            f" {statistics.median(ratios):.1f} [{min(ratios):.1f}-{max(ratios):.1f}] x tokenizers;"
-            f" peak {statistics.median(peaks[name]) / 1e6:.0f} MB"
-        )
-
-
-def parts(options: argparse.Namespace) -> None:
-    """Print how this project's time, when warm, divides into steps: processor seconds of each over one file."""
-    with scratch() as root:
-        source, item = prepared(root, options.megabytes)
-        path, tokenizer = document_files(source)[0], item.file(TOKENIZER_FILE)
-        plain = load_tokenizer(tokenizer)
-        fast, reference = tokenize.fast_encoder(tokenizer), tokenize.reference_encoder(plain)
-        shape = tokenize._Shape(max_tokens=10**9, vocabulary=plain.get_vocab_size(), end_id=END)
-
-        def timed(what: str, work: Callable[[], Any]) -> Any:
-            began, wall = processor_seconds(), time.perf_counter()
-            made = work()
-            print(f"{what}: {processor_seconds() - began:.3f} s, wall {time.perf_counter() - wall:.3f} s")
-            return made
-
-        batches = timed("read", lambda: list(tokenize._encoded(path, lambda _: None, ShardsRecipe())))
-        columns = [table["text"].combine_chunks() for table, _ in batches]
-        timed("gigatoken, cold", lambda: [fast(column) for column in columns])
-        found = timed("gigatoken, warm", lambda: [fast(column) for column in columns])
-        proving = tokenize.Proving(lambda _: found[0], lambda _: found[0], [])
-        proving._reference, numbers = reference, iter(found)
-        proving._fast = lambda _: next(numbers)
-        timed("proof", lambda: [proving(column) for column in columns])
-        pairs = [(table, one) for (table, _), one in zip(batches, found, strict=True)]
-        shards = timed("write", lambda: tokenize.write_shards(root, 0, pairs, shape))
-        timed("decode", lambda: tokenize.check_decoding(root, shards, plain, shape))
-
-
-def memory(options: argparse.Namespace) -> None:
-    """Print the peak memory of this project over one file and over a file four times as large."""
-    for megabytes in (options.megabytes, 4 * options.megabytes):
-        with scratch() as root:
-            source, tokenizer = prepared(root, megabytes / 2)
-            made = _child("ours", document_files(source), tokenizer.file(TOKENIZER_FILE), options.peers)
-            print(f"{megabytes:.0f} MB: peak {made['peak_bytes'] / 1e6:.0f} MB")
-
-
-def stage(options: argparse.Namespace) -> None:
-    """Time the whole stage `tokenize` over both files, in this process.
-
-    It verifies the input, writes shards, decodes them, and writes the manifest.
-    """
-    with scratch() as root:
-        source, tokenizer = prepared(root, options.megabytes)
-        began = processor_seconds()
-        made = chain.run(root, "tokenize", "token_shards", "tiny@one", {"shards": ShardsRecipe()}, [source, tokenizer])
-        print(f"{processor_seconds() - began:.2f} s", made.record()["notes"], made.record()["metrics"])
-
-
-def vocabularies(_: argparse.Namespace) -> None:
-    """Compare vocabulary sizes on real web text by the fertility on held-out text and on code.
-
-    GPT-2's fertility is printed for comparison.
-    """
-    texts = [str(row["text"]) for row in read_rows("data://text/c4_demo.jsonl.gz")]
-    texts += [text for text in _wiki_articles() if len(text) > 500]
-    train = [text for place, text in enumerate(texts) if place % 10]
-    exams = read_rows("data://benchmarks/human_eval.jsonl.gz")
-    held_out = {"text": texts[::10], "code": [f"{row['prompt']}{row['canonical_solution']}" for row in exams]}
-    sizes = ", ".join(
-        f"{sum(len(text.encode()) for text in some) / 1e6:.2f} MB {name}" for name, some in held_out.items()
-    )
-    print(f"{sum(len(text.encode()) for text in train) / 1e6:.2f} MB trained on; held out {sizes}")
-    for model in ("bpe", "wordpiece", "unigram"):
-        for size in (1024, 2048, 4096, 8192, 16_384):
-            began = processor_seconds()
-            made = train_tokenizer(train, TokenizerRecipe(snapshots=(), vocabulary=size, model=model))
-            _print_fertility(f"{model} {made.get_vocab_size()}", made, held_out, processor_seconds() - began)
-    _print_fertility("gpt-2", _gpt2(), held_out, 0.0)
-
-
-def _print_fertility(name: str, tokenizer: Tokenizer, held_out: dict[str, list[str]], seconds: float) -> None:
-    found = {kind: measure(tokenizer, texts) for kind, texts in held_out.items()}
-    shown = "; ".join(
-        f"{kind} {one['bytes_per_token']:.3f} bytes a token, {one['tokens_per_word']:.3f} tokens a word"
-        for kind, one in found.items()
-    )
-    parameters = tokenizer.get_vocab_size() * WIDTH / 1e6
-    print(f"{name}: {shown}; {parameters:.2f}M embedding parameters at width {WIDTH}, trained in {seconds:.1f} s")
-
-
-def _gpt2() -> Tokenizer:
-    """Return GPT-2's own vocabulary and merges as a tokenizer."""
-    with gzip.open(resolve("data://oracles/gpt2/encoder.json.gz"), "rt", encoding="utf-8") as stream:
-        vocabulary = json.load(stream)
-    with gzip.open(resolve("data://oracles/gpt2/vocab.bpe.gz"), "rt", encoding="utf-8") as stream:
-        merges = [tuple(line.split()) for line in stream.read().splitlines()[1:]]
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return tokenizer
-
-
-def _wiki_articles() -> list[str]:
-    with gzip.open(resolve("data://text/wikitext-2.valid.txt.gz"), "rt", encoding="utf-8") as lines:
-        return lines.read().split("\n \n")
+        times = spread(ratios(values, rates["tokenizers"]))
+        print(f"{name}: {spread(values)} MB/s, {times} x tokenizers; peak {median(peaks[name]) / 1e6:.0f} MB")
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed,
     "large": large,
-    "parts": parts,
-    "memory": memory,
-    "stage": stage,
-    "vocabularies": vocabularies,
     "child": child,
 }
 

@@ -1,13 +1,7 @@
-"""The comparison with transformers agrees, notices when the two do not agree, and can be resumed.
-
-A stopped run goes on along the same curve.
-"""
+"""The comparison with transformers agrees, and notices when the two do not agree."""
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
 import random
 
 import pytest
@@ -53,31 +47,6 @@ def test_another_learning_rate_is_noticed(rows, runs):
     other = convergence.hugging_face_run(CONFIG, RECIPE, *rows, rates=[0.7 * rate for rate in rates])
     found = convergence.compared(own, other)
     assert found.first < 1e-4 and not found.is_equal
-
-
-def test_a_text_run_that_was_stopped_goes_on_along_the_same_curve(tmp_path, monkeypatch, capsys):
-    (tmp_path / "text").mkdir()
-    chance = random.Random(1)
-    text = "".join(chance.choice("to be or not") for _ in range(4000))
-    (tmp_path / "text" / "tinyshakespeare.txt.gz").write_bytes(gzip.compress(text.encode()))
-    monkeypatch.setenv("PEDIGREE_DATA", str(tmp_path))
-    setting = convergence.Setting(
-        width=16, layers=1, heads=2, mlp_width=32, length=16, rows=4, steps=6, reference=9.0, warmup_steps=2
-    )
-    monkeypatch.setitem(convergence.SETTINGS, "tiny", setting)
-
-    def run(name: str, minutes: float) -> list[float]:
-        options = argparse.Namespace(
-            setting="tiny", folder=tmp_path / name, precision="fp32", every=2, minutes=minutes, seed=0
-        )
-        assert convergence.shakespeare(options) == 0
-        lines = (tmp_path / name / "curve.jsonl").read_text().splitlines()
-        return [json.loads(line)["validation_loss"] for line in lines]
-
-    whole = run("whole", 1e9)
-    assert run("stopped", 0.0) == whole[:1]  # it looks at the validation text once
-    assert run("stopped", 1e9) == whole and len(whole) == 3
-    assert "reference 9.0 (met)" in capsys.readouterr().out
 
 
 @pytest.mark.data

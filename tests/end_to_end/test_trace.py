@@ -15,6 +15,7 @@ from fastwarc.warc import ArchiveIterator
 
 from assets.trace import answer
 from assets.trace_lines import lines_of
+from benchmarks.both_ways import alter_rows, both_ways
 from resources.tracking.reports import Tracking
 from tests.end_to_end.conftest import RECIPES, pedigree
 from training import artifact
@@ -23,6 +24,7 @@ from training.job import DataError
 from training.order.ledger import LEDGER_FILE, Ledger, LedgerEntry, write_ledger
 from training.provenance import trace
 from training.provenance.lineage import artifacts_under, lineage_of
+from training.provenance.steps import Steps
 from training.provenance.trace import Tracer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -91,6 +93,16 @@ def test_random_documents_are_followed_from_their_warc_record_to_steps_and_back(
                 assert all(back[name] == value for name, value in row.items())
                 seen += 1
     assert seen > 20
+
+
+def test_the_program_that_follows_pages_both_ways_notices_a_row_that_is_too_high(place, tracer, monkeypatch, capsys):
+    rows = tracer.step(3)["documents"][:5]
+    assert both_ways(tracer, rows, place) == 5
+    monkeypatch.setattr(Steps, "seen", Steps.seen)  # restores what the control alters
+    alter_rows()
+    with pytest.raises(SystemExit):
+        both_ways(tracer, rows, place)
+    assert "differs" in capsys.readouterr().err
 
 
 def test_the_text_of_a_document_in_its_steps_is_the_text_that_was_tokenized(place, tracer):
