@@ -8,15 +8,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -39,21 +36,11 @@ class RecipeError(ValueError):
         return RecipeError(f"{name}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems))
 
 
-def formerly(value: Any, *, default: Any = None) -> Any:
-    """Define a dataclass field that may be None and for which earlier editions wrote `value` instead of None.
-
-    `read_record` reads this value as None, and `differing_from_defaults` writes None as this value. So recipes and
-    records by earlier editions keep their meaning and their fingerprints.
-    """
-    return dataclasses.field(default=default, metadata={"formerly": value})
-
-
 def read_record(cls: type[T], data: Any, *, where: str = "") -> T:
     """Return the frozen dataclass `cls` made from plain `data`, as YAML or JSON gives it.
 
     Unknown keys, missing keys and values of the wrong type raise RecipeError with the dotted path of the field. `where`
-    is the path of the record itself. The class may say in `RENAMED` which fields earlier editions had: {earlier name:
-    function of value and path that returns the present fields}. They are read with a warning.
+    is the path of the record itself.
     """
     problems: list[str] = []
     try:
@@ -108,6 +95,16 @@ def check_names(record: Any, where: str = "") -> None:
         raise RecipeError(*wrong)
 
 
+def check_above_zero(record: Any, where: str, *fields: str) -> None:
+    """Raise RecipeError that lists which of a record's `fields` are numbers that are not above 0. None is right."""
+    given = ((_join(where, name), getattr(record, name)) for name in fields)
+    wrong = [
+        f"{place}={value}; above 0, or null, is right" for place, value in given if value is not None and value <= 0
+    ]
+    if wrong:
+        raise RecipeError(*wrong)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` did you mean X?` with the known name most similar to an unknown one; empty if none is similar.
 
@@ -139,7 +136,6 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
     """
     if not isinstance(data, dict):
         raise RecipeError(f"{where or cls.__name__}: expected a mapping, got {data!r}")
-    data = _with_present_names(cls, data, where)
     fields, hints, values, allowed = _fields(cls), _hints(cls), {}, getattr(cls, "NAMES", {})
     for name, value in data.items():
         if name not in fields:
@@ -150,7 +146,7 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
             values[name] = value  # a record that was read for another recipe
             continue
         try:
-            values[name] = _read_field(fields[name], hints[name], value, _join(where, name), problems)
+            values[name] = _convert(hints[name], value, _join(where, name), problems)
             # Here, and not only when the record checks itself, because that needs all fields to be readable.
             problems += unknown_names(_join(where, name), values[name], known) if (known := allowed.get(name)) else ()
         except RecipeError as error:
@@ -166,26 +162,6 @@ def _read_record(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
         raise RecipeError(
             *(one if where and one.startswith(where) else f"{prefix}{one}" for one in error.problems)
         ) from None
-
-
-def _with_present_names(cls: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the data of a record with the fields that have another name now under that name.
-
-    Raise RecipeError if the data have both, with different values.
-    """
-    for earlier, fields_now in getattr(cls, "RENAMED", {}).items():
-        if earlier not in data:
-            continue
-        now = fields_now(data[earlier], place := _join(where, earlier))
-        data = {name: value for name, value in data.items() if name != earlier}
-        for name, value in now.items():
-            if value and data.get(name) and data[name] != value:
-                raise RecipeError(f"{place}: is called {name} now, which is given too; leave {earlier} out")
-            if value:
-                said = ", ".join(f"{key}: {one}" for key, one in value.items())
-                log.warning("%s is %s now: {%s}; the next edition reads only that", place, _join(where, name), said)
-            data[name] = value or data.get(name, value)
-    return data
 
 
 def _read_inner(cls: type[T], data: Any, where: str, problems: list[str]) -> T:
@@ -293,8 +269,7 @@ def differing_from_defaults(record: Any) -> Any:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
             if _is_required(field) or value != _default(field):
-                known = field.metadata.get("formerly") if value is None else value
-                kept[field.name] = differing_from_defaults(known)
+                kept[field.name] = differing_from_defaults(value)
         return kept
     if isinstance(record, dict):
         return {key: differing_from_defaults(value) for key, value in record.items()}
@@ -334,11 +309,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
         return field.default
     assert field.default_factory is not dataclasses.MISSING
     return field.default_factory()
-
-
-def _read_field(field: dataclasses.Field[Any], hint: Any, value: Any, where: str, problems: list[str]) -> Any:
-    read = _convert(hint, value, where, problems)
-    return None if "formerly" in field.metadata and read == field.metadata["formerly"] else read
 
 
 def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
@@ -385,6 +355,8 @@ def _convert_all(hint: Any, named: list[tuple[str, Any]], problems: list[str]) -
 def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, problems: list[str]) -> Any:
     if value is None and type(None) in arguments:
         return None
+    if value == "" and type(None) in arguments:
+        raise RecipeError(f"{where}: an empty text; null, or nothing, is right")
     chosen = [argument for argument in arguments if argument is not type(None)]
     words = [word for argument in chosen if get_origin(argument) is Literal for word in get_args(argument)]
     if value in words:

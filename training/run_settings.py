@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.process.cores import available_cores
-from training.records import formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,12 +17,12 @@ class RunSettings:
     """
 
     workers: int | None = 1  # None: one for each core that the job has where it runs
-    threads: int | None = formerly(0)  # None: torch's default, one for each core
+    threads: int | None = None  # None: torch's default, one for each core
     processes: int = 1
     nodes: int = 1
     spare_nodes: int = 0  # nodes that the job holds beyond these, each to replace one that is lost
     gpus_per_node: int = 0
-    micro_batch_tokens: int | None = formerly(0)  # None: the share of a process in the global batch, at once
+    micro_batch_tokens: int | None = None  # None: the share of a process in the global batch, at once
     checkpoint_seconds: float = 60.0
     # Parallel degrees (training/pretrain/degrees.py):
     shard: int = 1  # number of processes that share each weight (FSDP)
@@ -43,18 +42,18 @@ class RunSettings:
     attention: Literal["auto", "varlen", "flash_3"] = "auto"  # pretraining on GPUs: torch's varlen_attn instead of flex
     compile: Literal[False, True, "blocks"] = False  # True: the whole model; "blocks": each block
     recompute: Literal["none", "selective", "full"] = "none"  # activations recomputed in the backward pass
-    memory_gb: float | None = formerly(0.0)  # None: no limit is requested
+    memory_gb: float | None = None  # None: no limit is requested
     text_samples: bool = True  # pretraining: whether the model writes texts while it is trained
-    sample_steps: int | None = formerly(0)  # pretraining: steps between texts that the model writes; None: four texts
-    evaluation_steps: int | None = formerly(0)  # steps between evaluations on held-out text; None: four in a run
+    sample_steps: int | None = None  # pretraining: steps between texts that the model writes; None: four texts
+    evaluation_steps: int | None = None  # steps between evaluations on held-out text; None: four in a run
     read_steps: int = 1  # pretraining: most steps between two waits for numbers from the device
     # How the ranks of a data stage are run (training/engines):
     engine: Literal["local", "ray"] = "local"
-    ray_address: str | None = formerly("")  # HOST:PORT of a cluster's head; None: RAY_ADDRESS, or Ray of the job's own
+    ray_address: str | None = None  # HOST:PORT of a cluster's head; None: RAY_ADDRESS, or Ray of the job's own
     rank_cpus: float = 1.0  # cores that a rank asks of Ray
-    rank_memory_gb: float | None = formerly(0.0)  # memory that a rank asks of Ray; None: a rank asks for none
+    rank_memory_gb: float | None = None  # memory that a rank asks of Ray; None: a rank asks for none
     rank_retries: int = 2  # how often a rank is made again because its worker or node was lost
-    price_per_hour: float | None = formerly(0.0)  # price of one node, in any currency; None: no price is computed
+    price_per_hour: float | None = None  # price of one node, in any currency; None: no price is computed
 
     @property
     def num_workers(self) -> int:

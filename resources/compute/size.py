@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from training.records import RecipeError, formerly, read_record
+from training.records import RecipeError, read_record
 from training.run_settings import RunSettings
 
 PLANNED_BACKENDS = ("kubernetes",)  # these get an error message of their own
@@ -37,9 +37,11 @@ class ProfileRecord(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _none(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read an empty text as None where None is the default, because profiles of earlier editions write it so."""
-        return None if value == "" and cls.model_fields[str(info.field_name)].default is None else value
+    def _is_given(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse an empty text where None is the default."""
+        if value == "" and cls.model_fields[str(info.field_name)].default is None:
+            raise ValueError("an empty text; null, or nothing, is right")
+        return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +50,7 @@ class Size(RunSettings):
 
     backend: str = "local"  # local, slurm, or a part from outside (resources/compute/outside.py)
     hours: float = 24.0  # time limit of the job in the scheduler
-    max_pending_hours: float | None = formerly(0.0)  # in the queue, after which the stage fails; None: no limit
+    max_pending_hours: float | None = None  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress
     min_nodes: int | None = None  # on which a training goes on when nodes are lost; None: on no fewer than `nodes`
     missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
@@ -119,8 +121,7 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
         raise RecipeError(f"{where}.backend: ray is an engine, which runs the ranks of a job; set `engine: ray`")
     if backend in PLANNED_BACKENDS:
         raise RecipeError(f"{where}.backend: the {backend} backend is not built yet; there are local and slurm")
-    # Profiles of earlier editions write 0 workers where this one leaves them out.
-    told = {name: value for name, value in given.items() if value is not None and (name, value) != ("workers", 0)}
+    told = {name: value for name, value in given.items() if value is not None}
     workers = None if backend == "slurm" else cores
     return read_record(Size, {"workers": workers, **told}, where=where)
 

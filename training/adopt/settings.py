@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import formerly
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdoptRecipe:
@@ -14,8 +12,8 @@ class AdoptRecipe:
     Nothing is adopted if both are None. Facts that are None are recorded as not known.
     """
 
-    model: str | None = formerly("")  # folder in the transformers layout, with safetensors; data://… or a path
+    model: str | None = None  # folder in the transformers layout, with safetensors; data://… or a path
     tokenizer: str | None = None  # folder with tokenizer.json and tokenizer_config.json; only without `model`
-    name: str | None = formerly("")  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
-    revision: str | None = formerly("")  # commit or tag of that repository
-    licence: str | None = formerly("")  # SPDX name; None: what the README of the folder says
+    name: str | None = None  # under which its publisher is found, such as HuggingFaceTB/SmolLM2-135M
+    revision: str | None = None  # commit or tag of that repository
+    licence: str | None = None  # SPDX name; None: what the README of the folder says

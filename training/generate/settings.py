@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri, check_above_zero
 
 GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "aligned_model"]
 
@@ -17,11 +17,11 @@ class SynthesisRecipe:
     Without `prompts`, no text is written.
     """
 
-    prompts: Uri | None = formerly("")  # file with rows that have a text in `prompt_field`; None: nothing is written
+    prompts: Uri | None = None  # file with rows that have a text in `prompt_field`; None: nothing is written
     prompt_field: str = "prompt"
-    prompt_words: int | None = formerly(0)  # number of words of the row's text that are used; None: all
+    prompt_words: int | None = None  # number of words of the row's text that are used; None: all
     template: str = "{prompt}"  # the prompt for the model; {prompt} is replaced by the row's text
-    limit: int | None = formerly(0)  # number of prompts that are used; None: all
+    limit: int | None = None  # number of prompts that are used; None: all
     generator: GeneratorAsset = "base_model"
     texts_per_prompt: int = 1
     temperature: float = 0.8  # 0: always the likeliest token
@@ -33,10 +33,11 @@ class SynthesisRecipe:
     def __post_init__(self) -> None:
         if "{prompt}" not in self.template:
             raise RecipeError(f"synthesis.template={self.template!r}; it must hold {{prompt}}")
-        if min(self.prompt_words or 0, self.limit or 0, self.temperature) < 0 or not 0 < self.top_p <= 1:
+        check_above_zero(self, "synthesis", "prompt_words", "limit")
+        if self.temperature < 0 or not 0 < self.top_p <= 1:
             raise RecipeError(
-                f"synthesis: prompt_words={self.prompt_words}, limit={self.limit} and temperature={self.temperature}"
-                f" may not be negative; top_p={self.top_p} must be above 0, to 1"
+                f"synthesis: temperature={self.temperature} may not be negative; top_p={self.top_p} must be above 0,"
+                " to 1"
             )
         if min(self.texts_per_prompt, self.max_new_tokens, self.batch_size) < 1:
             raise RecipeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import Uri, formerly
+from training.records import Uri, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +27,11 @@ class TextSourceRecipe:
     ] = "messages"
     prompt_field: str = "prompt"
     answer_field: str = "answer"
-    limit: int | None = formerly(0)  # number of rows that are read; None: all
-    generator: str | None = formerly("")  # who wrote the answers of rows without a field `generator`; None: unknown
+    limit: int | None = None  # number of rows that are read; None: all
+    generator: str | None = None  # who wrote the answers of rows without a field `generator`; None: unknown
+
+    def __post_init__(self) -> None:
+        check_above_zero(self, "", "limit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,22 +15,24 @@ class DoremiRecipe:
     same shape and budget, shows which sources have most left to learn.
     """
 
-    tokens: int | None = formerly(0)  # budget of each model; None: use `mixture.weights` as they are
+    tokens: int | None = None  # budget of each model; None: use `mixture.weights` as they are
     # None: inherit from `model`
-    width: int | None = formerly(0)
-    layers: int | None = formerly(0)
-    heads: int | None = formerly(0)
-    kv_heads: int | None = formerly(0)
-    mlp_width: int | None = formerly(0)
+    width: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    mlp_width: int | None = None
     # None: inherit from `pretrain`
-    global_batch_tokens: int | None = formerly(0)
-    learning_rate: float | None = formerly(0.0)
-    muon_learning_rate: float | None = formerly(0.0)
+    global_batch_tokens: int | None = None
+    learning_rate: float | None = None
+    muon_learning_rate: float | None = None
     step_size: float = 1.0  # of the weights' update, the paper's η
     smoothing: float = 1e-3  # share of equal weights mixed in after each step, the paper's c
     seed: int = 1  # for the proxy's initial weights and its order of documents
 
     def __post_init__(self) -> None:
+        check_above_zero(self, "doremi", "tokens", "width", "layers", "heads", "kv_heads", "mlp_width")
+        check_above_zero(self, "doremi", "global_batch_tokens", "learning_rate", "muon_learning_rate")
         if self.step_size <= 0 or not 0 <= self.smoothing < 1:
             raise RecipeError(
                 f"doremi: step_size={self.step_size} must be above 0, smoothing={self.smoothing} from 0 and below 1"

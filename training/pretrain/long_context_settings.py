@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from training.pretrain.models.shape import RotaryScaling
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,14 +17,14 @@ class LongContextRecipe:
     before the training.
     """
 
-    tokens: int | None = formerly(0)  # the whole budget; None: no further training
-    sequence_length: int | None = formerly(0)  # needed if `tokens` is given, as is the next
-    global_batch_tokens: int | None = formerly(0)
-    rope_theta: float | None = formerly(0.0)  # None: inherit from `model`
+    tokens: int | None = None  # the whole budget; None: no further training
+    sequence_length: int | None = None  # needed if `tokens` is given, as is the next
+    global_batch_tokens: int | None = None
+    rope_theta: float | None = None  # None: inherit from `model`
     rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)  # kind none: inherit from `model`
     across_documents: bool = False  # treat the documents of a row as one text, so that they see each other
-    learning_rate: float | None = formerly(0.0)  # None: inherit from `pretrain`
-    muon_learning_rate: float | None = formerly(0.0)
+    learning_rate: float | None = None  # None: inherit from `pretrain`
+    muon_learning_rate: float | None = None
     min_loss_fall: float = -0.1  # gate, nats per token; below 0: the loss may even rise a little
     max_short_rise: float = 0.02  # gate: share by which bits per byte at the base model's length may rise
     needles: int = 8  # hidden sentences at each depth
@@ -34,11 +34,10 @@ class LongContextRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.tokens and min(self.sequence_length or 0, self.global_batch_tokens or 0) < 1:
-            raise RecipeError(
-                f"long_context: tokens={self.tokens} needs sequence_length={self.sequence_length} and"
-                f" global_batch_tokens={self.global_batch_tokens} of at least 1"
-            )
+        check_above_zero(self, "long_context", "tokens", "sequence_length", "global_batch_tokens")
+        check_above_zero(self, "long_context", "rope_theta", "learning_rate", "muon_learning_rate")
+        if self.tokens and not (self.sequence_length and self.global_batch_tokens):
+            raise RecipeError(f"long_context: tokens={self.tokens} needs sequence_length and global_batch_tokens too")
         if min(self.needles, self.needle_choices - 1, len(self.needle_depths)) < 1:
             raise RecipeError(
                 f"long_context: needles={self.needles} (at least 1), needle_choices={self.needle_choices} (at least 2),"

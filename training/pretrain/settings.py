@@ -14,7 +14,7 @@ from training.pretrain.optim.settings import UpdateRecipe
 from training.pretrain.rewriting import KIND as REWRITING
 from training.pretrain.rewriting import Rewriting, outside_objective
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError, differing_from_defaults, formerly, read_record
+from training.records import RecipeError, differing_from_defaults, read_record
 
 OBJECTIVES = ("causal", "fill_in_the_middle", "masked", "prefix", "span_corruption")
 
@@ -129,7 +129,7 @@ class DistillRecipe:
     divergence of the model's softened probabilities from the teacher's.
     """
 
-    teacher: str | None = formerly("")  # made://base_model/RECIPE, or a folder of a model with the same tokenizer
+    teacher: str | None = None  # made://base_model/RECIPE, or a folder of a model with the same tokenizer
     temperature: float = 1.0
     weight: float = 0.5
 
@@ -166,7 +166,7 @@ class PretrainRecipe:
     warmup_fraction: float = 0.02
     decay_fraction: float = 0.2  # wsd: the share of steps over which the rate falls
     final_learning_rate_fraction: float = 0.1
-    gradient_clip: float | None = formerly(0.0, default=1.0)  # largest norm of all gradients together; None: no limit
+    gradient_clip: float | None = 1.0  # largest norm of all gradients together; None: no limit
     average: AverageRecipe = field(default_factory=AverageRecipe)
     z_loss: float = 0.0  # weight of log²Z, which keeps logits from drifting; PaLM took 1e-4 (arXiv 2204.02311)
     precision: Literal["bf16", "fp32", "fp8"] = "bf16"  # fp8: for the layers' products, on GPUs that gain by it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +17,7 @@ class SpikeRecipe:
     after the last one.
     """
 
-    deviations: float | None = formerly(0.0)  # None: no step is checked
+    deviations: float | None = None  # None: no step is checked
     window: int = 128  # steps
     patience: int = 2  # steps in a row
     rollback_steps: int = 100
@@ -25,10 +25,11 @@ class SpikeRecipe:
     max_rollbacks: int = 3  # a further spike stops the run
 
     def __post_init__(self) -> None:
-        if min(self.deviations or 0, self.skipped_after, self.max_rollbacks) < 0:
+        check_above_zero(self, "pretrain.spikes", "deviations")
+        if min(self.skipped_after, self.max_rollbacks) < 0:
             raise RecipeError(
-                f"pretrain.spikes: deviations={self.deviations}, skipped_after={self.skipped_after},"
-                f" max_rollbacks={self.max_rollbacks}; none may be negative"
+                f"pretrain.spikes: skipped_after={self.skipped_after}, max_rollbacks={self.max_rollbacks}; none may be"
+                " negative"
             )
         if self.window < 8 or self.patience < 1 or self.rollback_steps < 1:
             raise RecipeError(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from training.data.exams.settings import BenchmarkRecipe
 from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, Uri, check_names, formerly
+from training.records import RecipeError, Uri, check_names
 from training.settings.answer_judge import KIND, SECTION, ReadyJudge, outside_judge
 
 CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
@@ -46,12 +46,12 @@ class EvaluationRecipe:
     max_contaminated_fraction: float = 0.0
     question_seen: Literal["contaminated", "reported"] = "contaminated"
     tolerate_unknown: tuple[str, ...] = ()
-    alignment_prompts: Uri | None = formerly("")  # held-out prompts; sampled answers are scored by the true reward
+    alignment_prompts: Uri | None = None  # held-out prompts; sampled answers are scored by the true reward
     alignment_temperature: float = 0.7
     alignment_max_new_tokens: int = 64
     judge: str | None = None  # a judge from outside, which scores answers beside the reward model; None: none
     parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # of the judge: `from`, settings
-    outside_text: Uri | None = formerly("")  # texts from outside the corpus, on which bits per byte are measured
+    outside_text: Uri | None = None  # texts from outside the corpus, on which bits per byte are measured
     outside_text_limit: int | None = None  # texts that are read; None: all
     held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
     seed: int = 0
@@ -96,7 +96,7 @@ class TrainedOn:
     """
 
     data: tuple[str, ...] = ()
-    system_prompt: str | None = formerly("")
-    teacher: str | None = formerly("")
+    system_prompt: str | None = None
+    teacher: str | None = None
     teacher_prompts: tuple[str, ...] = ()
     teacher_unknown: tuple[str, ...] = ()

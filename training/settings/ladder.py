@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.names import check_name
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 MIN_RUNGS = 6  # fewest rungs that a scaling ladder may have
 
@@ -22,9 +22,14 @@ class RungRecipe:
     mlp_width: int
     tokens: int
     # None: inherit from `pretrain`
-    global_batch_tokens: int | None = formerly(0)
-    learning_rate: float | None = formerly(0.0)
-    muon_learning_rate: float | None = formerly(0.0)
+    global_batch_tokens: int | None = None
+    learning_rate: float | None = None
+    muon_learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            self, f"ladder.rungs.{self.name}", "global_batch_tokens", "learning_rate", "muon_learning_rate"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

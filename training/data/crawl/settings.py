@@ -8,7 +8,7 @@ from typing import Any, Literal
 from training.data.crawl.reader import SOURCES, ReaderRecipe
 from training.names import check_name
 from training.parts.outside import FROM, PartsOf
-from training.records import RecipeError, formerly
+from training.records import RecipeError
 
 WRITTEN_BY_A_MODEL = "made://synthetic_text/"
 
@@ -58,7 +58,7 @@ class SnapshotRecipe:
     url_field: str = "url"
     prompt_field: str | None = None  # what a model was asked for the text; searched for exam items, not trained on
     tokenizer: str | None = None  # of source `shards`: the tokenizer.json, or its folder, that made them
-    crawl: str | None = formerly("")  # None: no crawl, for every source but `commoncrawl`
+    crawl: str | None = None  # None: no crawl, for every source but `commoncrawl`
     first_file: int = 0
     num_files: int = 1
     base_url: str = "https://data.commoncrawl.org/"

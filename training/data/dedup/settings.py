@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from training.data.dedup.survivor import KIND, Policy, outside_survivor
 from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 # The columns that Pedigree's own survivor policies compare; `first` compares none.
 COLUMNS = {
@@ -39,8 +39,8 @@ class DedupRecipe:
     # Cuts in the documents that stay, counted in groups of this many documents (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000
     line_unit: Literal["line", "paragraph"] = "line"
-    max_line_copies: int | None = formerly(0)  # a line that occurs more often is cut everywhere; None: cut no lines
-    min_substring_bytes: int | None = formerly(0)  # repeated runs of at least this length are cut; None: cut no runs
+    max_line_copies: int | None = None  # a line that occurs more often is cut everywhere; None: cut no lines
+    min_substring_bytes: int | None = None  # repeated runs of at least this length are cut; None: cut no runs
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a survivor from outside: `from`, settings
 
     @property
@@ -63,11 +63,7 @@ class DedupRecipe:
     def __post_init__(self) -> None:
         self._parts.check_used([self.survivor], COLUMNS)
         _ = self.policy  # checks itself
-        if min(self.group_documents, self.max_line_copies or 1, self.min_substring_bytes or 1) < 1:
-            raise RecipeError(
-                f"dedup: group_documents={self.group_documents} must be at least 1, max_line_copies="
-                f"{self.max_line_copies} and min_substring_bytes={self.min_substring_bytes} at least 1, or null"
-            )
+        check_above_zero(self, "dedup", "group_documents", "max_line_copies", "min_substring_bytes")
         if self.buckets < 1 or self.hashes_per_bucket < 1 or self.ngram_words < 1:
             raise RecipeError(
                 f"dedup: ngram_words={self.ngram_words}, buckets={self.buckets}, "

@@ -9,7 +9,7 @@ from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
 from training.names import check_name
 from training.parts.outside import OutsidePart, PartsOf, registered
-from training.records import RecipeError, Uri, all_of, formerly
+from training.records import RecipeError, Uri, all_of, check_above_zero
 
 # Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
 # not allowed.
@@ -36,22 +36,26 @@ class BenchmarkRecipe:
     gold_field: str = "gold"
     choices_first: bool = False  # a choice and the question are one sentence, as WinoGrande's: it is looked for whole
     answer_field: str = "answer"
-    passage_field: str | None = formerly("")  # None: the items have no passage
+    passage_field: str | None = None  # None: the items have no passage
     id_field: str = "id"
-    limit: int | None = formerly(0)  # number of items to read; None: all
+    limit: int | None = None  # number of items to read; None: all
     max_new_tokens: int = 16  # of an answer that is scored as `kind` says
     # lm-eval's name of a task that asks and scores the items, or a task from outside; None: `kind` decides
-    task: str | None = formerly("")
-    task_file: Uri | None = formerly("")  # or such a task as YAML, in lm-eval's form
+    task: str | None = None
+    task_file: Uri | None = None  # or such a task as YAML, in lm-eval's form
     lm_eval: dict[str, Any] = field(default_factory=dict)  # fields of lm-eval's TaskConfig that replace the task's own
     num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
-    fewshot_uri: Uri | None = formerly("")  # rows from which examples are drawn
-    metric: str | None = formerly("")  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
+    fewshot_uri: Uri | None = None  # rows from which examples are drawn
+    metric: str | None = None  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a task from outside: `from`, settings
 
     def __post_init__(self) -> None:
         all_of(
-            lambda: check_name(self.name, "benchmark name"), self._check_choices, self._check_task, self._check_lm_eval
+            lambda: check_name(self.name, "benchmark name"),
+            lambda: check_above_zero(self, self.name, "limit"),
+            self._check_choices,
+            self._check_task,
+            self._check_lm_eval,
         )
 
     def _check_choices(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from training.data.words.languages import check_languages
 from training.names import check_name
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class LabelledRecipe:
     positive: tuple[Uri, ...] = ()  # good texts
     negative: tuple[Uri, ...] = ()  # bad texts
     text_field: str = "text"
-    label_field: str | None = formerly("")  # in files with both kinds, a row's label; None: one kind in a file
+    label_field: str | None = None  # in files with both kinds, a row's label; None: one kind in a file
     positive_label: str = "1"
     negative_label: str = "0"
     min_auc: float = 0.6  # gate
@@ -57,7 +57,7 @@ class NgramFileRecipe:
     """An n-gram model to use unchanged: an ARPA file, plain, .gz or .zst."""
 
     uri: Uri
-    language: str | None = formerly("")  # one of `ngram_languages`; None if that is empty
+    language: str | None = None  # one of `ngram_languages`; None if that is empty
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ class QualityRecipe:
     ngram_languages: tuple[str, ...] = ()  # each gets its own model and buckets; empty: one model for all
     ngram_files: tuple[NgramFileRecipe, ...] = ()  # models to use instead of estimating them
     classifier_buckets: int = 65_536
-    classifier_model: Uri | None = formerly("")  # a fastText model to use; None: train a classifier
+    classifier_model: Uri | None = None  # a fastText model to use; None: train a classifier
     classifier_label: str = "__label__hq"  # the fastText model's label for good text
     held_out_fraction: float = 0.1
     min_auc: float = 0.6  # gate on held-out documents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 
@@ -21,7 +21,7 @@ class TokenizerRecipe:
     snapshots: tuple[str, ...]
     vocabulary: int
     model: Literal["bpe", "wordpiece", "unigram"] = "bpe"
-    reference: Uri | None = formerly("")  # a tokenizer.json whose fertility is reported for comparison; None: none
+    reference: Uri | None = None  # a tokenizer.json whose fertility is reported for comparison; None: none
     study: tuple[int, ...] = ()  # other vocabulary sizes, trained and measured only for the report
     sample_bytes: int = 50_000_000
     min_frequency: int = 2

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from training.parts.outside import OutsidePart, PartsOf
-from training.posttrain.adapter_settings import can_be_spread, peft_of_lora
+from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import KIND as REWARD_KIND
 from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri, check_above_zero
 
 KNOWN_REWARDS = (*REWARDS, *MODELLED)
 # Fields of TRL with which transformers draws the answers by itself, and those that need the whole model beside them.
@@ -36,8 +35,8 @@ class AlignRecipe:
     epochs: float = 1.0
     batch_size: int = 32
     max_length: int = 256
-    prompts: Uri | None = formerly("")  # prompts for RL; None: the preference prompts
-    max_steps: int | None = formerly(0)  # RL: optimizer steps; None: as many as `epochs` needs
+    prompts: Uri | None = None  # prompts for RL; None: the preference prompts
+    max_steps: int | None = None  # RL: optimizer steps; None: as many as `epochs` needs
     num_generations: int = 8
     max_new_tokens: int = 32
     verifiable_reward_weight: float = 0.0  # weight in [0, 1] of the reward for a right answer
@@ -48,9 +47,8 @@ class AlignRecipe:
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of method and rewards: `from` and settings
     seed: int = 0
 
-    RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}
-
     def __post_init__(self) -> None:
+        check_above_zero(self, "align", "max_steps")
         method = self.declared
         self._check_parts()
         match method.learns_from:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from training.posttrain.adapter_settings import can_be_spread, peft_of_lora
+from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.source_settings import TextSourceRecipe
-from training.records import formerly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +19,7 @@ class SftRecipe:
 
     data: tuple[TextSourceRecipe, ...]
     chat_template: str = "pedigree"
-    system_prompt: str | None = formerly("")  # None: no system message is added
+    system_prompt: str | None = None  # None: no system message is added
     epochs: float = 2.0
     learning_rate: float = 5e-4
     batch_size: int = 32  # in conversations
@@ -31,8 +29,6 @@ class SftRecipe:
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
-
-    RENAMED: ClassVar[Mapping[str, Any]] = {"lora": peft_of_lora}
 
     @property
     def can_be_spread(self) -> bool:

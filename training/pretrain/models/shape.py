@@ -11,7 +11,7 @@ from math import log, prod
 from typing import Any, Literal, TypeVar
 
 from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, formerly
+from training.records import RecipeError, check_above_zero
 
 T = TypeVar("T")
 
@@ -121,22 +121,23 @@ class ModelRecipe:
     kv_heads: int
     mlp_width: int
     max_length: int
-    head_width: int | None = formerly(0)  # None: width / heads
+    head_width: int | None = None  # None: width / heads
     rope_theta: float = 10_000.0
     rope_scaling: RotaryScaling = field(default_factory=RotaryScaling)
     norm_epsilon: float = 1e-5
     qk_norm: bool = False
     tied_embeddings: bool = True
     activation: Literal["swiglu", "relu2"] = "swiglu"
-    window: int | None = formerly(0)  # positions that a windowed layer looks back, itself included; None: no windows
+    window: int | None = None  # positions that a windowed layer looks back, itself included; None: no windows
     window_pattern: tuple[Literal["full", "window"], ...] = ("full",)  # repeated over the layers
-    logit_softcap: float | None = formerly(0.0)  # logits become cap · tanh(logits / cap); None: unchanged
+    logit_softcap: float | None = None  # logits become cap · tanh(logits / cap); None: unchanged
     experts: ExpertLayers = field(default_factory=ExpertLayers)
-    family: str | None = formerly("")  # with layers of its own, of models/families or from outside; None: by the shape
+    family: str | None = None  # with layers of its own, of models/families or from outside; None: by the shape
     # Settings of the family by its name; of one from outside also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        check_above_zero(self, "model", "head_width", "window", "logit_softcap")
         self.shape(vocab_size=1)
 
     def outside_parts(self) -> dict[str, OutsidePart]:

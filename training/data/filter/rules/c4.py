@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
-from training.records import RecipeError, Uri, formerly
+from training.records import RecipeError, Uri, check_above_zero
 
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _SENTENCE_ENDS = (".", "?", "!", '"', "'")
@@ -29,20 +29,21 @@ class Settings(CommonSettings):
 
     c4_min_sentences: int = 5  # as in datatrove and FineWeb; the code that made C4 has 3
     # A line with fewer words is removed; None: no limit. FineWeb has 3, the code that made C4 has 5.
-    c4_min_words_per_line: int | None = formerly(-1)
+    c4_min_words_per_line: int | None = None
     c4_lines_end_with_punctuation: bool = False  # remove all other lines, as C4 does and FineWeb does not
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
     c4_drop_curly_brackets: bool = True  # drops the whole page; set to false to keep code
     c4_drop_lorem_ipsum: bool = True  # drops the whole page; manuals of template languages contain it too
     c4_drop_citations: bool = True  # removes "[1]", "[edit]" from lines; set to false for code, where r[1] is an index
-    c4_max_word_length: int | None = formerly(0, default=1000)  # a line with a longer word is removed; None: no limit
-    c4_bad_words: Uri | None = formerly("")  # a word list; a page with one of its words is dropped; None: no list
+    c4_max_word_length: int | None = 1000  # a line with a longer word is removed; None: no limit
+    c4_bad_words: Uri | None = None  # a word list; a page with one of its words is dropped; None: no list
     c4_strip_lines: bool = True  # false keeps the indentation of code
 
 
 def check(settings: Settings) -> None:
-    """Raise RecipeError if a word list is given but `filter.rules` lacks c4."""
+    """Raise RecipeError for a limit that is not above 0, or a word list although `filter.rules` lacks c4."""
+    check_above_zero(settings, "filter", "c4_min_words_per_line", "c4_max_word_length")
     if settings.c4_bad_words and "c4" not in settings.rules:
         raise RecipeError("filter.c4_bad_words: without effect; add 'c4' to filter.rules")
 

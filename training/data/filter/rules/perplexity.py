@@ -8,14 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
-from training.records import formerly
+from training.records import check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
     """The highest perplexity of a page that stays."""
 
-    max_perplexity: float | None = formerly(0.0)  # None: record buckets, drop nothing
+    max_perplexity: float | None = None  # None: record buckets, drop nothing
+
+
+def check(settings: Settings) -> None:
+    """Raise RecipeError for a limit that is not above 0."""
+    check_above_zero(settings, "filter", "max_perplexity")
 
 
 def measure(settings: Settings, tools: Tools) -> Answer:
@@ -37,6 +42,7 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 RULE = Rule(
     settings=Settings,
+    check=check,
     columns=(Column("perplexity", on_document=True), Column("perplexity_bucket", is_text=True, on_document=True)),
     measure=measure,
     limits=limits,
