@@ -24,11 +24,11 @@ HEX = re.compile("[0-9a-f]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """The artifact that a partition points to. `record_digest` is "" in a reference written by an earlier edition."""
+    """The artifact that a partition points to, by its fingerprint and digests."""
 
     fingerprint: str
     digest: str
-    record_digest: str = ""
+    record_digest: str
 
 
 def reference_path(root: Path, asset: str, partition: str) -> Path:
@@ -40,13 +40,13 @@ def read_reference(root: Path, asset: str, partition: str) -> Reference | None:
     """Read a partition's reference; None if the partition was never made. Raises Damaged if the file is damaged."""
     path = reference_path(root, asset, partition)
     try:
-        fields = read_sealed(path, mark="record_digest")
+        fields = read_sealed(path)
     except FileNotFoundError:
         return None
     except (OSError, Unsealed) as error:
         raise Damaged(f"reference {path}: {error}") from None
     fields.pop("checksum", None)
-    if not {"fingerprint", "digest"} <= fields.keys() <= {"fingerprint", "digest", "record_digest"} or not all(
+    if fields.keys() != {"fingerprint", "digest", "record_digest"} or not all(
         isinstance(value, str) and HEX.fullmatch(value) for value in fields.values()
     ):
         raise Damaged(f"reference {path}: is not what was written")
@@ -98,9 +98,6 @@ def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
 
 def _difference(found: Artifact, asset: str, held: set[str]) -> str:
     """Return why the artifact found in a folder does not belong there; empty if it does."""
-    missing = [name for name in artifact.FIELDS if name not in found.record]
-    if missing:
-        return f"{found.path}: the record has no {missing[0]}"
     if found.record["asset"] != asset or found.fingerprint != found.path.name:
         return f"{found.path}: the record is that of {found.record['asset']} {found.fingerprint}"
     if not held <= found.stands_for:

@@ -60,7 +60,7 @@ def class_lines(asset: str, made: Artifact | None) -> list[str]:
     if made is None or not CHAIN[asset].stage.by_a_model:
         return []
     own = made.record.get("numerics")
-    lines = [f"numerics class: {in_words(own) if own else 'not on record, an earlier edition made it'}"]
+    lines = [f"numerics class: {in_words(own) if own else 'not on record'}"]
     return lines + [
         f"replaced {old['digest'][:12]} by {made.digest[:12]}: {change(old.get('numerics'), own)}"
         for old in replaced(made)

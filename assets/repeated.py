@@ -1,6 +1,6 @@
 """Finished trainings and other long work that a run would repeat although nobody asked for it.
 
-Another edition of the code may make a part of the corpus in another way. Then everything that descends from that part
+Another version of the code may make a part of the corpus in another way. Then everything that descends from that part
 is outdated, also a training that took a month. Such work is repeated only if a person says so.
 """
 
@@ -42,7 +42,7 @@ class Changes:
         """Return why work would be repeated without a change of the recipe; empty if it would not."""
         more = len(self.by_code) - MOST_SHOWN
         shown = "; ".join(self.by_code[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        whys = [f"it was made by another edition of the code ({shown})"] if self.by_code else []
+        whys = [f"it was made by another version of the code ({shown})"] if self.by_code else []
         if self.unknown:
             whys.append(f"whether a field differs cannot be told of what is gone or damaged: {', '.join(self.unknown)}")
         return "; ".join(["no field of the recipe is known to differ", *whys]) if whys else ""
@@ -64,7 +64,7 @@ class Repeats:
             return
         if why := self._why(cell):
             raise DataError(
-                f"{cell.asset} [{cell.partition}] {work} again: {why}. Go on with that edition, or make it again"
+                f"{cell.asset} [{cell.partition}] {work} again: {why}. Go on with that version, or make it again"
                 f" {BEGINS_ANEW}"
             )
 
@@ -108,7 +108,7 @@ class Repeats:
 
 
 def _seconds(made: Artifact) -> float:
-    return made.record.get("cost", {}).get("cpu_seconds", 0.0)
+    return made.record["cost"].get("cpu_seconds", 0.0)
 
 
 def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes:

@@ -69,7 +69,6 @@ class Cell:
     other_code: tuple[str, ...] = ()  # parts of the code that have changed since the artifact was made
     was_there: bool = False  # the folder of this fingerprint held an artifact, whole or not, when it was compared
     note: str = ""  # a remark from outside this comparison, such as that a promotion decision is stale
-    is_of_earlier_edition: bool = False  # outdated, and its record holds no digest of itself
     kept_from: int | None = None  # takedowns that its artifact honours; None unless it is kept although there are more
 
     @property
@@ -81,18 +80,13 @@ class Cell:
     def remark(self) -> str:
         """Return notes on the artifact for a person, and the number that a setting `auto` became.
 
-        Empty if the record contains its own digest, the present code made the artifact, and there is no `note` and no
-        such setting.
+        Empty if the present code made the artifact, and there is no `note` and no such setting.
         """
         if self.artifact is None:
-            return "made by an earlier edition" if self.is_of_earlier_edition else ""
-        if self.artifact.is_protected:
-            resolved = self.artifact.record.get("notes", {}).get("resolved", "")
-            made = made_by.in_words(self.artifact.record, self.other_code)
-            return "; ".join(line for line in (self.note, resolved, made) if line)
-        is_kept = self.reference is not None and self.reference.record_digest
-        kept = "its reference keeps the digest of its record" if is_kept else "nothing protects its record"
-        return f"made by an earlier edition: {kept}"
+            return ""
+        resolved = self.artifact.record["notes"].get("resolved", "")
+        made = made_by.in_words(self.artifact.record, self.other_code)
+        return "; ".join(line for line in (self.note, resolved, made) if line)
 
     @property
     def is_kept(self) -> bool:
@@ -240,7 +234,7 @@ class _Corpora:
         Its inputs at that time are not looked for, because they may have been removed.
         """
         folder = artifact.folder_of(self._root, cell.asset, reference.fingerprint)
-        found = look(folder, cell.asset, {reference.record_digest} - {""})
+        found = look(folder, cell.asset, {reference.record_digest})
         fitting = (number for number in range(stones) if self._learned(cell, number) == reference.fingerprint)
         number = next(fitting, None) if found.artifact is not None else None
         if found.artifact is None or number is None:
@@ -376,18 +370,17 @@ def _cell(
     except Damaged as error:
         reference, lost = None, str(error)
     points_here = reference is not None and reference.fingerprint == wanted
-    held = {reference.record_digest} - {""} if reference is not None and points_here else set()
+    held = {reference.record_digest} if reference is not None and points_here else set()
     found = look(artifact.folder_of(root, declared.name, wanted), declared.name, held)
     made = found.artifact if _is_usable(found.artifact, inputs, cells) else None
     damage = tuple(line for line in (found.damage, lost) if line)
     state: State = "damaged" if damage else "made" if made else "missing" if reference is None else "outdated"
-    reasons, is_of_earlier_edition = damage, False
+    reasons = damage
     if state == "outdated" and reference is not None:
         old = look(artifact.folder_of(root, declared.name, reference.fingerprint), declared.name, set())
         reasons = (old.damage or "the recorded artifact is gone",)
         if old.artifact is not None:
             reasons = _reasons(declared, old.artifact.record, plain, inputs, cells)
-            is_of_earlier_edition = not old.artifact.is_protected
     return Cell(
         asset=declared.name,
         partition=partition,
@@ -399,7 +392,6 @@ def _cell(
         artifact=made,
         is_recorded=points_here and (made is None or (reference is not None and reference.digest == made.digest)),
         reasons=reasons,
-        is_of_earlier_edition=is_of_earlier_edition,
         reference=reference,
         was_there=found.artifact is not None or found.damage != "",
         other_code=made_by.other_parts(made.record, code.digests(*modules_of(stage, plain))) if made else (),
@@ -415,7 +407,7 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
         for key, item in _read_and_guarding(cell, cells):
-            held.setdefault(key, {})[item.get("record_digest", "")] = cell
+            held.setdefault(key, {})[item["record_digest"]] = cell
     for key, by in held.items():
         cell, digests = cells[key], by.keys() - {""}
         if cell.artifact is not None and not digests <= cell.artifact.stands_for:
@@ -454,7 +446,7 @@ def held_digests(comparison: Comparison, cell: Cell) -> tuple[str, ...]:
             folder = artifact.folder_of(comparison.root, other.asset, other.fingerprint)
             made = look(folder, other.asset, set()).artifact
             items = [*made.record["inputs"], *made.record.get("guards", ())] if made is not None else []
-            found |= {item.get("record_digest", "") for item in items if item["fingerprint"] == cell.fingerprint}
+            found |= {item["record_digest"] for item in items if item["fingerprint"] == cell.fingerprint}
     return tuple(sorted(found - {""}))
 
 
@@ -521,15 +513,15 @@ def _reasons(
 def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both settings after parsing and writing every section with the present code.
 
-    An earlier edition may have written a default in another form, or have left out fields that the stage does not read.
-    Parsing removes such differences, so that only a person's changes remain.
+    The record may lack fields that the present code has, which then have their defaults. So only a person's changes
+    remain.
     """
     sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
     for name in old.keys() & new.keys() & _RECORDS.keys():
         try:
             old_section, new_section = (write_record(read_record(_RECORDS[name], one[name])) for one in (old, new))
         except RecipeError:
-            continue  # the section has fields that this edition does not know: show all differences
+            continue  # the section has fields that this code does not know: show all differences
         sections[0][name], sections[1][name] = old_section, new_section
     return sections
 
@@ -537,7 +529,7 @@ def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, A
 def recipe_as_read(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe that an artifact keeps, after parsing and writing every section with the present code.
 
-    A section with fields that this edition does not know stays as it is.
+    A section with fields that this code does not know stays as it is.
     """
     read = {**data}
     for name, record in SECTIONS.items():
@@ -584,7 +576,7 @@ def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:
         try:
             job = read_job(path)
         except (OSError, ValueError):
-            continue  # damaged, or written by another edition: skip it
+            continue  # damaged, or written by other code: skip it
         if job.partition == cell.partition:
             return path.parent, write_record(job)
     return None, {}

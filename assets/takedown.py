@@ -391,7 +391,7 @@ def _cost(asset: str, record: Mapping[str, Any], ranks: int, of: int, profile: P
     in_ranks = CHAIN[asset].stage.in_ranks and CHAIN[asset].scope == "snapshot"
     made = of - record.get("reused_ranks", {}).get("ranks", 0)
     share = min(1.0, ranks / made) if in_ranks and made > 0 else 1.0
-    node_hours = record.get("cost", {}).get("node_hours")
+    node_hours = record["cost"].get("node_hours")
     price_per_hour = profile.size_for(asset).price_per_hour
     return {
         "asset": asset,

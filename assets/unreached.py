@@ -115,7 +115,7 @@ def file_system_time(root: Path) -> float:
         os.utime(root / LOCK_FILE)
         return (root / LOCK_FILE).stat().st_mtime
     except OSError:
-        return time.time()  # a root without runs of this edition, or one that is only read
+        return time.time()  # a root without runs, or one that is only read
 
 
 def unreached(look: Look) -> tuple[list[Removable], Needed, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.found import aside, write_reference
+from assets.found import aside
 from assets.status import Cell, Comparison
 from assets.tombstones import erased_by
 from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
@@ -58,13 +58,12 @@ def _entry(cell: Cell, kind: str, line: str) -> dict[str, str]:
     return {"asset": cell.asset, "partition": cell.partition, kind: line}
 
 
-def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, protect: bool = False) -> Verified:
+def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) -> Verified:
     """Read all artifacts of the recipe, and compare their records with the record digests in Dagster and MLflow.
 
     With `mend`, the folder of an artifact with a damaged file or a changed record is set aside, and so are files that
     somebody put into an artifact's folders. Files of a registered version that are not those of its model are written
-    again. With `protect`, the record digests of undamaged artifacts by an earlier edition are written into their
-    references.
+    again.
     """
     found = Verified(recipe=comparison.recipe.name)
     told, told_by_version = _told(comparison, tracking, found, mend=mend)
@@ -87,9 +86,6 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False, 
         elif foreign and mend:
             moved = [aside(path, "foreign", cell.artifact.path).name for path in foreign]
             found.remarks.append((cell, f"set aside as {', '.join(moved)}"))
-        elif protect and not damage and not cell.artifact.is_protected and cell.is_recorded:
-            write_reference(comparison.root, cell.artifact, cell.partition)
-            found.remarks.append((cell, "made by an earlier edition: its reference keeps the digest of its record now"))
         elif cell.remark:
             found.remarks.append((cell, cell.remark))
     return found
@@ -114,10 +110,7 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: 
 
 
 def _copy_problems(cell: Cell) -> list[str]:
-    """Return problems with the backup copy of a cell's record.
-
-    A missing copy is no problem, because earlier editions wrote none.
-    """
+    """Return problems with the backup copy of a cell's record."""
     assert cell.artifact is not None
     try:
         copy = artifact.find_copy(cell.artifact.path)

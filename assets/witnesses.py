@@ -117,16 +117,9 @@ def _told_by_runs(cells: list[Cell], tracking: Tracking) -> list[Said]:
     found = []
     by_fingerprint = tracking.told_of({cell.fingerprint for cell in cells if cell.artifact is not None})
     for cell in cells:
-        told = by_fingerprint.get(cell.fingerprint, [])
-        records = {tags["record_digest"] for tags in told if "record_digest" in tags}
-        digests = {tags["digest"] for tags in told}
-        if cell.artifact is None or not told:
-            continue
-        if records and cell.artifact.record_digest not in records:
-            found.append((cell, contradiction(cell.artifact, "MLflow", records)))
-        elif not records and cell.artifact.digest not in digests:  # runs of earlier editions have no record digest
-            said = f"{cell.artifact.path}: has digest {cell.artifact.digest[:12]}, and MLflow was told {_some(digests)}"
-            found.append((cell, said))
+        told = {tags["record_digest"] for tags in by_fingerprint.get(cell.fingerprint, [])}
+        if cell.artifact is not None and told and cell.artifact.record_digest not in told:
+            found.append((cell, contradiction(cell.artifact, "MLflow", told)))
     return found
 
 

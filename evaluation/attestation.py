@@ -80,7 +80,7 @@ def _described(lineage: Lineage, node: Node) -> dict[str, Any]:
             "asset": node.item.asset,
             "fingerprint": node.item.fingerprint,
             "stage_version": record["stage_version"],
-            "code": record.get("code", {}).get("digest", ""),
+            "code": record["code"]["digest"],
             "made_from": sorted(node.inputs),
             "allowed_by": sorted(node.guards),
         },

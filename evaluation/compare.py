@@ -281,7 +281,7 @@ def _compute(side: Side) -> dict[str, Any]:
 
 
 def _sum(records: Any, name: str) -> float | None:
-    found = [one["cost"][name] for one in records if name in one.get("cost", {})]
+    found = [one["cost"][name] for one in records if name in one["cost"]]
     return round(math.fsum(found), 6) if found else None
 
 

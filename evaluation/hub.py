@@ -239,8 +239,7 @@ def _licences_page(snapshots: Sequence[Snapshot], sources: Iterable[str]) -> str
 
 
 def _column(snapshot: Snapshot, name: str) -> Iterator[str]:
-    """Yield the values of a text column of all documents; none if an earlier edition wrote them without it."""
+    """Yield the values of a text column of all documents."""
     for file in document_files(snapshot.documents):
-        if name in pq.read_schema(file).names:
-            for table in read_tables(file, [name]):
-                yield from (value or "" for value in table[name].to_pylist())
+        for table in read_tables(file, [name]):
+            yield from (value or "" for value in table[name].to_pylist())

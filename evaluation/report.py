@@ -188,7 +188,7 @@ def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:
             **{how: plants.get(f"plants_found_{benchmark['name']}_{how}") for how in ("verbatim", "edited")},
             "marked": record["metrics"].get(f"documents_marked_{benchmark['name']}"),
             "documents": record["counts"]["in"],
-            "parts": record.get("notes", {}).get("hits_by_part", {}).get(benchmark["name"], {}),
+            "parts": record["notes"].get("hits_by_part", {}).get(benchmark["name"], {}),
         }
         for _, record in of_asset(records, "decontaminated_documents")
         for benchmark in record["settings"].get("decontaminate", {}).get("benchmarks", ())
@@ -209,7 +209,7 @@ def encoders(records: Sequence[Record]) -> list[dict[str, Any]]:
             "reasons": record["notes"].get("without_the_fast_encoder", {}),
         }
         for _, record in of_asset(records, "token_shards")
-        if "encoders" in record.get("notes", {})
+        if "encoders" in record["notes"]
     ]
 
 
@@ -229,7 +229,7 @@ def second_extractors(records: Sequence[Record]) -> list[dict[str, Any]]:
 def tokenizer_note(records: Sequence[Record], name: str) -> list[dict[str, Any]]:
     """Return the tokenizer's table `fertility` (by language and source) or `study` (of vocabulary sizes)."""
     made = of_asset(records, "tokenizer")
-    return made[-1][1].get("notes", {}).get(name, []) if made else []
+    return made[-1][1]["notes"].get(name, []) if made else []
 
 
 def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ WHEN = ("before", "after")  # the long-context stage
 def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
     """Return all that the scoreboard shows, as plain data. `records` are (artifact folder, its `artifact.json`)."""
     return {
-        "recipe": records[0][1].get("recipe", "") if records else "",
+        "recipe": records[0][1]["recipe"] if records else "",
         "funnel": funnel(records),
         "truth": truth_scores(records),
         "tokenizer": _metrics(records, "tokenizer"),
@@ -68,10 +68,7 @@ def long_context(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
-    """Return the numerics class of every artifact that a model made.
-
-    The class is None for a record by an earlier edition that did not write it.
-    """
+    """Return the numerics class of every artifact that a model made."""
     return {
         asset_and_part(record): record.get("numerics")
         for _, record in records
@@ -158,7 +155,7 @@ def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
     """
     rows = []
     for _, record in records:
-        spent = record.get("cost") or {}
+        spent = record["cost"]
         rows.append(
             {
                 "asset": record["asset"],

@@ -92,6 +92,6 @@ def _names_files(settings: dict[str, Any]) -> bool:
             try:
                 if any(uris_in(read_record(kind, section, where=name))):
                     return True
-            except RecipeError:  # written by another edition, so that nobody can tell
+            except RecipeError:  # written by other code, so that nobody can tell
                 return True
     return False

@@ -252,7 +252,7 @@ def _counted(
 
 
 def _values(origin: Origin, column: str) -> Counter[str]:
-    """Return how many documents of an artifact have each value of a column; without the column, none states one."""
+    """Return how many documents of an artifact have each value of a column."""
     found: Counter[str] = Counter()
     for chunk in _columns(origin, column):
         for one in chunk.value_counts().to_pylist():
@@ -261,17 +261,12 @@ def _values(origin: Origin, column: str) -> Counter[str]:
 
 
 def _columns(origin: Origin, column: str) -> Iterator[Any]:
-    """Yield a column of each file of an artifact's documents; nulls where an earlier edition has no such column."""
-    import pyarrow as pa
+    """Yield a column of each file of an artifact's documents."""
     import pyarrow.parquet as pq
 
     for entry in origin.record["files"]:
         if entry["path"].startswith(f"{DOCUMENTS}/") and entry["path"].endswith(".parquet"):
-            path = origin.folder / entry["path"]
-            if column in pq.read_schema(path).names:
-                yield pq.read_table(path, columns=[column])[column].combine_chunks()
-            else:
-                yield pa.nulls(pq.read_metadata(path).num_rows, pa.string())
+            yield pq.read_table(origin.folder / entry["path"], columns=[column])[column].combine_chunks()
 
 
 # Data processing

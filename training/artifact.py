@@ -52,8 +52,7 @@ def record_digest(record: dict[str, Any]) -> str:
     """Return the sha256 (hex) of an artifact's record without its recipe, partition, times, costs and checksums.
 
     Two runs of one job have the same record digest. Metrics that a clock measured (their names end as in CLOCK) and
-    the paths of inputs and guards are therefore left out too. Every other field is covered, including fields that
-    later editions add.
+    the paths of inputs and guards are therefore left out too. Every other field is covered.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
     for field in ("inputs", *({"guards"} & record.keys())):
@@ -91,11 +90,6 @@ class Artifact:
         They are its own digest, and those of damaged records that it replaced.
         """
         return {self.record_digest, *self.record.get("replaces", ())}
-
-    @property
-    def is_protected(self) -> bool:
-        """Whether the record contains a digest of itself; records of earlier editions do not."""
-        return "record_digest" in self.record
 
     @property
     def fingerprint(self) -> str:
@@ -138,7 +132,7 @@ def commit_record(folder: Path, record: dict[str, Any]) -> None:
 
 def _read(folder: Path, name: str) -> Artifact | None:
     try:
-        record = read_sealed(folder / name, mark="record_digest")
+        record = read_sealed(folder / name)
         problem = _problem(record)
     except FileNotFoundError:
         return None
@@ -165,28 +159,22 @@ _ENTRIES: dict[str, dict[str, type]] = {
     "beside": {"path": str, "bytes": int, "sha256": str},
     "gates": {"name": str, "passed": bool, "evidence": dict},
 }
-
-
-# Fields that every edition wrote; those in _LATER are missing in records by earlier editions.
-_LATER = {"guards", "beside", "stage", "recipe", "seed", "code_revision", "notes", "cost", "record_digest", "code"}
-FIELDS = (*_KINDS.keys() - _LATER, *_ENTRIES.keys() - _LATER)
+_OPTIONAL = ("guards", "beside")  # entries that a record without any leaves out
+_ABSENT = object()
 
 
 def _problem(record: dict[str, Any]) -> str:
-    """Return why a readable `artifact.json` is damaged, or "" if no contradiction is found.
-
-    Records by earlier editions have no checksum, so this is the only check of them.
-    """
+    """Return why a readable `artifact.json` is damaged, or "" if no contradiction is found."""
     for name, kind in _KINDS.items():
-        if name in record and not isinstance(record[name], kind):
+        if not isinstance(record.get(name, _ABSENT), kind):
             return f"has no usable {name}"
     for name, kinds in _ENTRIES.items():
-        entries = record.get(name, [])
+        entries = record.get(name, [] if name in _OPTIONAL else None)
         if not isinstance(entries, list) or not all(_is_entry(entry, kinds) for entry in entries):
             return f"has no usable {name}"
-    if record.get("digest") != digest_of_files(record.get("files", ())):
+    if record["digest"] != digest_of_files(record["files"]):
         return "has another digest than its files' checksums give"
-    if record.get("record_digest", own := record_digest(record)) != own:
+    if record["record_digest"] != record_digest(record):
         return "has another record digest than what it says gives"
     return ""
 

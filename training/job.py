@@ -42,8 +42,8 @@ class InputArtifact:
     fingerprint: str
     digest: str
     path: str
-    record_digest: str = ""  # the digest of its record; "": the job was written by an edition without record digests
-    numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data, or made by an earlier edition
+    record_digest: str = ""  # the digest of its record; "": the job does not say
+    numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data
 
     @property
     def where(self) -> str:
@@ -153,7 +153,7 @@ def read_job(path: str | os.PathLike[str]) -> Job:
     Raise RecipeError if the file has changed since it was written, or a field is unknown, missing or of a wrong type.
     """
     try:
-        fields = read_sealed(Path(path), mark="replaces")
+        fields = read_sealed(Path(path))
     except Unsealed as error:
         raise RecipeError(f"{path}: {error}; run again, which writes the job anew") from None
     fields.pop("checksum", None)

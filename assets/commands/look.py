@@ -102,9 +102,6 @@ def verify(
     mend: Annotated[
         bool, typer.Option("--mend", help="set aside artifacts with a damaged file or a changed record")
     ] = False,
-    protect: Annotated[
-        bool, typer.Option("--protect", help="save record digests of artifacts by an earlier edition in references")
-    ] = False,
     signature: Annotated[
         Path | None, typer.Option(help="check the attestation and the signature in this folder instead")
     ] = None,
@@ -128,7 +125,7 @@ def verify(
     forget(root.resolve())  # so that the recipe's own sources are read too
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
-    answer = verified(comparison, tracking, mend=mend, protect=protect)
+    answer = verified(comparison, tracking, mend=mend)
     if not answer.verified and not answer.problems:
         raise DataError(
             f"nothing to verify: recipe {comparison.recipe.name} has made nothing under {root} as it is now;"

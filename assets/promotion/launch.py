@@ -30,7 +30,7 @@ def report_result(run: StageRun, comparison: Comparison) -> None:
         return
     row: dict[str, Any] = {"step": 0, "time": max(committed_at(one) for one in made)}
     row |= {f"eval/{one.suite}": one.value for one in scores_of(comparison)}
-    row |= {f"cost/{name}": sum(one.record.get("cost", {}).get(name, 0.0) for one in made) for name in COSTS}
+    row |= {f"cost/{name}": sum(one.record["cost"].get(name, 0.0) for one in made) for name in COSTS}
     run.log_metrics([row])
     card = comparison.cells.get((CARD, comparison.recipe.name))
     if card is not None and card.artifact is not None:

@@ -86,7 +86,7 @@ def note_of(tags: Mapping[str, str]) -> str:
 def _verdict(report: Artifact | None) -> str:
     """Return the verdict of the contamination report, in one word.
 
-    It is `unknown` if there is no report or an earlier edition made it.
+    It is `unknown` if there is no report.
     """
     gates = [] if report is None else report.record["gates"]
     return next(

@@ -81,7 +81,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
     record = made.record
     values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
-    values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record.get("cost", {})}
+    values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record["cost"]}
     values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
     numbers = {name: value for name, value in record["metrics"].items() if value is not None}

@@ -25,7 +25,7 @@ def row_of(made: Artifact) -> dict[str, Any]:
             else {f"counts/{name}": value}
         )
     for name, factor in SYSTEM.items():
-        if name in record.get("cost", {}):
+        if name in record["cost"]:
             row[f"system/{name.replace('bytes', 'megabytes')}"] = record["cost"][name] * factor
     return row
 

@@ -213,9 +213,9 @@ class Registry:
         self._client.update_model_version(self.name, version, text)
 
     def score(self, version: str, scores: Sequence[Score]) -> None:
-        """Log scores of a version's model, unless it was registered by an edition that logged no model."""
+        """Log scores of a version's model."""
         found = self._client.get_model_version(self.name, version)
-        if scores and MODEL_ID_TAG in found.tags:
+        if scores:
             log_scores(self._client, found.run_id, found.tags[MODEL_ID_TAG], scores)
 
     def unloadable(self, version: Version, export: Path) -> list[str]:

@@ -48,8 +48,6 @@ def read_applied(folder: Path, uri: str) -> dict[str, Any]:
         known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return nothing_applied(uri)
-    if not isinstance(known["made"], dict):  # by an edition with one experiment for all recipes
-        known |= {"made": {}, "experiments": {}, "places": dict.fromkeys(known["runs"], known["experiment"])}
     is_same = known["store"] == _identity(uri) and spool_bytes(folder) >= known["offset"]
     return known if is_same else nothing_applied(uri)
 

@@ -14,7 +14,7 @@ from typing import Any
 from training.process.lean import uncollected, without
 from training.secrets import without_secrets
 
-EXPERIMENT = "pedigree"  # prefix of the names of experiments; runs of earlier editions are in one with just this name
+EXPERIMENT = "pedigree"  # prefix of the names of experiments
 KEY_TAG, PARENT_TAG, KIND_TAG = "pedigree/key", "mlflow.parentRunId", "mlflow.experimentKind"
 NOTE_TAG = "mlflow.note.content"
 SERVER_PORT = 5000

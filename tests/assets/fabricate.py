@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
-from assets.status import Cell, Comparison, compare, write_reference
+from assets.status import Cell, Comparison, compare, seed_of, write_reference
 from resources.tracking.reports import Tracking
 from training import artifact
 from training.identity.closure import current_code
@@ -53,8 +53,11 @@ def make_one(
     code = current_code().digests(*modules_of(stage, cell.settings))
     record = {
         "asset": cell.asset,
+        "stage": stage.name,
+        "recipe": comparison.recipe.name,
         "partition": cell.partition,
         "fingerprint": cell.fingerprint,
+        "seed": seed_of(cell.settings),
         "digest": artifact.digest_of_files(files),
         "stage_version": stage.version,
         "libraries": stage.library_versions(),
@@ -68,6 +71,8 @@ def make_one(
         ],
         "counts": None,
         "metrics": {},
+        "notes": {},
+        "cost": {},
         "seconds": 0.0,
         "code": {"digest": artifact.digest_of(code), "modules": code},
         "code_revision": "",

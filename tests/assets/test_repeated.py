@@ -1,4 +1,4 @@
-"""A finished training is not repeated because the code is of another edition."""
+"""A finished training is not repeated because the code is of another version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
-from tests.end_to_end.conftest import RECIPES, pedigree
+from tests.end_to_end.conftest import pedigree
 from training import artifact
 from training.files.checked import ARTIFACT_FILE
 from training.job import DataError
@@ -30,19 +30,15 @@ UNCHANGED = "extends: kitchen\nname: own\n"
 CORPUS = ancestors("base_model")
 
 
-KEPT = Path(__file__).parent / "earlier_edition"
-"""Records of a root that the last edition without record digests made: `run kitchen-small --until crawl_archives`."""
-
-
 def as_earlier(monkeypatch, asset: str) -> None:
-    """Declare a stage as the edition before did, with another version."""
+    """Declare a stage as the code before did, with another version."""
     declared = CHAIN[asset]
     monkeypatch.setitem(CHAIN, asset, replace(declared, stage=replace(declared.stage, version="earlier")))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A recipe, and the root in which an earlier edition, whose extraction was another one, made all of it."""
+    """A recipe, and the root in which earlier code, whose extraction was another one, made all of it."""
     folder = tmp_path_factory.mktemp("earlier")
     (folder / "own.yaml").write_text(UNCHANGED)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -153,13 +149,3 @@ def test_data_that_took_long_together_is_not_made_again_unasked(made, hours, sai
         Repeats(comparison).check(cells[0])
         comparison = asked(made, UNCHANGED + "extract: {extractor: trafilatura}\n")
         Repeats(comparison).check(comparison.cells[cells[1].key])
-
-
-def test_a_root_of_an_earlier_edition_is_read_and_named(tmp_path):
-    shutil.copytree(KEPT, tmp_path / "root")
-    recipe = load_recipe(str(RECIPES / "kitchen-small.yaml"))
-    cell = compare(recipe, tmp_path / "root").cells["crawl_archives", "kitchen-small@kitchen-1"]
-    assert (cell.state, cell.remark) == ("outdated", "made by an earlier edition")
-    assert cell.reasons == ("sources: (not set) → {'kitchen': '2'}",)  # what that edition did not tell, and no default
-    ran = pedigree("status", "kitchen-small", root=tmp_path / "root")
-    assert ran.code == 0 and "made by an earlier edition" in json.dumps(ran.answer), ran.errors

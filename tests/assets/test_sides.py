@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from assets.recipe_folders import SHIPPED, load_recipe
-from assets.sides import sides_of
 from assets.status import compare
 from evaluation.compare import Side, recipe_fields
-from resources.tracking.reports import Tracking
 from tests.assets.fabricate import make_all
 from tests.assets.test_cli import said
-from training.recipe import recipe_as_data
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 NAME = "kitchen-small"
@@ -81,21 +78,6 @@ def test_scores_with_a_changed_file_or_record_are_not_read(root, other, monkeypa
     (scores / "artifact.copy.json").write_text("{}")
     code, error, _ = asked(root, monkeypatch, capsys, other, NAME)
     assert code == 2 and "the record of its scores is damaged" in error
-
-
-def test_a_recipe_of_an_earlier_edition_differs_in_no_absent_field(root, other, monkeypatch, capsys):
-    now = recipe_as_data(load_recipe(NAME, (RECIPES, SHIPPED)))
-    earlier = json.loads(json.dumps(now))
-    earlier["adopt"] |= dict.fromkeys(("model", "name", "revision", "licence"), "")
-    earlier["align"] |= {"prompts": "", "max_steps": 0}
-    for one in earlier["snapshots"]:
-        one["crawl"] = ""
-    assert earlier != json.loads(json.dumps(now))
-    (model(root, "sft_model").path / "recipe.json").write_text(json.dumps(earlier))
-    assert differing(*sides_of((NAME, other), root, Tracking("", root))) == []
-    earlier["align"]["beta"] = 0.5
-    (model(root, "sft_model").path / "recipe.json").write_text(json.dumps(earlier))
-    assert differing(*sides_of((NAME, other), root, Tracking("", root))) == ["align.beta: 0.1 → 0.5"]
 
 
 def differing(first: Side, second: Side) -> list[str]:

@@ -181,8 +181,8 @@ def test_every_flipped_bit_is_found_before_use(recipe, kept, times, tmp_path):
 def turned_round(cell, *, seals: bool, refers: bool, root: Path, strips: bool = False) -> None:
     """Write the opposite of a gate's verdict into a record.
 
-    With `seals` its own digests fit, with `refers` its reference does. With `strips` the record, its copy and the
-    reference look as if an earlier edition had written them.
+    With `seals` its own digests fit, with `refers` its reference does. With `strips` the record and the
+    reference have no digests of the record and no checksums, and the copy is gone.
     """
     path = cell.artifact.path
     text = (path / artifact.ARTIFACT_FILE).read_text("utf-8")
@@ -406,38 +406,3 @@ def test_a_changed_file_is_not_excused_by_a_list_of_what_takedowns_erased(recipe
     assert any(name in line for line in unfit(before))
     if asset == "aligned_model":
         assert refuses(RefusedInput, input_of(cell).file, "model")
-
-
-# Roots of an earlier edition
-
-
-def as_earlier(recipe, root: Path) -> None:
-    """Leave of records and references what the edition before record digests wrote."""
-    for cell in compare(recipe, root).cells.values():
-        record = {
-            name: value
-            for name, value in cell.artifact.record.items()
-            if name not in ("record_digest", "checksum", "guards")
-        }
-        inputs = [{name: v for name, v in item.items() if name != "record_digest"} for item in record["inputs"]]
-        write_json(cell.artifact.path / artifact.ARTIFACT_FILE, record | {"inputs": inputs})
-        (cell.artifact.path / artifact.COPY_FILE).unlink()
-        target = reference_path(root, *cell.key)
-        write_json(target, {"fingerprint": cell.fingerprint, "digest": cell.artifact.digest})
-
-
-def test_a_root_of_an_earlier_edition_is_made_and_can_be_taken_over(recipe, copied):
-    as_earlier(recipe, copied)
-    shutil.rmtree(copied / "dagster")
-    (copied / "mlflow.db").unlink()
-    comparison = compare(recipe, copied)
-    assert states(comparison) == {} and comparison.to_do() == []
-    assert all("earlier edition: nothing protects" in cell.remark for cell in comparison.cells.values())
-    told = checked(comparison, protect=True)
-    assert told.problems == [] and len(told.remarks) == len(comparison.cells)
-    assert all("its reference keeps" in cell.remark for cell in compare(recipe, copied).cells.values())
-    report = compare(recipe, copied).cells[REPORT].artifact
-    record = json.loads((report.path / artifact.ARTIFACT_FILE).read_text("utf-8"))
-    record["gates"][0]["passed"] = False
-    write_json(report.path / artifact.ARTIFACT_FILE, record)
-    assert states(compare(recipe, copied)) == {REPORT: "damaged"}

@@ -68,16 +68,6 @@ def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
         load_profile(written(tmp_path, **content))
 
 
-def test_what_earlier_editions_wrote_for_nothing_is_read_as_null(tmp_path):
-    fields = [one for one in dataclasses.fields(Size) if "formerly" in one.metadata]
-    absent = {one.name: one.metadata["formerly"] for one in fields}
-    assert {("threads", 0), ("memory_gb", 0), ("price_per_hour", 0), ("ray_address", "")} <= absent.items()
-    earlier = load_profile(written(tmp_path, default={**absent, "workers": 0}))
-    assert earlier.size_for("") == Size(workers=available_cores())
-    with pytest.raises(ProfileError, match="default: threads=-1; at least 1 is right"):
-        load_profile(written(tmp_path, default={"threads": -1}))
-
-
 def test_an_unknown_profile_names_those_that_there_are():
     with pytest.raises(
         ProfileError,
@@ -156,10 +146,12 @@ def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, 
     assert backend.log_tail(str(tmp_path), 1) == str(dict.fromkeys(held) | left)
 
 
-def test_an_empty_text_in_a_profile_of_an_earlier_edition_means_none(tmp_path):
-    empty = dict.fromkeys(("partition", "account", "qos", "python"), "")
-    profile = load_profile(written(tmp_path, tracking_uri="", slurm=empty, notify={"webhook": ""}))
-    assert profile.tracking_uri is profile.notify.webhook is None and profile.slurm == SlurmSettings()
+@pytest.mark.parametrize(
+    "content", [{"tracking_uri": ""}, {"slurm": {"account": ""}}, {"notify": {"webhook": ""}}, {"default": {"gpu": ""}}]
+)
+def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
+    with pytest.raises(ProfileError, match="an empty text; null, or nothing, is right"):
+        load_profile(written(tmp_path, **content))
     assert load_profile(written(tmp_path, description="")).description == ""
 
 

@@ -64,31 +64,24 @@ def test_a_model_name_that_the_registry_refuses_is_refused_when_the_recipe_is_re
         load_recipe(variant(tmp_path, f"promote: {{model_name: {json.dumps(name)}}}"))
 
 
-# What None was in recipe files before: 0, or -1.
-FORMERLY = """
-filter: {max_perplexity: 0, c4_min_words_per_line: -1}
-dedup: {max_line_copies: 0, min_substring_bytes: 0}
-pretrain: {spikes: {deviations: 0}}
-align: {max_steps: 0}
-synthesis: {prompt_words: 0, limit: 0}
-doremi: {tokens: 40960, width: 0, layers: 0, heads: 0, kv_heads: 0, mlp_width: 0, global_batch_tokens: 0,
-  learning_rate: 0, muon_learning_rate: 0.0}
-long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096, rope_theta: 0, learning_rate: 0.0,
-  muon_learning_rate: 0}
-"""
-NOW = """
-doremi: {tokens: 40960}
-long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096}
-"""
-
-
-def test_a_recipe_that_writes_none_as_zero_is_the_one_that_leaves_it_out(tmp_path):
-    recipe = load_recipe(variant(tmp_path, FORMERLY))
-    assert recipe == load_recipe(variant(tmp_path, NOW))
-    pretrain, model = recipe.pretrain, recipe.model
-    small, longer = recipe.as_reference(), recipe.in_long_context()
-    assert small.model == model and small.pretrain.muon_learning_rate == pretrain.muon_learning_rate
-    assert longer.model.rope_theta == model.rope_theta and longer.pretrain.learning_rate == pretrain.learning_rate
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "filter: {max_perplexity: 0}",
+        "filter: {c4_min_words_per_line: -1}",
+        "dedup: {max_line_copies: 0}",
+        "pretrain: {spikes: {deviations: 0}}",
+        "align: {max_steps: 0}",
+        "synthesis: {limit: 0}",
+        "doremi: {tokens: 40960, learning_rate: 0}",
+        "long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096, rope_theta: 0}",
+        "model: {window: 0}",
+        "sft: {data: [{uri: a.jsonl, limit: 0}]}",
+    ],
+)
+def test_a_zero_where_null_means_absent_is_refused(tmp_path, fields):
+    with pytest.raises(RecipeError, match=r"=(0|0\.0|-1); above 0, or null, is right"):
+        load_recipe(variant(tmp_path, fields))
 
 
 def texts_of(data: object) -> set[str]:

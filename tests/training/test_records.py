@@ -15,9 +15,9 @@ from training.recipe import Recipe
 from training.records import (
     RecipeError,
     Uri,
+    check_above_zero,
     differences,
     differing_from_defaults,
-    formerly,
     read_record,
     uris_in,
     varied,
@@ -154,20 +154,22 @@ class Named:
     weights: dict[str, float] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
     more: tuple[Inner, ...] = ()
-    limit: int | None = formerly(0)
-    rate: float | None = formerly(0.0)
-    most: int | None = formerly(0, default=9)
+    label: str | None = None
+    limit: int | None = None
+    most: int | None = 9
+
+    def __post_init__(self) -> None:
+        check_above_zero(self, "", "limit", "most")
 
 
-def test_what_none_was_formerly_is_read_as_none_and_so_is_no_difference():
-    assert read_record(Named, {"limit": 0, "rate": "0e0"}) == read_record(Named, {"limit": None}) == Named()
-    assert differing_from_defaults(read_record(Named, {"limit": 0, "rate": 0})) == {}
-    assert write_record(read_record(Named, {"limit": 0}))["limit"] is None
-    assert differing_from_defaults(Named(most=None)) == {"most": 0}
-    assert read_record(Named, {"most": 0}) == Named(most=None) != Named()
-    assert read_record(Named, {"limit": 5, "rate": 1}) == Named(limit=5, rate=1.0)
-    with pytest.raises(RecipeError, match="limit: expected int, got False"):
-        read_record(Named, {"limit": False})
+def test_what_may_be_absent_is_null_and_neither_an_empty_text_nor_zero():
+    assert read_record(Named, {"limit": None}) == Named() and differing_from_defaults(Named()) == {}
+    assert differing_from_defaults(read_record(Named, {"most": None})) == {"most": None}
+    with pytest.raises(RecipeError, match="label: an empty text; null, or nothing, is right"):
+        read_record(Named, {"label": ""})
+    with pytest.raises(RecipeError) as error:
+        read_record(Named, {"limit": 0, "most": -1})
+    assert error.value.problems == ("limit=0; above 0, or null, is right", "most=-1; above 0, or null, is right")
 
 
 def records_in(hint):

@@ -137,7 +137,7 @@ def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]
 def manifest_of(folder: str, digest: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the manifest of the artifact in `folder`, by path. Raise Refused unless it is the one with this digest."""
     try:
-        files = read_sealed(Path(folder, ARTIFACT_FILE), mark="record_digest")["files"]
+        files = read_sealed(Path(folder, ARTIFACT_FILE))["files"]
         found = digest_of_files(files)
     except (OSError, Unsealed, KeyError, TypeError) as error:
         raise Refused(f"{folder}: {ARTIFACT_FILE}: {error}") from None

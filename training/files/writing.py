@@ -170,12 +170,8 @@ def write_sealed(path: Path, value: Mapping[str, Any], *, durable: bool = True) 
     write_text(path, sealed_text(value), durable=durable)
 
 
-def read_sealed(path: Path, *, mark: str = "") -> dict[str, Any]:
-    """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed.
-
-    `mark` is the name of a field that was introduced together with the checksum. A mapping that has neither was written
-    by an earlier edition and is returned without a check.
-    """
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed."""
     data = path.read_bytes()
     try:
         value = json.loads(data.decode("utf-8"))
@@ -183,9 +179,8 @@ def read_sealed(path: Path, *, mark: str = "") -> dict[str, Any]:
         raise Unsealed(f"{path.name} cannot be read ({error})") from None
     if not isinstance(value, dict):
         raise Unsealed(f"{path.name} holds no mapping")
-    if not mark or mark in value or "checksum" in value:
-        found = _CHECKSUM.findall(data)
-        blank = _CHECKSUM.sub(f' "checksum": "{_NO_CHECKSUM}"'.encode(), data)
-        if len(found) != 1 or hashlib.sha256(blank).hexdigest() != found[0].decode():
-            raise Unsealed(f"{path.name} is not what was written: its checksum differs")
+    found = _CHECKSUM.findall(data)
+    blank = _CHECKSUM.sub(f' "checksum": "{_NO_CHECKSUM}"'.encode(), data)
+    if len(found) != 1 or hashlib.sha256(blank).hexdigest() != found[0].decode():
+        raise Unsealed(f"{path.name} is not what was written: its checksum differs")
     return value

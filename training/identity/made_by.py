@@ -74,8 +74,7 @@ def recorded(work: Work, *modules: str, ranks: Iterable[str]) -> dict[str, Any]:
         for place, one in enumerate(attempts, start=1)
         if all(later["step"] > one["step"] for later in attempts[place:])
     }
-    unknown = {""} if attempts and attempts[0]["step"] else set()  # earlier steps by an edition that noted no code
-    others = {*lasting, *unknown, *ranks} - {note(work, *modules)}
+    others = {*lasting, *ranks} - {note(work, *modules)}
     merged = _merged([own_code(*modules), *(_noted(work, digest) for digest in sorted(others))])
     return {"digest": digest_of(merged), "modules": merged}
 
@@ -97,16 +96,9 @@ def _merged(codes: list[Digests]) -> Digests:
 
 
 def other_parts(record: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the modules and packaged files whose digests differ between an artifact's record and `now`.
-
-    The result is empty for records by earlier editions, which hold no digests of code.
-    """
-    recorded_modules = record.get("code", {}).get("modules")
-    if recorded_modules is None:
-        return ()
-    return tuple(
-        sorted(name for name in recorded_modules.keys() | now.keys() if recorded_modules.get(name) != now.get(name))
-    )
+    """Return the modules and packaged files whose digests differ between an artifact's record and `now`."""
+    then = record["code"]["modules"]
+    return tuple(sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name)))
 
 
 def in_words(record: Mapping[str, Any], parts: tuple[str, ...], *, most: int = NAMED) -> str:

@@ -95,13 +95,11 @@ def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
         "threads": torch.get_num_threads(),
         **processes,
         "degrees": {name: degree for name in DEGREES if (degree := getattr(run, name)) > 1}
-        | ({"zero_stage": run.zero_stage} if run.zero_stage < 3 else {})  # records without it had 3
+        | ({"zero_stage": run.zero_stage} if run.zero_stage < 3 else {})
         | ({"gather_dtype": run.gather_dtype} if run.gather_dtype != "fp32" else {}),
         **({"attention": run.attention} if run.attention != "auto" else {}),
         "micro_batch_tokens": run.micro_batch_tokens or 0,  # 0 in records: a micro-batch is all that a process takes
         "compile": run.compile,
-        **({"compiled_loss": True} if run.compile else {}),  # records without it compiled the layers alone
-        **({"positions": "both ends"} if run.context > 1 else {}),  # records without it had one run of positions
         "audit": run.audit,
         "precision": _precision(),
         "builds": _builds(),

@@ -41,7 +41,6 @@ from training.records import read_record
 PLAN_FILE = "plan.json"
 HELD_OUT_FILE = "held_out.npy"
 STARTS_FILE = "block_starts.npy"  # of every source with `stored_epochs`, epoch after epoch
-EARLIER_FILE = "documents.npy"  # a plan by an earlier edition has it
 
 # Columns of the array `held_out`, int64: the documents that a look at held-out text reads. `start` is the document's
 # first token within its shard, `tokens` its number of tokens, and `bytes` the length of its text in UTF-8.
@@ -347,15 +346,7 @@ def shapes(phases: Iterable[PlannedPhase | PlanPhase | BatchPhase]) -> tuple[tup
 
 
 def read_plan(folder: Path, *, digest: str = "") -> Plan:
-    """Return the plan in `folder`. Its arrays are memory-mapped.
-
-    Raise RefusedInput for a plan that an earlier edition wrote, because its documents are in a different order.
-    """
-    if (folder / EARLIER_FILE).exists():
-        raise RefusedInput(
-            f"{folder}: the plan is by an earlier edition, whose order of the documents this one does not compute;"
-            " materialize training_plan again, or go on with that edition"
-        )
+    """Return the plan in `folder`. Its arrays are memory-mapped."""
     record = read_record(PlanRecord, json.loads((folder / PLAN_FILE).read_text("utf-8")), where="plan")
     (held_out,) = mapped(folder, HELD_OUT_FILE)
     packing = read_rows(folder, record.sequence_length) if record.packing == "best_fit" else None

@@ -93,7 +93,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def _entries(path: Path) -> object:
-    if path.read_bytes()[:1] == b"[":  # a file of an artifact, whose record has its checksum, or by an earlier edition
+    if path.read_bytes()[:1] == b"[":  # a file of an artifact, whose record has its checksum
         return json.loads(path.read_text("utf-8"))
     return read_sealed(path).get("entries")
 

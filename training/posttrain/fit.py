@@ -43,7 +43,6 @@ from training.running.runner import StopRequested, stop_requests
 # Rows are sorted by length within this many batches. This saves padding and keeps the order random beyond them.
 BATCHES_SORTED_TOGETHER = 32
 COMPLETE_MARK = "complete.json"  # checksums of a checkpoint's files, written last
-EARLIER_MARK = "complete"  # the mark of an earlier edition, without checksums
 ADAPTER_FOLDER = "adapter"
 MERGE_POSITIONS = 64  # of each row, at which logits are compared before and after a merge
 MERGE_TOLERANCE = 1e-3  # largest allowed difference of a logit (fp32); merging changes the order of the sums
@@ -250,7 +249,7 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """
     said: list[str] = []
     for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
-        if not (path / COMPLETE_MARK).exists() and not (path / EARLIER_MARK).exists():
+        if not (path / COMPLETE_MARK).exists():
             shutil.rmtree(path, ignore_errors=True)
             continue
         problem = _problem(path)
@@ -264,7 +263,7 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def _problem(checkpoint: Path) -> str:
-    """Return what is damaged in a checkpoint; empty if nothing is, or if an earlier edition wrote no checksums."""
+    """Return what is damaged in a checkpoint; empty if nothing is."""
     try:
         sealed = read_sealed(checkpoint / COMPLETE_MARK)
         return next(
@@ -276,8 +275,6 @@ def _problem(checkpoint: Path) -> str:
             "",
         )
     except FileNotFoundError as error:
-        if error.filename == str(checkpoint / COMPLETE_MARK) and (checkpoint / EARLIER_MARK).exists():
-            return ""
         return f"{Path(error.filename).name} is missing"
     except Unsealed as error:
         return str(error)

@@ -106,7 +106,7 @@ def named(root: Path, entry: Mapping[str, Any]) -> InputArtifact:
         fingerprint=entry["fingerprint"],
         digest=entry["digest"],
         path=str(folder),
-        record_digest=entry.get("record_digest", ""),
+        record_digest=entry["record_digest"],
     )
 
 

@@ -124,7 +124,7 @@ def _opened(root: Path, made: Artifact) -> Index:
             fingerprint=entry["fingerprint"],
             digest=entry["digest"],
             path=str(folder_of(root, entry["asset"], entry["fingerprint"])),
-            record_digest=entry.get("record_digest", ""),
+            record_digest=entry["record_digest"],
         )
         if not Path(item.path).exists():
             raise DataError(f"{item.where}: the artifact {item.fingerprint[:12]} is not under {root} any more")

@@ -170,8 +170,8 @@ class Lease:
 
 def _is_gone(lease: dict[str, Any]) -> bool:
     """Whether the lease's holder ran on this machine and its process no longer exists."""
-    process = lease.get("process")  # an earlier edition wrote none
-    if process is None or not process["machine"] or process["machine"] != machine_id():
+    process = lease["process"]
+    if not process["machine"] or process["machine"] != machine_id():
         return False
     return start_of(process["pid"]) != process["start"]
 

@@ -104,11 +104,6 @@ def test_ranks_that_other_code_made_show_in_the_record(toy):
     assert in_words(made.record, parts) == "made by more than one code: toy.limits"
 
 
-def test_nothing_is_said_of_a_record_by_an_earlier_edition(toy):
-    made = toy.run()
-    assert other_parts({name: value for name, value in made.record.items() if name != "code"}, toy.now()) == ()
-
-
 def test_code_is_read_again_as_soon_as_one_file_is_another_one(tmp_path, monkeypatch):
     places = copied_sources(tmp_path)
     monkeypatch.setattr(closure, "place_of", places.__getitem__)

@@ -247,16 +247,6 @@ def test_rows_of_windows_lose_nothing_and_their_documents_are_neighbours(tmp_pat
     assert seen == whole_documents(made, held_out=False)
 
 
-# Plans of other editions
-
-
-def test_a_plan_by_an_earlier_edition_is_refused_with_the_way_out(tmp_path):
-    chain = tiny.TinyChain(tmp_path)
-    np.save(Path(chain.plan_artifact.path) / "documents.npy", np.zeros((1, 5), dtype=np.int64))
-    with pytest.raises(RefusedInput, match=r"by an earlier edition.*materialize training_plan again"):
-        batches.read_plan(Path(chain.plan_artifact.path))
-
-
 def test_shards_are_mapped_when_they_are_read_and_no_more_than_a_few_at_once(tmp_path, monkeypatch):
     chain = tiny.TinyChain(tmp_path)
     samples = [sample for step in range(12) for sample in batches.index(chain.plan, step)]

@@ -14,12 +14,11 @@ import pytest
 from tests.training.posttrain import tiny
 from training.files.writing import read_sealed
 from training.generate.pass_rows import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
-from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
 from training.posttrain.passed_through import check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
-from training.records import RecipeError, read_record
+from training.records import RecipeError
 
 LENGTHS = random.Random(7).choices(range(5, 121), k=333)
 
@@ -142,22 +141,6 @@ def test_what_trains_models_never_asks_the_network():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
-
-
-def test_the_lora_of_an_earlier_edition_is_read_as_peft_with_a_sentence(caplog):
-    def peft_of(**fields):
-        return read_record(AlignRecipe, fields, where="align").peft
-
-    assert peft_of(lora={"rank": 0}) == peft_of(lora={"rank": None, "alpha": 16}) == {} and not caplog.messages
-    assert peft_of(lora={"rank": None}, peft={"r": 8}) == {"r": 8}
-    assert peft_of(lora={"rank": 4}, peft={}) == {"r": 4, "lora_alpha": 16, "lora_dropout": 0.0}
-    assert caplog.messages == [
-        "align.lora is align.peft now: {r: 4, lora_alpha: 16, lora_dropout: 0.0}; the next edition reads only that"
-    ]
-    with pytest.raises(RecipeError, match=r"align\.lora: is called peft now, which is given too; leave lora out"):
-        peft_of(lora={"rank": 4}, peft={"r": 8})
-    with pytest.raises(RecipeError, match=r"align\.lora: \{'r': 4\}; it was a mapping of rank, alpha, dropout"):
-        peft_of(lora={"r": 4})
 
 
 TWO_PROCESSES = """

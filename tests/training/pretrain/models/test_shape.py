@@ -16,7 +16,7 @@ from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
-from training.records import RecipeError, differing_from_defaults, read_record, write_record
+from training.records import RecipeError, read_record
 
 SMALL = {"vocab_size": 50, "width": 32, "layers": 3, "heads": 4, "kv_heads": 2, "mlp_width": 48, "max_length": 64}
 EXPERTS = ExpertLayers(count=4, active=2, width=16)
@@ -214,11 +214,3 @@ def test_what_no_class_of_transformers_has_is_refused_where_later_stages_load_th
 def test_what_a_class_has_is_taken(tmp_path):
     recipe = recipe_with(tmp_path, "model: {experts: {count: 4, width: 8, balancing: auxiliary}}")
     assert recipe.model.experts.count == 4 and inexpressible(recipe.model.shape(vocab_size=9)) == ()
-
-
-def test_numbers_of_earlier_recipes_that_meant_absent_are_read_as_null():
-    sizes = {"width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "mlp_width": 48, "max_length": 64}
-    earlier = read_record(ModelRecipe, sizes | {"window": 0, "logit_softcap": 0.0, "head_width": 0})
-    assert earlier == ModelRecipe(**sizes) and differing_from_defaults(earlier) == sizes
-    shape = write_record(earlier.shape(vocab_size=9))
-    assert [repr(shape[name]) for name in ("window", "logit_softcap", "head_width")] == ["0", "0.0", "8"]
