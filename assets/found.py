@@ -98,6 +98,9 @@ def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:
 
 def _difference(found: Artifact, asset: str, held: set[str]) -> str:
     """Return why the artifact found in a folder does not belong there; empty if it does."""
+    missing = [name for name in artifact.FIELDS if name not in found.record]
+    if missing:
+        return f"{found.path}: the record has no {missing[0]}"
     if found.record["asset"] != asset or found.fingerprint != found.path.name:
         return f"{found.path}: the record is that of {found.record['asset']} {found.fingerprint}"
     if not held <= found.stands_for:

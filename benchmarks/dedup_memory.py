@@ -218,7 +218,7 @@ def committed(folder: Path, asset: str, name: str, files: list[dict[str, Any]], 
     counts = Counts(records_in=kept, kept=kept).as_json()
     record = {"asset": asset, "fingerprint": asset, "digest": digest, "files": files, "counts": counts, "gates": []}
     folder.mkdir(parents=True, exist_ok=True)
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    artifact.commit_record(folder, record)
     partition = f"made@{name}"
     return InputArtifact(asset=asset, partition=partition, fingerprint=asset, digest=digest, path=str(folder))
 

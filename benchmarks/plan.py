@@ -189,7 +189,7 @@ def generated(
     files.sort(key=lambda entry: entry["path"])
     record = {"asset": "token_shards", "fingerprint": "s", "files": files, "gates": []}
     record["digest"] = artifact.digest_of_files(files)
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    artifact.commit_record(folder, record)
     return InputArtifact(
         asset="token_shards", partition="made", fingerprint="s", digest=record["digest"], path=str(folder)
     )

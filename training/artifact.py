@@ -159,22 +159,21 @@ _ENTRIES: dict[str, dict[str, type]] = {
     "beside": {"path": str, "bytes": int, "sha256": str},
     "gates": {"name": str, "passed": bool, "evidence": dict},
 }
-_OPTIONAL = ("guards", "beside")  # entries that a record without any leaves out
-_ABSENT = object()
+FIELDS = (*_KINDS, *(_ENTRIES.keys() - {"guards", "beside"}))  # of every record that a job writes
 
 
 def _problem(record: dict[str, Any]) -> str:
     """Return why a readable `artifact.json` is damaged, or "" if no contradiction is found."""
     for name, kind in _KINDS.items():
-        if not isinstance(record.get(name, _ABSENT), kind):
+        if name in record and not isinstance(record[name], kind):
             return f"has no usable {name}"
     for name, kinds in _ENTRIES.items():
-        entries = record.get(name, [] if name in _OPTIONAL else None)
+        entries = record.get(name, [])
         if not isinstance(entries, list) or not all(_is_entry(entry, kinds) for entry in entries):
             return f"has no usable {name}"
-    if record["digest"] != digest_of_files(record["files"]):
+    if record.get("digest") != digest_of_files(record.get("files", ())):
         return "has another digest than its files' checksums give"
-    if record["record_digest"] != record_digest(record):
+    if record.get("record_digest") != record_digest(record):
         return "has another record digest than what it says gives"
     return ""
 

@@ -21,6 +21,7 @@ from tests.training.pretrain import tiny
 from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.data.words.ngrams import Hashes
+from training.files.writing import write_sealed
 from training.provenance.grams import grams_of, masked
 from training.provenance.text.suffixes import first_places, suffix_array
 
@@ -74,12 +75,12 @@ def in_tokens(folder: Path, text: str, *, shuffled: bool = False) -> Path:
     shards, index = folder / "token_shards" / ("8" * 32), folder / "text_index" / ("9" * 32)
     (shards / "shards").mkdir(parents=True)
     write_json(shards / "shards.json", {"dtype": "uint16", "vocab_size": 1 << 16, "shards": []})
-    write_json(shards / "artifact.json", {"inputs": [{"asset": "tokenizer", "fingerprint": "7" * 32}]})
+    write_sealed(shards / "artifact.json", {"inputs": [{"asset": "tokenizer", "fingerprint": "7" * 32}]})
     if shuffled:
         (index / "suffixes").mkdir(parents=True)
         entry = {"suffixes": "suffixes/00000.npy", "first": "suffixes/00000.first.npy"}
         write_json(index / "text_index.json", {"dtype": "uint16", "shards": [entry]})
-        write_json(index / "artifact.json", {"inputs": [{"asset": "token_shards", "fingerprint": "8" * 32}]})
+        write_sealed(index / "artifact.json", {"inputs": [{"asset": "token_shards", "fingerprint": "8" * 32}]})
         np.save(index / "suffixes/00000.first.npy", first_places(tokens, 1 << 16))
         np.save(path := index / "suffixes/00000.npy", suffix_array(tokens, 1 << 16))
         return path

@@ -28,7 +28,8 @@ def put(root, asset, partition, **record):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "artifact.json").write_text(json.dumps(record))
     reference_path(root, asset, partition).parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(reference_path(root, asset, partition), {"fingerprint": "a" * 32, "digest": "b" * 64})
+    digests = {"digest": "b" * 64, "record_digest": "c" * 64}
+    write_sealed(reference_path(root, asset, partition), {"fingerprint": "a" * 32, **digests})
 
 
 def test_rates_are_of_assets_and_of_units_that_exist():

@@ -82,12 +82,14 @@ def commit(
     folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), settings: dict | None = None, **more: object
 ):
     """Make what lies in `folder` the finished artifact of `asset`; returns it as a job's input."""
-    from training.artifact import digest_of_files, manifest, write_json
+    from training.artifact import commit_record, digest_of_files, manifest
     from training.job import InputArtifact
     from training.records import write_record
 
     names = sorted(
-        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "artifact.json"
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith("artifact.")
     )
     files = manifest(folder, names)
     record = {
@@ -100,6 +102,7 @@ def commit(
         "digest": digest_of_files(files),
         "inputs": write_record(list(inputs)),
         "settings": settings or {},
+        "code": {"digest": "", "modules": {}},
         "libraries": {},
         "counts": None,
         "metrics": {},
@@ -112,7 +115,7 @@ def commit(
         "seed": 0,
         **more,
     }
-    write_json(folder / "artifact.json", record)
+    commit_record(folder, record)
     return InputArtifact(
         asset=asset,
         partition=record["partition"],

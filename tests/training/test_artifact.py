@@ -20,7 +20,7 @@ def commit(folder, *, gates=(), text="hello"):
         "files": files,
         "gates": list(gates),
     }
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record)
+    artifact.commit_record(folder, record)
     return InputArtifact(asset="a", partition="p", fingerprint="f", digest=record["digest"], path=str(folder))
 
 

@@ -71,8 +71,8 @@ def committed(
     files = artifact.manifest(folder, names)
     digest = artifact.digest_of_files(files)
     fingerprint = artifact.digest_of([asset, partition, digest])[:32]
-    artifact.write_json(
-        folder / artifact.ARTIFACT_FILE,
+    artifact.commit_record(
+        folder,
         {
             "asset": asset,
             "partition": partition,

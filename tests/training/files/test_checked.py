@@ -62,7 +62,7 @@ def job(tmp_path, monkeypatch) -> Job:
         artifact.write_text(folder / f"{number}.txt", f"{number}" * FILE_BYTES)
     files = artifact.manifest(folder, [f"{number}.txt" for number in range(RANKS)])
     record = {"asset": "texts", "fingerprint": "g", "digest": artifact.digest_of_files(files), "files": files}
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record | {"gates": []})
+    artifact.commit_record(folder, record | {"gates": []})
     given = InputArtifact(asset="texts", partition="r", fingerprint="g", digest=record["digest"], path=str(folder))
     made = Job(
         stage="copy",

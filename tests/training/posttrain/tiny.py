@@ -115,7 +115,7 @@ def commit(root: Path, asset: str) -> InputArtifact:
     folder = root / asset
     files = artifact.manifest(folder, [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()])
     record = {"digest": artifact.digest_of_files(files), "files": files, "gates": [], "fingerprint": "0" * 32}
-    artifact.write_json(folder / "artifact.json", record)
+    artifact.commit_record(folder, record)
     return made(root, asset)
 
 

@@ -54,7 +54,7 @@ def commit(folder: Path, asset: str, files: list[str], **fields: Any) -> InputAr
         "files": entries,
         "gates": [],
     }
-    artifact.write_json(folder / artifact.ARTIFACT_FILE, record | fields)
+    artifact.commit_record(folder, record | fields)
     return InputArtifact(
         asset=asset, partition="tiny", fingerprint=folder.name, digest=record["digest"], path=str(folder)
     )

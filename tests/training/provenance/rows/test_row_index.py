@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.training.data import chain
+from training.artifact import commit_record
 from training.data.documents import write_lines
 from training.data.urls import key_of, reversed_host
 from training.data.words.ngrams import ngram_set
@@ -85,7 +86,7 @@ def inputs(tmp_path) -> list[InputArtifact]:
                 (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content))
         item = chain.committed(folder, asset, "tiny", list(files), kept=0)
         record = json.loads((folder / "artifact.json").read_text())
-        (folder / "artifact.json").write_text(json.dumps(record | {"counts": COUNTS[asset]}))
+        commit_record(folder, record | {"counts": COUNTS[asset]})
         found.append(item)
     return found
 
