@@ -42,7 +42,7 @@ from training.records import differing_from_defaults
 SEQUENCE_LENGTH = 4_096
 ROWS = 1_024  # in a batch
 
-# What both editions have. Each prints one JSON object.
+# What both versions have. Each prints one JSON object.
 COMMON = """
 import json, os, random, sys, time
 from pathlib import Path
@@ -205,7 +205,7 @@ def plan_job(folder: Path, shards: InputArtifact, tokenizer: InputArtifact, *, h
         "pretrain": pretrain.batches,
     }
     job = tiny.job_of("plan", settings, (shards, tokenizer), folder / "training_plan" / "p")
-    # An edition knows its own fields alone.
+    # A version knows its own fields alone.
     return replace(job, settings={name: differing_from_defaults(section) for name, section in settings.items()})
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="16",
+    version="17",
     module="evaluation.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -39,7 +39,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="5",
+    version="6",
     module="evaluation.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -49,7 +49,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="9",
+    version="10",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -60,14 +60,14 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="1",
+    version="2",
     module="evaluation.contamination_report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
-    version="3",
+    version="4",
     module="evaluation.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -75,7 +75,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="26",
+    version="27",
     module="evaluation.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -96,7 +96,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="4",
+    version="5",
     module="evaluation.gate",
     kinds=("mlflow",),
     gates=("promotion",),

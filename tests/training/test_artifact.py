@@ -91,7 +91,7 @@ def test_a_record_digest_covers_what_was_decided_and_neither_who_asked_nor_how_f
         part[where[-1]] = not part[where[-1]] if isinstance(part[where[-1]], bool) else "another"
         is_left_out = any(where[: len(left_out)] == left_out for left_out in WHO_AND_HOW_FAST)
         assert (artifact.record_digest(changed) == artifact.record_digest(RECORD)) == is_left_out, where
-    assert artifact.record_digest(RECORD | {"class": "of a later edition"}) != artifact.record_digest(RECORD)
+    assert artifact.record_digest(RECORD | {"class": "of a later version"}) != artifact.record_digest(RECORD)
 
 
 def test_an_unfinished_folder_is_no_artifact(tmp_path):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ADOPT = Stage(
     name="adopt",
-    version="3",
+    version="4",
     module="training.adopt.adopt",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),

@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="1",
+    version="2",
     module="training.provenance.build",
     libraries=("xxhash",),
     kinds=("numpy",),

@@ -182,7 +182,7 @@ def _fetch_rest(url: str, partial: Path, manners: Manners, tag: str, is_lasting:
     """Request the bytes that a partial download lacks, append them to `partial`, and check its size."""
     have = _size(partial)
     known = _validator(partial).read_text("utf-8") if _validator(partial).exists() else ""
-    if have and ((tag and known != tag) or (not is_lasting and not known)):  # perhaps bytes of another edition
+    if have and ((tag and known != tag) or (not is_lasting and not known)):  # perhaps bytes of another version
         partial.unlink()
         have = 0
     headers = _headers(manners)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CRAWL = Stage(
     name="crawl",
-    version="1",
+    version="2",
     module="training.data.crawl.crawl",
     libraries=("warcio",),  # generated sources write their archives with it
     kinds=("warc",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SIGN = Stage(
     name="sign",
-    version="2",
+    version="3",
     module="training.data.dedup.sign",
     libraries=("xxhash",),
     kinds=("numpy",),
@@ -24,7 +24,7 @@ SIGN = Stage(
 )
 DEDUP = Stage(
     name="dedup",
-    version="2",
+    version="3",
     module="training.data.dedup.dedup",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

