@@ -99,7 +99,7 @@ def test_what_a_person_changed_is_trained_without_a_word(made, recipe):
     Repeats(comparison).check(comparison.cells[MODEL])
 
 
-def test_the_edition_that_made_it_sees_nothing_to_do(made, monkeypatch):
+def test_the_version_that_made_it_sees_nothing_to_do(made, monkeypatch):
     as_earlier(monkeypatch, "extracted_documents")
     assert asked(made).cells[MODEL].state == "made"
 
