@@ -17,7 +17,7 @@ from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.known import forget
 from training.data.sources import _checksum_of_local
-from training.identity.generated_sources import FIRST_VERSION, SOURCES
+from training.identity.generated_sources import SOURCES
 from training.job import DataError
 from training.records import write_record
 
@@ -83,7 +83,7 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
         file = tmp_path / "data" / name.removeprefix("data://")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
-    monkeypatch.setitem(SOURCES, "kitchen", replace(SOURCES["kitchen"], version=FIRST_VERSION))
+    monkeypatch.setitem(SOURCES, "kitchen", replace(SOURCES["kitchen"], version="1"))
     prompted = replace(crawl, evaluation=replace(crawl.evaluation, alignment_prompts="kitchen://alignment"))
     before = [compare(recipe, tmp_path).cells for recipe in (crawl, prompted, kitchen)]
     for recipe, cells, asset in ((prompted, before[1], "preference_data"), (kitchen, before[2], "instruction_data")):
@@ -98,7 +98,7 @@ def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_mor
     judged = {"alignment_rewards", "model_card", "promoted_model"}
     assert marked == [set(), judged, {asset for asset, _ in before[2]}]
     assert after[1]["preference_data", "webdocs"].state == "made"
-    reasons = ("sources: (not set) → {'kitchen': '2'}", "input benchmark_index is another one")
+    reasons = ("sources.kitchen: '1' → '2'", "input benchmark_index is another one")
     assert after[2]["instruction_data", "kitchen"].reasons == reasons
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.identity.generated_sources import FIRST_VERSION, SOURCES, Source
+from training.identity.generated_sources import SOURCES, Source
 from training.records import RecipeError
 
 
@@ -34,8 +34,8 @@ def is_generated(uri: str) -> bool:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the named sources, leaving out sources that are still at their first version."""
-    return {name: SOURCES[name].version for name in sorted(names) if SOURCES[name].version != FIRST_VERSION}
+    """Return the versions of the named sources."""
+    return {name: SOURCES[name].version for name in sorted(names)}
 
 
 def write_archives(name: str, settings: Mapping[str, Any], snapshot: str, folder: Path) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST_VERSION = "1"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:

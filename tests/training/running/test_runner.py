@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ from assets.running.events import heard_by
 from assets.running.reports import Tail, forward
 from training import artifact
 from training.engines.workers import each_result
-from training.files.writing import written
+from training.files.writing import write_sealed, written
 from training.job import DataError, InputArtifact, Job, RefusedInput, write_job
 from training.parts.code import identified
 from training.parts.outside import OutsidePart
@@ -33,7 +32,7 @@ STAGE_MODULE = """
 import os, time
 from pathlib import Path
 from training.artifact import write_text, written
-from training.files.writing import written
+from training.files.writing import write_sealed, written
 from training.job import Counts, Gate, Outcome
 
 def num_ranks(job):
@@ -293,7 +292,7 @@ def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stage
     from training.running.runner import main
 
     job_file = tmp_path / "job.json"
-    job_file.write_text(json.dumps({"stage": "toy", "colour": "red"}))
+    write_sealed(job_file, {"stage": "toy", "colour": "red"})
     assert main([str(job_file)], stages) == 2
     assert "colour: unknown field" in capsys.readouterr().err
 

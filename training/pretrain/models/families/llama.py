@@ -18,7 +18,12 @@ def why_not(config: ModelConfig) -> list[str]:
 
 
 def _llama_3(
-    parameters: int, numbers: dict[str, int], *, stretched: float = 0.0, tied: bool = False, head_width: int = 0
+    parameters: int,
+    numbers: dict[str, int],
+    *,
+    stretched: float = 0.0,
+    tied: bool = False,
+    head_width: int | None = None,
 ) -> Preset:
     """Return a preset of Llama 3 (arXiv 2407.21783); from 3.1 on, `stretched` is the factor of its rotary scaling.
 
