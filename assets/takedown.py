@@ -501,7 +501,7 @@ def half_rebuilt(root: Path) -> list[str]:
 
 
 def corpora_of(root: Path, crawls: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the artifacts of the corpus that recipes with these crawls have now, with their taken-over ranks."""
+    """Return the artifacts of the corpus that recipes with these crawls have now, with their reused ranks."""
     wanted, found = set(crawls), {}
     for comparison in _recipes(root)[0]:
         if _crawls(comparison) & wanted:

@@ -177,7 +177,7 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "The corpora that had the pages, as they are now:"
     yield ""
-    yield "| asset | state | artifact | ranks taken over |"
+    yield "| asset | state | artifact | ranks reused |"
     yield "|---|---|---|---|"
     for cells in report["rebuilt"].values():
         for cell in cells:

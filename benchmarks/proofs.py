@@ -281,7 +281,7 @@ def snapshot(place: Place, proof: Proof, options: argparse.Namespace) -> None:
     proof.check(any(one["snapshot"] == NEW[1:] for one in traced.answer.get("pages", ())), f"{url} is not found")
     proof.figures += [
         f"{len(before):,} files in {len({Path(one).parents[0] for one in before})} folders unchanged",
-        f"{len(entries) - len(new)} of {len(entries)} artifacts taken over, {len(new)} new",
+        f"{len(entries) - len(new)} of {len(entries)} artifacts reused, {len(new)} new",
         f"{sum(ran.seconds for ran in first):.0f} s for the first, {second.seconds:.0f} s for the second and the model",
     ]
     with tempfile.TemporaryDirectory(dir=place.folder) as temporary:

@@ -31,7 +31,7 @@ from training.job import DataError, InputArtifact, RefusedInput
 
 COPY_FILE = "artifact.copy.json"  # a second copy of the record, from which a damaged record is restored
 CLOCK = ("seconds", "per_second")  # endings of the names of metrics that a clock measured and each run changes
-# Fields without a decision. A rank that was taken over has the files that it would have made.
+# Fields without a decision. A rank that was reused has the files that it would have made.
 NOT_DECIDED = ("recipe", "partition", "seconds", "cost", "record_digest", "checksum", "reused_ranks")
 MADE = "made://"  # scheme of a URI that names an artifact; code that knows the root replaces it with a path
 SCRATCH_FOLDER = "scratch"

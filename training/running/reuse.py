@@ -4,7 +4,7 @@ A job then computes only the ranks that read something new.
 
 A rank's *key* is a digest over everything that decides its files: stage, version, settings, seed, libraries, code, the
 digests of the inputs that it reads whole, and its share of the others (`training.job.Share`): the checksums of its
-files, and facts. A rank that opened anything else of these inputs has no key and is never taken over. A stage's module
+files, and facts. A rank that opened anything else of these inputs has no key and is never reused. A stage's module
 may leave settings out of the key (`rank_settings`) if it can tell from a finished rank's files whether they would be
 the same (`still_holds`), or can turn them into what they would be (`adjusted`).
 
@@ -66,7 +66,7 @@ class NeededRank:
 
 
 def is_reusable(stage: Stage, module: ModuleType) -> bool:
-    """Whether ranks of the stage can be taken over from earlier artifacts.
+    """Whether ranks of the stage can be reused from earlier artifacts.
 
     They can if its module says what each rank reads, and no model makes the output.
     """
@@ -129,7 +129,7 @@ def versions() -> dict[str, str]:
 def environment() -> str:
     """Return a digest over the versions of Python and of the libraries that write files (WRITERS).
 
-    Ranks are taken over only where these are equal.
+    Ranks are reused only where these are equal.
     """
     return digest_of(versions())[:16]
 
@@ -140,7 +140,7 @@ def environment() -> str:
 def keep(folder: Path, marks: Sequence[Mapping[str, Any]]) -> str:
     """Write the ranks' completion marks into `folder` for later jobs; return their digest for the record.
 
-    This happens before the commit. The digest is empty if no rank can be taken over.
+    This happens before the commit. The digest is empty if no rank can be reused.
     """
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # of a killed attempt
     kept = [mark for mark in marks if mark.get("key")]
@@ -249,13 +249,13 @@ def _opened(folder: Path) -> Earlier | None:
         if made.record.get("ranks") != _digest_of_lines(index["marks"]):
             raise Unsealed(f"{INDEX_FILE} is not what the record says")
     except (artifact.Damaged, Unsealed, OSError, KeyError) as error:
-        log.warning("no rank is taken over from %s: %s", folder, error)
+        log.warning("no rank is reused from %s: %s", folder, error)
         return None
     lines = {key: where for key, written_by, *where in index["marks"] if written_by == environment()}
     return Earlier(folder=folder, manifest={one["path"]: one for one in made.record["files"]}, lines=lines)
 
 
-def taken_over(job: Job, asked: NeededRank, places: Sequence[Earlier], module: ModuleType) -> dict[str, Any] | None:
+def reused(job: Job, asked: NeededRank, places: Sequence[Earlier], module: ModuleType) -> dict[str, Any] | None:
     """Copy the files of an earlier rank with the same key into the job's folder; return its completion mark, or None.
 
     If a file differs from the mark, the next artifact is tried, and if there is none, the rank is computed.
@@ -271,7 +271,7 @@ def taken_over(job: Job, asked: NeededRank, places: Sequence[Earlier], module: M
 
 
 def _moved(mark: dict[str, Any], asked: NeededRank, module: ModuleType) -> dict[str, Any]:
-    """Return a taken-over rank's completion mark with the number, file names and result of the rank in this job."""
+    """Return a reused rank's completion mark with the number, file names and result of the rank in this job."""
     rename = _renaming(mark["rank"], asked.rank)
     files = [entry | {"path": rename(entry["path"])} for entry in mark["files"]]
     result = dict(mark["result"])
@@ -319,7 +319,7 @@ def _renaming(old: int, new: int) -> Callable[[str], str]:
 
 
 def in_record(marks: Sequence[Mapping[str, Any]], digest: str) -> dict[str, Any]:
-    """Return the fields about ranks for an artifact's record: `ranks`, and which ranks were taken over, if any were."""
+    """Return the fields about ranks for an artifact's record: `ranks`, and which ranks were reused, if any were."""
     sources = Counter(mark["reused_from"]["fingerprint"] for mark in marks if "reused_from" in mark)
     fields: dict[str, Any] = {"ranks": digest} if digest else {}
     if sources:
@@ -328,8 +328,8 @@ def in_record(marks: Sequence[Mapping[str, Any]], digest: str) -> dict[str, Any]
 
 
 def in_words(record: Mapping[str, Any]) -> str:
-    """Return how many ranks of an artifact were taken over, and from which fingerprints; empty if none were."""
+    """Return how many ranks of an artifact were reused, and from which fingerprints; empty if none were."""
     said = record.get("reused_ranks")
     if not said:
         return ""
-    return f"{said['ranks']:,} of {said['of']:,} ranks taken over from {', '.join(one[:8] for one in said['from'])}"
+    return f"{said['ranks']:,} of {said['of']:,} ranks reused from {', '.join(one[:8] for one in said['from'])}"

@@ -417,7 +417,7 @@ def _each_rank(
     A rank is one share of the stage's inputs, such as one file of documents.
     """
     done = set[int]()
-    for rank, result in _each_taken_over(job, stage, missing):
+    for rank, result in _each_reused(job, stage, missing):
         if result is not None:
             done.add(rank)
             yield rank, result
@@ -454,7 +454,7 @@ def _here(job: Job, stage: Stage, progress: Progress) -> Here:
     return Here(run=job.run, modules=(stage.module,), folder=folder, scratch=scratch, progress=progress)
 
 
-def _each_taken_over(
+def _each_reused(
     job: Job, stage: Stage, missing: Sequence[int], claimed: Callable[[Sequence[int]], Iterable[int]] = iter
 ) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Copy the ranks that earlier artifacts seem to have; yield each with its result, or None if it was not copied.
@@ -472,11 +472,11 @@ def _each_taken_over(
     workers = max(1, job.run.num_workers)
     with ThreadPoolExecutor(workers) as pool:
         while wanted := [asked[rank] for rank in islice(ranks, workers)]:
-            taken = pool.map(partial(_taken_over, job, places, module), wanted)
+            taken = pool.map(partial(_reused, job, places, module), wanted)
             yield from ((one.rank, result) for one, result in zip(wanted, taken, strict=True))
 
 
-def _taken_over(
+def _reused(
     job: Job, places: list[reuse.Earlier], module: ModuleType, asked: reuse.NeededRank
 ) -> dict[str, Any] | None:
     """Copy a rank from an earlier artifact and return its result, or None if no artifact has it.
@@ -484,7 +484,7 @@ def _taken_over(
     The copied rank gets a completion mark.
     """
     clock = _Clock(time.thread_time)
-    mark = reuse.taken_over(job, asked, places, module)
+    mark = reuse.reused(job, asked, places, module)
     if mark is None:
         return None
     _write_mark(job, "", asked.rank, mark, clock)
@@ -563,7 +563,7 @@ def _for_reuse(job: Job, stage: Stage, module: ModuleType, rank: int, opened: se
     asked = _asked(job, stage, module)[rank]
     if strays := asked.strays(opened):
         _strayed.add(stage.name)
-        log.warning("rank %d opened %s, which is not in its share; it cannot be taken over later", rank, strays[0])
+        log.warning("rank %d opened %s, which is not in its share; it cannot be reused later", rank, strays[0])
     return (
         {} if stage.name in _strayed else {"key": asked.key, "reads": asked.reads, "environment": reuse.environment()}
     )
@@ -650,7 +650,7 @@ def _each_claimed(
         goes_on=SignsOfLife(lambda: num_made, job.run.hang_seconds),
     ) as claims:
         left: list[int] = []  # claimed, and no earlier artifact has them
-        for rank, result in _each_taken_over(job, stage, ranks, claims.each_free):
+        for rank, result in _each_reused(job, stage, ranks, claims.each_free):
             if result is None:
                 left.append(rank)
             else:

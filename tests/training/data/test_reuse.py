@@ -1,4 +1,4 @@
-"""Ranks of data stages are taken over where their share of the inputs is the same, and are made where it is not."""
+"""Ranks of data stages are reused where their share of the inputs is the same, and are made where it is not."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def base(corpus: Corpus) -> Made:
 def assert_like_from_nothing(corpus: Corpus, made: Made, files: Mapping[str, list[str]], root: str, **how) -> None:
     """Every artifact has the files and, but for times, the record that a build under another root gives it."""
     ran = {asset: list(ranks) for asset, ranks in corpus.ran.items()}
-    # From nothing: of an earlier build under the same root ranks would be taken over.
+    # From nothing: of an earlier build under the same root ranks would be reused.
     anew = corpus.build(f"{root}-{len(list(corpus.place.glob(f'{root}-*')))}", files, **how)
     assert {asset: item.digest for asset, item in made.items()} == {a: item.digest for a, item in anew.items()}
     assert record_digests(made) == record_digests(anew)
@@ -341,7 +341,7 @@ def test_archives_that_stay_where_they_are_are_known_by_what_the_listing_says(co
 
 
 def run_again(item: InputArtifact) -> tuple[int, InputArtifact]:
-    """Run the job of an artifact again for another fingerprint; return how many ranks were taken over."""
+    """Run the job of an artifact again for another fingerprint; return how many ranks were reused."""
     job, fingerprint = read_job(Path(item.path, "job.json")), "a" * 32
     job = replace(job, fingerprint=fingerprint, output=str(Path(item.path).parent / fingerprint))
     assert run_job(job, STAGES) == 0
@@ -510,7 +510,7 @@ def test_every_stage_in_ranks_says_what_a_rank_reads_or_is_by_a_model():
             assert hasattr(importlib.import_module(stage.module), "rank_shares") and stage.by_file, stage.name
 
 
-def test_a_rank_that_reads_another_file_is_not_taken_over_nor_is_any_after_it(
+def test_a_rank_that_reads_another_file_is_not_reused_nor_is_any_after_it(
     corpus: Corpus, base: Made, monkeypatch: pytest.MonkeyPatch
 ):
     from training.data.dedup import sign

@@ -67,9 +67,9 @@ from training.data.extract.isolation import (
     isolation_for,
 )
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
+from training.data.extract.reused import adjusted, check_lists, listing_of, still_holds
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.sizes import pieces, together
-from training.data.extract.taken_over import adjusted, check_lists, listing_of, still_holds
 from training.data.sources import decoded
 from training.files.checksums import digest_of
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
@@ -141,7 +141,7 @@ def _identity(entry: Mapping[str, Any], item: InputArtifact) -> dict[str, Any]:
 
 
 def rank_settings(job: Job) -> dict[str, Any]:
-    """Return the settings that decide a rank's files, so that a rank with equal settings can be taken over.
+    """Return the settings that decide a rank's files, so that a rank with equal settings can be reused.
 
     The lists of blocked domains and takedowns are left out; `still_holds` checks whether they exclude the same records.
     """

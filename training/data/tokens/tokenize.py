@@ -229,7 +229,7 @@ def rank_shares(job: Job) -> list[Share]:
 
 
 def renumbered(result: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    """Return a taken-over rank's result with its shards renamed, because the rank may now have another number."""
+    """Return a reused rank's result with its shards renamed, because the rank may now have another number."""
     shards = [one | {"name": rename(one["name"]), "path": rename(one["path"])} for one in result["shards"]]
     return result | {"shards": shards}
 

@@ -69,7 +69,7 @@ def test_the_extraction_of_an_erased_archive_is_that_of_the_original_under_the_s
     lists = {"extract": ExtractRecipe(takedown=(str(tmp_path / "list.txt"),))}
 
     def extracted(item: InputArtifact) -> str:
-        shutil.rmtree(tmp_path / "extracted_documents", ignore_errors=True)  # so that no rank is taken over
+        shutil.rmtree(tmp_path / "extracted_documents", ignore_errors=True)  # so that no rank is reused
         return chain.run(tmp_path, "extract", "extracted_documents", "r@one", lists, [item]).digest
 
     original = extracted(crawl)

@@ -245,7 +245,7 @@ def test_an_erased_document_is_gone_from_the_shard_and_the_extraction_stays_the_
     lists = {"extract": ExtractRecipe(takedown=(str(tmp_path / "list.txt"),))}
 
     def extracted_again():
-        shutil.rmtree(tmp_path / "extracted_documents", ignore_errors=True)  # so that no rank is taken over
+        shutil.rmtree(tmp_path / "extracted_documents", ignore_errors=True)  # so that no rank is reused
         return chain.run(tmp_path, "extract", "extracted_documents", "tiny@s", lists, [crawl])
 
     original, before = extracted_again().digest, list(open_token_file(archive).documents())

@@ -132,7 +132,7 @@ def test_an_array_that_is_not_sorted_fails_the_gate(made, tmp_path, monkeypatch)
 
 
 def test_a_shard_that_stayed_keeps_its_array(made, tokenizer, tmp_path):
-    """A withdrawal changes the shards of one document file; the arrays of the others are taken over."""
+    """A withdrawal changes the shards of one document file; the arrays of the others are reused."""
     before = sharded(tmp_path / "a", FILES, tokenizer)
     indexed(tmp_path, before)
     after = sharded(tmp_path / "b", [FILES[0], FILES[1][1:], FILES[2]], tokenizer)
