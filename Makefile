@@ -32,7 +32,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg faults kills parallel ceiling-chain mesh soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -161,10 +161,6 @@ parallel: env ## compare training spread over 2 to 4 processes in every way with
 
 ceiling-chain: env ## crawl to promotion of a model larger than the memory that the kernel gives each process; ARGS="--control sft_model"
 	$(BIN)/python -m benchmarks.ceiling_chain $(ARGS)
-
-mesh: env ## the memory of one of 128 processes that train, tune and score 70 billion weights, on tensors without content
-	$(BIN)/python -m benchmarks.fake_mesh
-	$(BIN)/python -m benchmarks.fake_tuning
 
 soak: env ## run chains for hours while processes are killed; ARGS="--minutes 30"
 	$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -1,38 +1,71 @@
-"""What a recipe will take with a profile: time, node-hours, price, and the memory and layouts of its trainings.
+"""What a recipe will take with a profile: time, node-hours, price, and memory, disk and operations of each model.
 
-Times are those of earlier artifacts under the root, or follow from their rates; for trainings on a known kind of GPU
-without such, they are predicted, and on this machine's processors estimated from the rates of another machine. A number
-with none of these is None. Each says where it comes from.
+Times are those of earlier artifacts under the root, or follow from their rates; of training on a known kind of GPU they
+are predicted without such, and on this machine's processors estimated from the rates of another machine. A number with
+none of these is None. Each says where it comes from. Memory and operations are those of `training.pretrain.needs`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from assets.capacity import check_fit, pretrained
+from assets.capacity import (
+    DEGREES,
+    Section,
+    answer_weights,
+    check_fit,
+    in_words,
+    layouts,
+    learns,
+    pretrained,
+    scored,
+    scoring_of,
+    shape_of,
+    trainings_of,
+    tuned,
+    tuning_of,
+)
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
-from assets.plan_tuned import room, scorings, tunings
+from assets.measured import measured
 from assets.status import Cell, Comparison, last_made
 from assets.time_left import earlier_seconds
 from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
 from training.artifact import Artifact
 from training.order.batch_settings import BatchesRecipe
-from training.posttrain.durations import TUNING_MFU
-from training.pretrain import forecast
-from training.pretrain.devices import Device, device_of
-from training.pretrain.disk import needed_on_disk
-from training.pretrain.forecast import Layout, PlannedTraining
+from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
+from training.pretrain.devices import MFU, TUNING_MFU, Device, device_of, step_seconds
+from training.pretrain.models.account import FP32
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.needs import (
+    Needed,
+    Pretraining,
+    Tuning,
+    disk_bytes,
+    host_bytes,
+    scoring_bytes,
+    training_bytes,
+    training_operations,
+    tuning_bytes,
+    tuning_operations,
+)
+from training.pretrain.room import machine_memory
 from training.recipe import Recipe
 from training.records import read_record
 
 KEPT_CHECKPOINTS = 2
 SHOWN_LAYOUTS = 5
+TOKEN_BYTES = 4  # of a file of rows: examples are not tokenized to be counted
+# Where examples are, their file, and their number in the record.
+EXAMPLES = {
+    "conversations": ("instruction_data", INSTRUCTIONS_FILE, "conversations"),
+    "pairs": ("preference_data", TRAIN_FILE, "train_pairs"),
+}
 # The plan that decides the number of tokens of a training with `tokens: auto`, by the training's asset.
 PLAN_OF = {
     "base_model": "training_plan",
@@ -47,28 +80,30 @@ def plan(
     *,
     name: str,
     device: Device | None,
-    mfu: float = forecast.MFU,
+    mfu: float = MFU,
     tuning_mfu: float = TUNING_MFU,
+    measures: bool = False,
 ) -> dict[str, Any]:
-    """Return what every asset of a recipe costs, and the arithmetic of every model that the recipe trains.
+    """Return what every asset of a recipe costs, and the arithmetic of every model that is trained or scored.
 
     `name` is the profile's name or path. `device` is the kind of GPU if the profile names none. `mfu` is that of
-    pretraining, `tuning_mfu` that of post-training and scoring.
+    pretraining, `tuning_mfu` that of post-training. `measures`: run the code of pretraining on tensors without content.
     """
-    rates = FirstRun(comparison.recipe, comparison.root, profile.size_for)
-    told: dict[str, Any] = {
-        "recipe": comparison.recipe.name,
-        "profile": profile.name,
-        "problem": _problem(comparison.recipe, name),
-        "trainings": list(_trainings(comparison, profile, device, mfu)),
-        "tunings": list(tunings(comparison, profile, device, tuning_mfu, rates)),
-        "scorings": list(scorings(comparison, profile, device, tuning_mfu, rates)),
-    }
-    predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in told["trainings"]}
-    on_gpus = [one for kind in ("tunings", "scorings") for one in told[kind] if one["gpu"]]
-    predicted |= {(one["asset"], one["partition"]): one["time"]["seconds"] for one in on_gpus}
-    told["assets"] = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
-    return told | {"totals": _totals(told["assets"])}
+    recipe = comparison.recipe
+    rates = FirstRun(recipe, comparison.root, profile.size_for)
+    models = [
+        *_trainings(comparison, profile, device, mfu, measures),
+        *_tunings(comparison, profile, device, tuning_mfu, rates),
+        *_scorings(comparison, profile, device),
+    ]
+    predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in models}
+    rows = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
+    for row in rows:
+        for one in models:
+            if (row["asset"], row["partition"]) == (one["asset"], one["partition"]) and one["time"]["seconds"] is None:
+                one["time"] |= {"seconds": row["seconds"], "basis": row["basis"] or one["time"]["basis"]}
+    told = {"recipe": recipe.name, "profile": profile.name, "problem": _problem(recipe, name), "models": models}
+    return told | {"assets": rows, "totals": _totals(rows)}
 
 
 def _problem(recipe: Recipe, profile: str) -> str:
@@ -129,56 +164,130 @@ def _totals(assets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"to_make": len(to_make), **sums, "not_known": unknown}
 
 
-# Trainings
+# Every model
 
 
-def _trainings(comparison: Comparison, profile: Profile, device: Device | None, mfu: float) -> Iterator[dict[str, Any]]:
+def _model(
+    cell: Cell,
+    shape: ModelConfig,
+    size: Size,
+    device: Device | None,
+    root: Path,
+    moments: dict[str, Needed],
+    *,
+    length: int,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return what is told of every model: its size, and what a process needs at each moment beside what it has."""
+    gpu = _gpu(size, device)
+    room, where = _room(size, gpu)
+    peak_at = max(moments, key=lambda name: sum(moments[name].values()), default="")
+    peak = sum(moments[peak_at].values()) if moments else None
+    made = last_made(cell, root)
+    cost = made.record.get("cost", {}) if made is not None else {}
+    had = cost.get("peak_memory_bytes") if not size.gpus_per_node else None
+    return (
+        {
+            "asset": cell.asset,
+            "partition": cell.partition,
+            "parameters": shape.parameter_count,
+            "active_parameters": shape.active_parameter_count,
+            "flops_per_token": shape.training_flops_per_token(length),
+            "tokens": None,
+            "steps": None,
+            "flops": None,
+            "processes": size.nodes * size.processes,
+            "gpu": gpu.name if gpu else None,
+            "memory": {
+                "moments": moments,
+                "peak_at": peak_at,
+                "peak_bytes": peak,
+                "room_bytes": room,
+                "of": where,
+                "fits": None if room is None or peak is None else peak <= room,
+                "measured_peak_bytes": had,
+            },
+            "answer_weights": "",
+            "disk": {},
+            "checkpoint_seconds": size.checkpoint_seconds,
+            "layouts": [],
+            "measured": {},
+        }
+        | more
+        | {"time": more["time"] | {"measured_seconds": cost.get("wall_seconds")}}
+    )
+
+
+def _gpu(size: Size, device: Device | None) -> Device | None:
+    """Return the kind of GPU of a stage; None without GPUs, or if the kind is not known."""
+    if not size.gpus_per_node:
+        return None
+    return device_of(size.gpu) if size.gpu else device
+
+
+def _room(size: Size, gpu: Device | None) -> tuple[int | None, str]:
+    """Return the bytes that a process may use, and of which memory; None if they are unknown."""
+    if size.gpus_per_node:
+        return (gpu.memory_bytes, f"an {gpu.name}") if gpu else (None, "the GPU, whose kind is not known")
+    if size.backend == "local":
+        total, where = machine_memory()
+        return total // size.processes, where
+    return (round(size.memory_gb * 2**30) // size.processes, "memory_gb") if size.memory_gb else (None, "the node")
+
+
+def _unknown(why: str) -> dict[str, Any]:
+    return {"seconds": None, "step_seconds": None, "basis": why}
+
+
+# Pretraining
+
+
+def _trainings(
+    comparison: Comparison, profile: Profile, device: Device | None, mfu: float, measures: bool
+) -> Iterator[dict[str, Any]]:
     recipes = {one.name: comparison.recipe.on_rung(one.name) for one in comparison.recipe.ladder.rungs}
     for asset, recipe in pretrained(comparison.recipe):
         for cell in (one for one in comparison.cells.values() if one.asset == asset):
-            if asset == "ladder_model" and recipes[cell.part] != recipe:
-                continue
-            yield _training(cell, recipe, comparison, profile.size_for(asset), device, mfu)
+            if asset != "ladder_model" or recipes[cell.part] == recipe:
+                yield _training(cell, recipe, comparison, profile.size_for(asset), device, mfu, measures)
 
 
 def _training(
-    cell: Cell, recipe: Recipe, comparison: Comparison, size: Size, device: Device | None, mfu: float
+    cell: Cell, recipe: Recipe, comparison: Comparison, size: Size, device: Device | None, mfu: float, measures: bool
 ) -> dict[str, Any]:
-    """Return shape, operations, memory, time, disk and layouts of one model that pretraining makes."""
-    shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
-    batches = _batches(cell, recipe, comparison)
-    layout = Layout.of(size)
-    phases = (batches or recipe.pretrain.batches.of_tokens(recipe.pretrain.global_batch_tokens)).phases
-    trained = max(
-        (PlannedTraining(shape=shape, recipe=recipe.pretrain, phase=phase) for phase in phases),
-        key=lambda one: _need(one, layout, on_gpu=size.gpus_per_node > 0),
+    batches, trainings = _batches(cell, recipe, comparison), trainings_of(recipe)
+    gpu, on_gpu, shape = _gpu(size, device), size.gpus_per_node > 0, shape_of(recipe)
+    try:
+        told = [(training_bytes(one, size, on_gpu=on_gpu), one) for one in trainings]
+        moments, trained = max(told, key=lambda one: max(sum(parts.values()) for parts in one[0].values()))
+    except ValueError:  # the layout does not divide the batch; `problem` says so
+        moments, trained = {}, trainings[-1]
+    flops = training_operations(shape, batches.phases if batches else ())
+    fitting = layouts(trained, size, gpu, mfu=mfu)[:SHOWN_LAYOUTS] if gpu else []
+    model = _model(
+        cell,
+        shape,
+        size,
+        device,
+        comparison.root,
+        moments,
+        length=recipe.pretrain.sequence_length,
+        tokens=batches.step_tokens if batches else None,
+        steps=batches.steps if batches else None,
+        flops=flops or None,
+        time=_training_time(cell, trainings, batches, size, gpu, mfu, flops, comparison),
+        disk=disk_bytes(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
+        layouts=[_layout(*fit) for fit in fitting],
+        measured=measured(cell.asset, recipe, size) if measures and moments else {},
     )
-    tokens = batches.step_tokens if batches else None
-    flops = sum(
-        phase.steps * phase.global_batch_tokens * shape.training_flops_per_token(phase.sequence_length)
-        for phase in (batches.phases if batches else ())
-    )
-    gpu = device_of(size.gpu) if size.gpu else device
-    known, where = room(size, gpu)
-    made = last_made(cell, comparison.root)
-    measured = {"measured_seconds": made.record.get("cost", {}).get("wall_seconds") if made is not None else None}
-    return {
-        "asset": cell.asset,
-        "partition": cell.partition,
-        "parameters": shape.parameter_count,
-        "active_parameters": shape.active_parameter_count,
-        "flops_per_token": shape.training_flops_per_token(recipe.pretrain.sequence_length),
-        "tokens": tokens,
-        "steps": batches.steps if batches else None,
-        "flops": flops or None,
-        "layout": asdict(layout),
-        "memory": _memory(trained, layout, size, known, where, made),
-        "time": _time(trained, layout, size, gpu, mfu, batches, flops, made, comparison) | measured,
-        "disk": needed_on_disk(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
-        "checkpoint_seconds": size.checkpoint_seconds,
-        "layouts": _layouts(trained, layout, gpu, mfu) if size.gpus_per_node and gpu else [],
-        "gpu": gpu.name if gpu and size.gpus_per_node else None,
-    }
+    model["memory"]["host"] = host_bytes(trained, size) if on_gpu and moments else {}
+    return model
+
+
+def _layout(size: Size, needed: Needed, seconds: float) -> dict[str, Any]:
+    names = (*DEGREES, "zero_stage", "gather_dtype", "micro_batch_tokens", "recompute", "nodes", "processes")
+    fields = {name: getattr(size, name) for name in names}
+    return fields | {"in_words": in_words(size), "peak_bytes": sum(needed.values()), "step_seconds": seconds}
 
 
 def _batches(cell: Cell, recipe: Recipe, comparison: Comparison) -> BatchesRecipe | None:
@@ -192,46 +301,14 @@ def _batches(cell: Cell, recipe: Recipe, comparison: Comparison) -> BatchesRecip
     return batches.of_tokens(int(tokens)) if tokens else None
 
 
-def _need(training: PlannedTraining, layout: Layout, *, on_gpu: bool) -> int:
-    try:
-        return forecast.peak(forecast.memory(training, layout, on_gpu=on_gpu))[1]
-    except ValueError:  # the layout does not divide the batch; `problem` says so
-        return 0
-
-
-def _memory(
-    training: PlannedTraining, layout: Layout, size: Size, room: int | None, where: str, made: Artifact | None
-) -> dict[str, Any]:
-    """Return the predicted bytes of a process at each moment, the peak, and the peak of the last training."""
-    on_gpu = size.gpus_per_node > 0
-    measured = made.record.get("cost", {}).get("peak_memory_bytes") if made is not None and not on_gpu else None
-    try:
-        moments = forecast.memory(training, layout, on_gpu=on_gpu)
-    except ValueError as error:
-        return {"problem": str(error), "moments": {}, "peak_bytes": None, "room_bytes": room, "of": where}
-    moment, most = forecast.peak(moments)
-    return {
-        "problem": "",
-        "moments": moments,
-        "peak_at": moment,
-        "peak_bytes": most,
-        "room_bytes": room,
-        "of": where,
-        "fits": None if room is None else most <= room,
-        "host": forecast.host_memory(training, layout) if on_gpu else {},
-        "measured_peak_bytes": measured,
-    }
-
-
-def _time(
-    training: PlannedTraining,
-    layout: Layout,
+def _training_time(
+    cell: Cell,
+    trainings: list[Pretraining],
+    batches: BatchesRecipe | None,
     size: Size,
     gpu: Device | None,
     mfu: float,
-    batches: BatchesRecipe | None,
     flops: float,
-    made: Artifact | None,
     comparison: Comparison,
 ) -> dict[str, Any]:
     """Return the seconds of a training and of a step, and where they come from.
@@ -240,29 +317,21 @@ def _time(
     arithmetic for a known GPU.
     """
     steps = batches.steps if batches else 0
-    rates = [one for one in (made, *_earlier_trainings(comparison)) if one is not None]
-    for one in rates:
-        rate = _flops_per_second(one)
-        if rate and flops and _same_machines(one, size):
-            seconds = flops / rate
-            return {
-                "seconds": seconds,
-                "step_seconds": seconds / steps,
-                "basis": f"rate of {one.record['asset']} {one.fingerprint[:12]}",
-                "flops_per_second": rate,
-            }
-    unknown = {"seconds": None, "step_seconds": None, "basis": None, "flops_per_second": None}
-    if not (size.gpus_per_node and gpu and batches):
-        return unknown
+    for one in (last_made(cell, comparison.root), *_earlier_trainings(comparison)):
+        rate = _flops_per_second(one) if one is not None else None
+        if one is not None and rate and flops and _same_machines(one, size):
+            basis = f"rate of {one.record['asset']} {one.fingerprint[:12]}"
+            return {"seconds": flops / rate, "step_seconds": flops / rate / steps, "basis": basis}
+    if not (gpu and batches):
+        return _unknown("no earlier training on such a machine, and no known kind of GPU (--gpu)")
     try:
-        seconds = sum(
-            phase.steps * forecast.step_time(replace(training, phase=phase), layout, gpu, mfu=mfu).seconds
-            for phase in batches.phases
-        )
+        shape, recipe = trainings[0].shape, trainings[0].recipe
+        of_phases = [(phase.steps, Pretraining(shape=shape, recipe=recipe, phase=phase)) for phase in batches.phases]
+        seconds = sum(number * step_seconds(one, size, gpu, mfu=mfu) for number, one in of_phases)
     except ValueError:
-        return unknown
+        return _unknown("the layout does not divide the batch")
     basis = f"predicted for {gpu.name} at {mfu:.0%} MFU"
-    return {"seconds": seconds, "step_seconds": seconds / steps, "basis": basis, "flops_per_second": flops / seconds}
+    return {"seconds": seconds, "step_seconds": seconds / steps, "basis": basis}
 
 
 def _earlier_trainings(comparison: Comparison) -> list[Artifact]:
@@ -273,21 +342,15 @@ def _earlier_trainings(comparison: Comparison) -> list[Artifact]:
 
 def _flops_per_second(made: Artifact) -> float | None:
     """Return the model operations per second of a training, from its record."""
-    record = made.record
-    rate, settings = record["metrics"].get("tokens_per_second"), record["settings"]
-    parameters = record["metrics"].get("parameters")
+    metrics, settings = made.record["metrics"], made.record["settings"]
+    rate, parameters = metrics.get("tokens_per_second"), metrics.get("parameters")
     if not rate or not parameters:
         return None
-    shape = _shape_of(settings["model"], int(parameters))
-    return rate * shape.training_flops_per_token(settings["pretrain"]["sequence_length"])
-
-
-def _shape_of(model: Mapping[str, Any], parameters: int) -> ModelConfig:
-    """Return the shape of a model in a record, whose vocabulary follows from its number of parameters."""
-    recipe = read_record(ModelRecipe, model)
-    without = recipe.shape(vocab_size=1).parameter_count
-    a_token = recipe.width * (1 if recipe.tied_embeddings else 2)
-    return recipe.shape(vocab_size=1 + (parameters - without) // a_token)
+    # The vocabulary follows from the number of parameters.
+    model = read_record(ModelRecipe, settings["model"])
+    a_token = model.width * (1 if model.tied_embeddings else 2)
+    words = 1 + (int(parameters) - model.shape(vocab_size=1).parameter_count) // a_token
+    return rate * model.shape(vocab_size=words).training_flops_per_token(settings["pretrain"]["sequence_length"])
 
 
 def _same_machines(made: Artifact, size: Size) -> bool:
@@ -297,17 +360,94 @@ def _same_machines(made: Artifact, size: Size) -> bool:
     return notes.get("device") == device and notes.get("processes") == size.nodes * size.processes
 
 
-def _layouts(training: PlannedTraining, layout: Layout, gpu: Device, mfu: float) -> list[dict[str, Any]]:
-    found = forecast.layouts(training, layout, gpu, mfu=mfu)
-    return [
-        {
-            **asdict(fit.layout),
-            "in_words": forecast.in_words(fit.layout),
-            "peak_bytes": fit.peak_bytes,
-            "peak_at": fit.moment,
-            "step_seconds": fit.time.seconds,
-            "compute_seconds": fit.time.compute,
-            "message_seconds": fit.time.exposed + fit.time.hidden,
-        }
-        for fit in found[:SHOWN_LAYOUTS]
-    ]
+# Post-training and scoring
+
+
+def _tunings(
+    comparison: Comparison, profile: Profile, device: Device | None, mfu: float, rates: FirstRun
+) -> Iterator[dict[str, Any]]:
+    recipe = comparison.recipe
+    for asset, section in tuned(recipe):
+        size, cell = profile.size_for(asset), _cell(comparison, asset)
+        planned, gpu, gathers, why = tuning_of(recipe, section, size), _gpu(size, device), False, ""
+        if planned.drawn:
+            gathers, why = answer_weights(planned, tuning_bytes(planned, gathers=True)["answers"], size, device)
+        work = _examples(recipe, asset, section, planned, rates)
+        yield _model(
+            cell,
+            planned.shape,
+            size,
+            device,
+            comparison.root,
+            tuning_bytes(planned, gathers=gathers),
+            length=section.max_length,
+            parameters=planned.parameters,
+            **work,
+            time=_tuning_time(work["flops"], section, size, gpu, mfu),
+            answer_weights=why,
+            disk=_disk(planned),
+        )
+
+
+def _examples(recipe: Recipe, asset: str, section: Section, planned: Tuning, rates: FirstRun) -> dict[str, Any]:
+    """Return examples, steps, tokens and operations; None as long as the examples are not made, or are sampled."""
+    is_sft = isinstance(section, SftRecipe)
+    source, file, counted = EXAMPLES["conversations" if is_sft else "pairs"]
+    number = rates.record(source, recipe.name).get("metrics", {}).get(counted)
+    folder = rates.folder(source, recipe.name)
+    if not number or folder is None or not (folder / file).is_file() or planned.drawn:
+        return {"examples": None, "steps": None, "tokens": None, "flops": None}
+    sequences = section.epochs * number * (1 if is_sft else 2)  # a pair has two answers
+    most = sequences * section.max_length
+    tokens = min(most, section.epochs * (folder / file).stat().st_size / TOKEN_BYTES)
+    examples = round(sequences if is_sft or learns(section) == "answers" else sequences / 2)
+    length = max(1, round(tokens / sequences))
+    flops = tuning_operations(planned, tokens=tokens, length=length, has_reference=asset == "aligned_model")
+    steps = max(1, ceil(examples / section.batch_size))
+    return {"examples": examples, "steps": steps, "tokens": round(tokens), "flops": flops}
+
+
+def _tuning_time(flops: float | None, section: Section, size: Size, gpu: Device | None, mfu: float) -> dict[str, Any]:
+    if learns(section) == "samples":
+        return _unknown("not predicted of answers that a model samples")
+    if flops is None:
+        return _unknown("not known until the examples are made")
+    if gpu is None:
+        return _unknown("no rate" if not size.gpus_per_node else "no known kind of GPU (--gpu)")
+    peak = gpu.fp32_teraflops if section.precision == "fp32" else gpu.teraflops
+    seconds = flops / (peak * 1e12 * mfu * size.nodes * size.processes)
+    return {"seconds": seconds, "step_seconds": None, "basis": f"predicted for {gpu.name} at {mfu:.0%} MFU"}
+
+
+def _disk(planned: Tuning) -> Needed:
+    """Return the bytes on disk at one time: checkpoints, of which one is half written, and the export.
+
+    A checkpoint has the optimizer's state; one of adapters has no weights of the model.
+    """
+    kept, trained = KEPT_CHECKPOINTS + 1, planned.adapters or planned.parameters
+    adapters = {"adapters": FP32 * planned.adapters} if planned.adapters else {}
+    checkpoints = {f"{kept} checkpoints": kept * FP32 * trained * (1 + planned.moments)}
+    return checkpoints | {"export": FP32 * planned.parameters} | adapters
+
+
+def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
+    recipe = comparison.recipe
+    for asset in scored(recipe):
+        size, cell = profile.size_for(asset), _cell(comparison, asset)
+        planned = scoring_of(recipe, asset, size)
+        gathers, why = answer_weights(planned, scoring_bytes(planned, gathers=True)["answers"], size, device)
+        yield _model(
+            cell,
+            planned.shape,
+            size,
+            device,
+            comparison.root,
+            scoring_bytes(planned, gathers=gathers),
+            length=planned.longest,
+            time=_unknown("not predicted of scores; an earlier artifact tells it"),
+            answer_weights=why,
+        )
+
+
+def _cell(comparison: Comparison, asset: str) -> Cell:
+    return next(cell for cell in comparison.cells.values() if cell.asset == asset)

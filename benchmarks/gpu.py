@@ -247,15 +247,16 @@ def mfu(part: Part) -> dict[str, Any]:
 def predicted_bytes(task: Task) -> int:
     """Return what `pedigree plan` predicts for a step of this trainer, without the GPU's own context."""
     from training.order.batch_settings import BatchPhase
-    from training.pretrain import forecast
+    from training.pretrain.needs import Pretraining, training_bytes
     from training.pretrain.settings import PretrainRecipe
+    from training.run_settings import RunSettings
 
     sizes: dict[str, Any] = {"sequence_length": task.length, "global_batch_tokens": task.tokens}
     recipe = PretrainRecipe(tokens=task.tokens, optimizer=task.optimizer, precision=task.precision, **sizes)
-    training = forecast.PlannedTraining(shape=task.shape, recipe=recipe, phase=BatchPhase(tokens=task.tokens, **sizes))
-    layout = forecast.Layout(micro_batch_tokens=task.tokens // task.passes, recompute=task.recompute)
-    parts = forecast.memory(training, layout, on_gpu=task.device == "cuda")["step"]
-    return sum(size for name, size in parts.items() if name not in ("libraries", forecast.COPY))
+    training = Pretraining(shape=task.shape, recipe=recipe, phase=BatchPhase(tokens=task.tokens, **sizes))
+    run = RunSettings(micro_batch_tokens=task.tokens // task.passes, recompute=task.recompute)
+    parts = training_bytes(training, run, on_gpu=task.device == "cuda")["step"]
+    return sum(size for name, size in parts.items() if name not in ("libraries", "copy for a checkpoint"))
 
 
 def device_peak(part: Part) -> float | None:

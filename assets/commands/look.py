@@ -253,12 +253,15 @@ def plan(
     mfu: Annotated[
         float, typer.Option(help="model FLOPs utilization of compute alone, assumed for pretraining", min=0.01, max=1)
     ] = 0.5,
-    tuning_mfu: Annotated[float, typer.Option(help="the same for post-training and scoring", min=0.01, max=1)] = 0.15,
+    tuning_mfu: Annotated[float, typer.Option(help="the same for post-training", min=0.01, max=1)] = 0.15,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="also run each stage's own code on tensors without content")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
 
-    Nothing is started. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
+    Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
     recipe.
     """
     from assets.plan import plan as planned
@@ -268,7 +271,8 @@ def plan(
 
     device = device_of(gpu) if gpu else None
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    answer = planned(comparison, load_profile(profile), name=profile, device=device, mfu=mfu, tuning_mfu=tuning_mfu)
+    assumed = {"device": device, "mfu": mfu, "tuning_mfu": tuning_mfu}
+    answer = planned(comparison, load_profile(profile), name=profile, measures=measure, **assumed)
     if json_:
         print(json.dumps(answer | {"ok": not answer["problem"]}, ensure_ascii=False))
     else:

@@ -1,6 +1,6 @@
 """Whether a job gathers the weights of a sharded model once for all answers that it draws, or for each token; and why.
 
-The profile's `answer_weights` decides it, or the memory of the GPU as the driver tells it, by the arithmetic that
+The profile's `answer_weights` decides it, or the memory of the GPU as the driver tells it, by the closed form that
 `pedigree plan` shows. Answers and trained weights are the same to the bit.
 """
 
@@ -15,21 +15,21 @@ import torch.distributed as dist
 
 from training.generate.model_folder import device
 from training.job import DataError
-from training.posttrain.forecast import gathering, memory_of_answers, memory_of_gathered_sampling
-from training.posttrain.planned import planned_sampling
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.needs import Needed, Tuning, scoring_bytes, tuning_bytes
+from training.pretrain.room import gathering
 from training.run_settings import RunSettings
 
 Decided = tuple[bool, str]
 
 
-def while_sampling(folder: Path, section: Any, run: RunSettings, *, shard: int) -> Decided:
+def while_sampling(folder: Path, section: Any, run: RunSettings) -> Decided:
     """Return whether GRPO or RLOO gathers the weights of the model in a folder once for a step's answers, and why."""
     shape = _shape(folder)
-    sampling = planned_sampling(shape, section, run, shard=shard) if shape else None
-    needed = memory_of_gathered_sampling(sampling) if sampling else None
-    return gathering(run.answer_weights, shard=shard, needed=needed, room=_room() if shard > 1 else None)
+    planned = Tuning.of(shape, section, run, learns_from="samples") if shape else None
+    needed = tuning_bytes(planned, gathers=True)["answers"] if planned else None
+    return _decided(run.answer_weights, run.shard if section.can_be_spread else 1, needed)
 
 
 def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models: int = 1) -> Decided:
@@ -38,7 +38,11 @@ def while_answering(folder: Path, setting: str, *, shard: int, rows: int, models
     It answers batches of `rows` prompts, and is one of `models` models that the job holds.
     """
     shape = _shape(folder)
-    needed = memory_of_answers(shape, shard=shard, rows=rows, models=models) if shape else None
+    planned = Tuning.scored(shape, shard=shard, rows=rows, models=models) if shape else None
+    return _decided(setting, shard, scoring_bytes(planned, gathers=True)["answers"] if planned else None)
+
+
+def _decided(setting: str, shard: int, needed: Needed | None) -> Decided:
     return gathering(setting, shard=shard, needed=needed, room=_room() if shard > 1 else None)
 
 

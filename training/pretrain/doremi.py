@@ -37,15 +37,16 @@ from training.order.loss_mask import IGNORED
 from training.pretrain.checkpoint import RETRY_SECONDS, Store, check_identity, data_identity, pack, pack_own, unpack
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.loss import next_token_loss, token_losses
-from training.pretrain.memory import check_memory, needed_beside_reference
 from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
+from training.pretrain.needs import Pretraining, bytes_beside_reference
 from training.pretrain.optim.clipping import clip_gradients, gradient_norm
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
 from training.pretrain.parallel import World, own_device
+from training.pretrain.room import check_memory
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.usage import memory_of
 from training.process.precision import dtype_here, replaced_here
@@ -160,7 +161,8 @@ def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainReci
 def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
     """Raise RecipeError, showing the calculation, if the known needs of proxy and reference exceed the memory."""
     device = own_device()
-    needed = needed_beside_reference(shape, pretrain, plan.phases[0], job.run, probabilities=device.type == "cpu")
+    trained = Pretraining(shape=shape, recipe=pretrain, phase=plan.phases[0])
+    needed = bytes_beside_reference(trained, job.run, probabilities=device.type == "cpu")
     total, where = memory_of(device)
     check_memory("doremi", needed, together=1, total=total, where=where)
 

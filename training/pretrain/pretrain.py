@@ -33,21 +33,21 @@ from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees
-from training.pretrain.disk import check_disk, needed_on_disk
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8, check_gpu
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
-from training.pretrain.memory import check_memory, needed_to_train
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
 from training.pretrain.models.attention import check_varlen
 from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.needs import Pretraining, certain_bytes, disk_bytes, most
 from training.pretrain.objectives import Objective
 from training.pretrain.optim.averages import use_average
 from training.pretrain.parallel import World, joined_world
+from training.pretrain.room import check_disk, check_memory
 from training.pretrain.run import RunHooks, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
@@ -111,7 +111,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         computed = replace(recipe, precision="fp32") if fallback else recipe
         check_room(shape, computed, plan, job, world, export.read_shape(taught_by) if taught_by else None)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
-        check_disk("pretrain", needed_on_disk(shape, recipe, kept=store.kept), work.path)
+        check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept), work.path)
         store.tidy()
         model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(
@@ -334,15 +334,9 @@ def check_room(
     config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
 ) -> None:
     """Raise RecipeError, showing the calculation, if the known needs of a node's processes exceed its memory."""
-    needed = needed_to_train(
-        config,
-        recipe,
-        plan.phases,
-        job.run,
-        processes=world.size,
-        probabilities=world.device.type == "cpu",
-        teacher=teacher,
-    )
+    run, probabilities = replace(job.run, nodes=1, processes=world.size), world.device.type == "cpu"
+    trained = (Pretraining(shape=config, recipe=recipe, phase=phase, teacher=teacher) for phase in plan.phases)
+    needed = most([certain_bytes(one, run, probabilities=probabilities) for one in trained])
     total, where = memory_of(world.device)
     together = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world.device.type == "cpu" else 1
     check_memory("pretrain", needed, together=together, total=total, where=where)

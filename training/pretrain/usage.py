@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from training.pretrain.memory import machine_memory
+from training.pretrain.room import machine_memory
 
 
 def peak_memory_bytes(device: torch.device) -> int:

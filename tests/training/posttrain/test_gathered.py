@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks import parallel
-from benchmarks.fake_mesh import Messages
 from tests.evaluation.conftest import make_model
+from tests.messages import Messages
 from tests.training.posttrain import tiny
 from tests.training.posttrain.test_spread import ADAPTERS, GRPO, PAIRS, PRELOADED, RLOO, as_one_of, losses, tuned
 from training.generate.sampler import Sampler, _greedy, continued

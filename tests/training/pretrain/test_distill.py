@@ -20,8 +20,8 @@ from training.pretrain import pretrain as stage  # noqa: E402
 from training.pretrain.degrees import Degrees  # noqa: E402
 from training.pretrain.distill import Caps, distillation_loss  # noqa: E402
 from training.pretrain.loss import next_token_loss  # noqa: E402
-from training.pretrain.memory import needed_to_train  # noqa: E402
 from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
+from training.pretrain.needs import Pretraining, certain_bytes, most  # noqa: E402
 from training.pretrain.parallel import World  # noqa: E402
 from training.pretrain.settings import DistillRecipe  # noqa: E402
 from training.records import RecipeError  # noqa: E402
@@ -267,14 +267,9 @@ def test_a_student_that_is_spread_over_processes_is_refused(chain):
 
 def test_a_teacher_that_has_no_room_beside_the_student_is_refused_with_the_sum(chain, monkeypatch, bf16):
     job = chain.job("crowded", model=STUDENT)
-    alone = needed_to_train(
-        stage.model_shape(STUDENT, Path(chain.tokenizer.path)),
-        PRETRAIN,
-        chain.plan.phases,
-        job.run,
-        processes=1,
-        probabilities=True,
-    )
+    shape = stage.model_shape(STUDENT, Path(chain.tokenizer.path))
+    trained = [Pretraining(shape=shape, recipe=PRETRAIN, phase=phase) for phase in chain.plan.phases]
+    alone = most([certain_bytes(one, job.run, probabilities=True) for one in trained])
     room = sum(alone.values())
     monkeypatch.setattr(stage, "memory_of", lambda device: (room, "the machine"))
     stage.run(job, work_in(Path(job.output)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.pretrain.memory import check_memory, gigabytes
+from training.pretrain.room import check_memory, gigabytes
 from training.records import RecipeError
 
 

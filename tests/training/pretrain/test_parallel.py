@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import parallel
-from benchmarks.fake_mesh import Messages
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
+from tests.messages import Messages
 from tests.peak import peak
 from tests.training.pretrain import tiny
 from training.job import RefusedInput, write_job

@@ -32,14 +32,15 @@ from training.order.batches import held_out_bytes
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, held_out
 from training.pretrain import pretrain as stage
-from training.pretrain.disk import check_disk, needed_on_disk
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers
+from training.pretrain.needs import disk_bytes
 from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World
 from training.pretrain.report import Told
 from training.pretrain.rewritten import Batch
+from training.pretrain.room import check_disk
 from training.pretrain.run import RunHooks, _utilization, train
 from training.pretrain.settings import AverageRecipe
 from training.pretrain.spike_settings import SpikeRecipe
@@ -413,11 +414,11 @@ def test_saves_that_fail_change_nothing_in_the_model(made, chain, monkeypatch):
 
 def test_too_little_disk_stops_the_stage_with_the_sum(chain, monkeypatch):
     job = chain.job("disk")
-    needed = needed_on_disk(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), chain.pretrain, kept=2)
+    needed = disk_bytes(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), chain.pretrain, kept=2)
     assert list(needed) == ["3 checkpoints", "export"] and needed["3 checkpoints"] > 6 * needed["export"]
     spiky = dataclasses.replace(chain.pretrain, spikes=SpikeRecipe(deviations=6.0))
-    assert "5 checkpoints" in needed_on_disk(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), spiky, kept=2)
-    monkeypatch.setattr(stage, "needed_on_disk", lambda *_, **__: {"3 checkpoints": 1 << 60, "export": 1 << 50})
+    assert "5 checkpoints" in disk_bytes(stage.model_shape(tiny.MODEL, Path(chain.tokenizer.path)), spiky, kept=2)
+    monkeypatch.setattr(stage, "disk_bytes", lambda *_, **__: {"3 checkpoints": 1 << 60, "export": 1 << 50})
     with pytest.raises(RecipeError, match=r"needs 3 checkpoints 1,152,921,505 \+ export 1,125,900 = .* GB free; "):
         stage.run(job, tiny.work_in(Path(job.output)))
     assert read_metrics(Path(job.output) / "metrics.jsonl") == []

@@ -67,7 +67,7 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         else:
             function = part_rewards(name, recipe.reward_parts[name], recipe.reward_settings(name))
         rewards[function] = weight
-    gathers, why = while_sampling(given.sft_model, recipe, job.run, shard=given.shard)
+    gathers, why = while_sampling(given.sft_model, recipe, job.run)
     trainer = _trainer(given, config, trainer_class, prompts, rewards, gathers=gathers)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
     fit(trainer, reporter)

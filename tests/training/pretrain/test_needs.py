@@ -1,4 +1,4 @@
-"""The arithmetic against the model itself, and against sums made by hand for Llama-3-8B."""
+"""The closed form against the model itself, and against sums made by hand for Llama-3-8B."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.pretrain.models.account import (
-    account,
-    activation_bytes,
-    least_bytes,
-    optimizer_bytes,
-    parameter_shapes,
-    peak_teraflops,
-    preset_shape,
-)
+from training.order.batch_settings import BatchPhase
+from training.pretrain.degrees import Degrees
+from training.pretrain.devices import device_of, step_seconds
+from training.pretrain.models.account import parameter_shapes, peak_teraflops, preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.needs import (
+    Pretraining,
+    activation_bytes,
+    bf16_copies,
+    certain_bytes,
+    host_bytes,
+    optimizer_bytes,
+    training_bytes,
+)
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers import OPTIMIZERS
+from training.pretrain.settings import AverageRecipe, PretrainRecipe
+from training.run_settings import RunSettings
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
 YARN = RotaryScaling(kind="yarn", factor=4.0, original_length=64)
@@ -127,8 +133,6 @@ def test_experts_in_bf16_keep_the_routers_numbers_in_fp32():
     halves, whole = (activation_bytes(shape, rows=1, length=100, number_bytes=size) for size in (2, 4))
     routers = 3 * 100 * 4 * (32 + 4 + 2 + 1)
     assert 2 * (halves - routers) == whole - routers
-    needed = least_bytes(shape, optimizer="adamw", rows=8, length=256, passes=2)
-    assert needed["activations"] > activation_bytes(shape, rows=8, length=256) > 0
 
 
 def test_less_is_kept_when_more_is_made_again():
@@ -140,60 +144,94 @@ def test_less_is_kept_when_more_is_made_again():
 
 
 def test_llama_3_8b_by_hand():
-    sums = account(preset_shape("llama-3-8b"), length=8192)
+    shape = preset_shape("llama-3-8b")
     # Matrices of a layer: 4096 · (4096 + 1024 + 1024 + 4096) + 3 · 4096 · 14336; head 128256 · 4096.
     matrices = 32 * (41_943_040 + 176_160_768) + 525_336_576
     assert matrices == 7_504_658_432
-    assert sums.parameters == matrices + 525_336_576 + 65 * 4096 == 8_030_261_248
+    assert shape.parameter_count == matrices + 525_336_576 + 65 * 4096 == 8_030_261_248
     # 6 a weight, and 12 · 4096 · 4096 positions · 32 layers.
-    assert sums.flops_per_token == 45_027_950_592 + 6_442_450_944
-    assert sums.weight_bytes == sums.gradient_bytes == 32_121_044_992
-    assert sums.optimizer_bytes == 64_242_089_984
-    assert sums.cast_bytes == 2 * (matrices - 525_336_576)  # of the layers
+    assert shape.training_flops_per_token(8192) == 45_027_950_592 + 6_442_450_944
+    assert optimizer_bytes(shape, "adamw") == 64_242_089_984
+    assert bf16_copies(shape) == 2 * (matrices - 525_336_576)  # of the layers
     # A token in a layer: 4097 + (5120 + 1024 + 4096) + 4096 + 4097 + 4 · 14336 numbers; 4097 after the last layer.
     a_token = 32 * (4097 + 10_240 + 4096 + 4097 + 57_344) + 4097
-    assert sums.activation_bytes == 2 * 8192 * a_token == 41_944_104_960
+    kept = activation_bytes(shape, rows=1, length=8192, probabilities=False)
+    assert kept == 2 * 8192 * a_token == 41_944_104_960
 
 
-def test_the_least_memory_has_gradients_beside_activations_only_when_passes_follow_each_other():
+def training(shape, length=4096, passes=2, precision="bf16", teacher=None, averaged=False, **run):
+    """A training whose passes have a row each, and its layout."""
+    settings = RunSettings(**{"micro_batch_tokens": length, **run})
+    rows = passes * Degrees.of(settings).row_sets(settings.nodes * settings.processes)
+    batch = {"sequence_length": length, "global_batch_tokens": rows * length}
+    recipe = PretrainRecipe(tokens=4 * rows * length, precision=precision, optimizer="adamw", **batch)
+    if averaged:
+        recipe = dataclasses.replace(recipe, average=AverageRecipe(kind="ema"))
+    phase = BatchPhase(tokens=recipe.tokens, **batch)
+    return Pretraining(shape=shape, recipe=recipe, phase=phase, teacher=teacher), settings
+
+
+def test_gradients_are_beside_activations_only_when_passes_follow_each_other():
     shape = preset_shape("llama-3-8b")
-    settings = {"optimizer": "adamw", "length": 4096, "probabilities": False}
-    one, few, several = (
-        least_bytes(shape, rows=rows, passes=passes, **settings) for rows, passes in ((1, 1), (2, 1), (1, 8))
-    )
-    sums = account(shape, length=4096)
-    kept = sums.activation_bytes + sums.cast_bytes
+    one, several = (certain_bytes(*training(shape, passes=passes)) for passes in (1, 8))
+    kept = activation_bytes(shape, rows=1, length=4096, probabilities=False)
+    whole = 4 * shape.parameter_count
     assert several == {
-        "weights": sums.weight_bytes,
-        "optimizer": sums.optimizer_bytes,
-        "gradients": sums.gradient_bytes,
-        "activations": kept,
+        "weights": whole,
+        "optimizer": 2 * whole,
+        "gradients": whole,
+        "activations": kept + bf16_copies(shape),
     }
-    assert (one["gradients"], one["activations"]) == (0, kept) and kept > sums.gradient_bytes
-    assert few["activations"] == 2 * sums.activation_bytes + sums.cast_bytes
-    lean = least_bytes(shape, rows=1, passes=8, keeps_copies=False, **settings)
-    assert lean == several | {"activations": sums.activation_bytes}
-    # Products are not computed twice, and keep their weights.
-    selective = account(shape, length=4096, recompute="selective").activation_bytes + sums.cast_bytes
-    assert least_bytes(shape, rows=1, passes=8, recompute="selective", **settings)["activations"] == selective
-    small = least_bytes(shape, rows=1, passes=1, recompute="full", averaged=True, **settings)
-    assert (small["gradients"], small["activations"]) == (sums.gradient_bytes, 0)
-    assert small["optimizer"] == sums.optimizer_bytes + sums.weight_bytes
+    assert "gradients" not in one and one["activations"] == several["activations"] > whole
+    small = certain_bytes(*training(shape, passes=1, recompute="full", averaged=True))
+    assert small == {"weights": whole, "optimizer": 3 * whole, "gradients": whole}  # after the backward pass
 
 
 def test_a_teacher_is_there_beside_the_student_and_leaves_its_states():
     shape, teacher = preset_shape("llama-3.2-1b"), preset_shape("llama-3-8b")
-    settings = {"optimizer": "adamw", "rows": 2, "length": 4096, "passes": 4, "probabilities": False}
-    alone, taught = (least_bytes(shape, teacher=one, **settings) for one in (None, teacher))
+    alone, taught = (certain_bytes(*training(shape, teacher=one)) for one in (None, teacher))
     assert taught["teacher"] == 4 * 8_030_261_248
-    # States of 2 rows, and the head in bf16.
-    assert taught["activations"] - alone["activations"] == 2 * (2 * 4096 * 4096) + 2 * (128_256 * 4096)
-    assert {name: taught[name] for name in ("weights", "optimizer", "gradients")} == {
-        name: alone[name] for name in ("weights", "optimizer", "gradients")
-    }
-    full = least_bytes(shape, teacher=teacher, number_bytes=4, **settings)["activations"]
-    without = least_bytes(shape, number_bytes=4, **settings)["activations"]
-    assert full - without == 4 * (2 * 4096 * 4096)  # an fp32 head is not cast
+    # The states of a row, and the head in bf16.
+    assert taught["activations"] - alone["activations"] == 2 * 4096 * 4096 + 2 * 128_256 * 4096
+    full, without = (certain_bytes(*training(shape, precision="fp32", teacher=one)) for one in (teacher, None))
+    assert full["activations"] - without["activations"] == 4 * 4096 * 4096  # an fp32 head is not cast
+
+
+def test_a_large_model_is_shared_at_every_moment():
+    layout = {"nodes": 16, "processes": 8, "shard": 16, "tensor": 8, "recompute": "full"}
+    trained, run = training(preset_shape("llama-3-70b"), length=8192, **layout)
+    moments, whole = training_bytes(trained, run, on_gpu=True), 4 * 70_553_706_496
+    # Every process along `tensor` has embedding, head and norms.
+    ends = 4 * (2 * 128_256 * 8192 + 161 * 8192)
+    step = moments["step"]
+    assert step["weights"] == pytest.approx((whole - ends) / 128 + ends / 16, rel=1e-3)
+    assert step["optimizer"] == 2 * step["weights"]
+    assert sum(step.values()) < 80e9 and moments["export"]["whole weight"] == 2 * 4 * 128_256 * 8192
+    # A run is refused for no more than that.
+    assert sum(certain_bytes(trained, run).values()) < sum(step.values())
+    assert host_bytes(trained, run)["copies for checkpoints"] == 8 * 3 * step["weights"]
+
+
+def test_a_shared_model_keeps_no_copies_of_its_layers_except_for_products_in_fp8():
+    shape = preset_shape("llama-3-8b")
+
+    def activations(precision, shard):
+        return certain_bytes(*training(shape, precision=precision, processes=8, shard=shard))["activations"]
+
+    assert activations("bf16", 1) - activations("bf16", 8) == bf16_copies(shape)
+    assert activations("fp8", 1) == activations("fp8", 8) == activations("bf16", 1)
+    assert activations("fp32", 1) == activations("fp32", 8) == 2 * activations("bf16", 8)
+
+
+def test_a_step_takes_operations_over_peak_and_messages_that_leave_the_node():
+    shape, gpu = preset_shape("llama-3-8b"), device_of("H100")
+    trained, run = training(shape, passes=64, processes=8)
+    flops = shape.training_flops_per_token(4096) * 4096 * 64
+    one = step_seconds(trained, dataclasses.replace(run, nodes=8, processes=1), gpu)
+    assert step_seconds(trained, run, gpu, mfu=0.5) == pytest.approx(flops / (989e12 * 0.5), rel=0.1)
+    assert step_seconds(trained, run, gpu) < one  # whose gradients are summed between nodes
+    again = dataclasses.replace(run, recompute="full")
+    assert step_seconds(trained, again, gpu, mfu=0.01) > 1.3 * step_seconds(trained, run, gpu, mfu=0.01)
 
 
 def test_peaks_are_found_by_the_names_of_drivers():
