@@ -71,7 +71,7 @@ test: env ## run the tests of the product; ARGS= goes to pytest
 	$(PYTEST) tests $(ARGS)
 
 test-all: env ## run these and the groups of tests/groups.toml, then `make attack`
-	$(PYTEST) tests --all $(ARGS)
+	$(PYTEST) tests --all --ignore tests/attacks $(ARGS)
 	$(MAKE) attack
 
 test-group: env ## run groups of tests/groups.toml; GROUP="benchmarks dg"
@@ -79,7 +79,7 @@ test-group: env ## run groups of tests/groups.toml; GROUP="benchmarks dg"
 	tests=$$($(BIN)/python -m tests.groups $(GROUP)) && $(PYTEST) $$tests $(ARGS)
 
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
-	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --long $(ARGS)
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --all --long $(ARGS)
 
 seams: env ## run a recipe whose parts are all from an installed package, from its crawl to the promotion
 	$(BIN)/python -m tests.seams runs/seams

@@ -16,7 +16,7 @@ from tests.groups import PROJECT, is_within, left_out, read_groups
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
 # These have roots of their own; the first two wait for a daemon or a server most of the time.
-APART = tuple(f"tests/end_to_end/test_{name}.py" for name in ("services", "faults", "extend"))
+APART = tuple(f"tests/end_to_end/test_{name}.py" for name in ("services", "faults", "extend", "browser"))
 # These read the finished small kitchen or a copy of it, so any process takes them once it is made; the longest first.
 AFTER_IT = tuple(
     f"tests/end_to_end/test_{name}.py" for name in ("takedown", "trace", "exact", "attest", "gc", "report_page")

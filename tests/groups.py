@@ -33,8 +33,8 @@ class Group:
 
 
 def is_within(path: str, place: str) -> bool:
-    """Whether a path is this file or folder or lies in it; a test lies in its file."""
-    return path == place or path.startswith((f"{place}/", f"{place}::"))
+    """Whether a path is this file or folder or lies in it; a test lies in its file, and with parameters in itself."""
+    return path == place or path.startswith((f"{place}/", f"{place}::", f"{place}["))
 
 
 def read_groups(file: Path = FILE) -> dict[str, Group]:

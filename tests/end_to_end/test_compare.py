@@ -21,10 +21,3 @@ def test_a_recipe_and_its_version_are_one_model(first, untouched, tmp_path):
             browser.goto(page.as_uri())
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
             assert browser.locator("svg path.line").count() == 4
-
-
-def test_what_a_recipe_without_decontamination_changes(leaking, root):
-    told = pedigree("compare", "kitchen-small", "kitchen-small-leak", root=root).answer
-    assert "decontaminate.action: 'remove' → 'off'" in told["recipes"][0]["differences"]
-    agree = {(row["asset"], row["part"]): row["agree"] for row in told["artifacts"]}
-    assert agree["filtered_documents", "kitchen-1"] == "same" != agree["base_model", ""] and len(told["scores"]) == 4

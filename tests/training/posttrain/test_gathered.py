@@ -1,4 +1,7 @@
-"""A model in shares whose weights stay gathered while it draws answers: not a bit differs, and far less is sent."""
+"""A model in shares whose weights stay gathered while it draws answers: not a bit differs, and far less is sent.
+
+`make test` runs test_two_steps.py in its place.
+"""
 
 from __future__ import annotations
 

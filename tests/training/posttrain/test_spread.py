@@ -1,4 +1,7 @@
-"""Post-training of a model that is spread over processes: the same model, resumed, and never whole in one of them."""
+"""Post-training of a model that is spread over processes: the same model, resumed, and never whole in one of them.
+
+`make test` runs test_two_steps.py in its place.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,6 @@ GRPO = {**PAIRS, **RL, "method": "grpo", "epochs": 1.0, "verifiable_reward_weigh
 RLOO = {**GRPO, "method": "rloo"}
 KTO = {**DPO, "method": "kto", "epochs": 21 / 80}  # of both answers of each pair
 STEPS = {"sft": 16, "reward": 3, "align": 3}
-DIED_AT = {"sft": 7, "align": 2}
 LIMIT = {"sft": 1e-4, "reward": 1e-5, "align": 1e-5}  # relative difference of losses, and of weights after all steps
 ROWS = [list(range(10, 10 + length)) for length in (60, 3, 40, 5, 50)]
 WIDE = {"width": 384, "layers": 12}
@@ -65,8 +67,8 @@ def as_one_of(rank, size):
         os.environ |= {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}
 
 
-def tuned(root, name, stage, settings, rank, size, *, shard, dies=False, model="", **run):
-    """Run a stage in this process as one of `size`. If it `dies`, all die after some steps, after a checkpoint."""
+def tuned(root, name, stage, settings, rank, size, *, shard, dies_at=0, model="", **run):
+    """Run a stage in this process as one of `size`. All die after the step `dies_at` if there is one."""
     from accelerate.state import AcceleratorState
 
     from training.posttrain import fit
@@ -81,7 +83,7 @@ def tuned(root, name, stage, settings, rank, size, *, shard, dies=False, model="
     original = fit.Reporter.on_step_end
 
     def die(self, args, state, control, **more):
-        if dies and state.global_step == DIED_AT[stage]:
+        if state.global_step == dies_at:
             raise KeyboardInterrupt
         return original(self, args, state, control, **more)
 
@@ -140,10 +142,10 @@ def done(chain, tmp_path_factory):
 
     short, brief = {**SETTINGS, "epochs": 0.5}, {**DPO, "epochs": 8 / 40}
     sampled = {**GRPO, "max_steps": 1, "verifiable_reward_weight": 0.0, "rewards": {"length": 1.0}}
-    dies = {"dies": True, "checkpoint_seconds": 1e-6}
+    dies = {"dies_at": 2, "checkpoint_seconds": 1e-6}
     passes = {"micro_batch_tokens": SFT["max_length"]}
     tasks = {
-        "sft saved": of("sft resumed", 4, 4, **dies),
+        "sft saved": of("sft resumed", 4, 4, **dies | {"dies_at": 7}),
         "dpo saved": of("dpo resumed", 4, 4, **dies),
         "grpo saved": of("grpo resumed", 4, 4, **dies),
         "dpo-adapters saved": of("dpo-adapters resumed", 4, 4, **dies),
@@ -191,9 +193,14 @@ SEVERAL = [
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_model_is_trained_in_several_processes_like_in_one(done, name):
     root, _ = done
+    compare_with_one(root, name, STEPS)
+
+
+def compare_with_one(root, name, steps):
+    """Assert that a training made what the one of the same name in one process made, in so many steps of its stage."""
     alone, other = root / name.partition(" ")[0], root / name
     stage, _ = ALONE[alone.name]
-    assert losses(other).keys() == losses(alone).keys() == set(range(1, STEPS[stage] + 1))
+    assert losses(other).keys() == losses(alone).keys() == set(range(1, steps[stage] + 1))
     assert losses(other) == pytest.approx(losses(alone), rel=LIMIT[stage], abs=1e-7)
     for file in ("model/model.safetensors", "adapter/adapter_model.safetensors"):
         if file.startswith("model") or "adapters" in alone.name:
@@ -215,13 +222,18 @@ def test_a_model_is_trained_in_several_processes_like_in_one(done, name):
 
 
 def test_processes_that_share_a_reward_model_may_score_different_numbers_of_rows(done):
+    root, said = done
+    compare_judges(root, said["judged apart"])
+
+
+def compare_judges(root, told):
+    """Assert that two processes scored their rows like one process with the whole reward model."""
     from training.posttrain.reward.reward import Judge, token_scores
 
-    root, said = done
     judge = Judge(root / "reward_model" / "model")
     alone = token_scores(judge.model, ROWS, judge.chat)
-    assert said["judged apart"][0] == pytest.approx(alone, abs=1e-4)
-    assert said["judged apart"][1] == pytest.approx(alone[:1], abs=1e-4)
+    assert told[0] == pytest.approx(alone, abs=1e-4)
+    assert told[1] == pytest.approx(alone[:1], abs=1e-4)
 
 
 def test_no_process_holds_the_whole_of_a_spread_model_in_training_or_export(done):
