@@ -1,6 +1,6 @@
 """Attacks on the project's own guards: each changes what a guard protects and expects it to notice.
 
-`make test` runs a short form; `make attack` runs the long one (`--long`), whose figures stand in docs/trust.md.
+`make test` runs most in a short form; `make attack` runs the long one (`--long`), whose figures stand in docs/trust.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fifty secrets, each in a place of its own; then everything that was written, printed or started is searched for them.
 
-The tracking servers are real ones on loopback, which repeat what they were sent, as error pages do. `make test` asks
+The tracking servers are real ones on loopback, which repeat what they were sent, as error pages do. The group asks
 four of them, `make attack` all.
 """
 
