@@ -26,6 +26,7 @@ from training.pretrain.degrees import Degrees
 from training.pretrain.devices import MFU, Device, device_of, step_seconds
 from training.pretrain.divisible import check_degrees
 from training.pretrain.fp8 import check_fp8
+from training.pretrain.models.account import Recompute
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.needs import (
     Needed,
@@ -49,6 +50,7 @@ Section = SftRecipe | RewardRecipe | AlignRecipe
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
 ROOM = 0.92  # of a GPU, that a layout which is offered may need
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 DEGREES = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
 
 
@@ -226,7 +228,7 @@ def _candidates(training: Pretraining, size: Size) -> Iterator[Size]:
         changed["pipeline_chunks"] = size.pipeline_chunks if pipeline > 1 else 1
         changed["gather_dtype"] = size.gather_dtype if shard > 1 else "fp32"
         stages = (3, 2, 1) if shard > 1 and pipeline == 1 else (3,)
-        for rows, recompute, stage in product(_powers(training.phase.rows), ("none", "selective", "full"), stages):
+        for rows, recompute, stage in product(_powers(training.phase.rows), RECOMPUTES, stages):
             tokens = rows * training.phase.sequence_length
             yield replace(size, **changed, micro_batch_tokens=tokens, recompute=recompute, zero_stage=stage)
 

@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -209,6 +209,9 @@ def without_content(counted: Memory) -> Iterator[None]:
             return grouped_mm(runs, matrices, offs=offs)
         return runs.new_empty(len(runs), matrices.shape[-1])  # what a GPU computes in fp32, one expert after the other
 
+    def rows_on_gpu(vocabulary: int, **_: Any) -> int:
+        return chunk_rows(vocabulary, on_gpu=True)
+
     replaced = (
         (FakeTensor, "tolist", listed),
         (torch.UntypedStorage, "resize_", resized),  # torch does not dispatch this
@@ -216,8 +219,8 @@ def without_content(counted: Memory) -> Iterator[None]:
         (attention, "flex_grouped_attention", attended),
         (nn.Module, "to_empty", emptied),
         (loss, "TILE", loss.GPU_LOGITS),  # no chunk is divided
-        (loss, "chunk_rows", lambda size, **_: chunk_rows(size, on_gpu=True)),
-        (experts, "has_grouped_products", lambda *_: True),
+        (loss, "chunk_rows", rows_on_gpu),
+        (experts, "has_grouped_products", _answer(True)),
         (functional, "grouped_mm", grouped),
     )
     with ExitStack() as stack:
@@ -226,6 +229,15 @@ def without_content(counted: Memory) -> Iterator[None]:
         for mode in (FakeTensorMode(allow_non_fake_inputs=True), counted, WithoutContent(counted)):
             stack.enter_context(mode)
         yield
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    """Return a function that returns `value`, whatever it is given."""
+
+    def answer(*_: Any, **__: Any) -> Any:
+        return value
+
+    return answer
 
 
 def measured(training: Pretraining, run: RunSettings) -> dict[str, int]:
@@ -240,7 +252,7 @@ def measured(training: Pretraining, run: RunSettings) -> dict[str, int]:
         counted.begin("held-out text")
         held_out(trainer)
         counted.begin("export")
-        with tempfile.TemporaryDirectory() as name, patch.object(export, "save_tensors", lambda *_: None):
+        with tempfile.TemporaryDirectory() as name, patch.object(export, "save_tensors", _answer(None)):
             for file, content in TOKENIZER.items():
                 Path(name, file).write_text(json.dumps(content))
             places = {"tokenizer": Path(name), "own_layout": bool(own_layout(training.shape, training.recipe))}
@@ -253,7 +265,7 @@ def _trainer(training: Pretraining, run: RunSettings, world: World, counted: Mem
     recipe = replace(training.recipe, distill=type(training.recipe.distill)())
     plan, shards = _plan(training)
     weights = counted.each_elsewhere(first_weights(training.shape, recipe))
-    with patch.object(training_step, "replaced_here", lambda *_: ""):  # bf16, as on a GPU
+    with patch.object(training_step, "replaced_here", _answer("")):  # bf16, as on a GPU
         trainer = Trainer(
             meta_decoder(training.shape),
             recipe,
