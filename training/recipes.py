@@ -23,7 +23,6 @@ from training.identity.generated_sources import SOURCES
 from training.names import check_name
 from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
-from training.pretrain.models.shape import ModelRecipe
 from training.recipe import Recipe
 from training.records import (
     RecipeError,
@@ -336,7 +335,7 @@ def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dic
         raise error.in_file(file) from None
     if shape is None:
         return data
-    adopted = {one.name: write_record(getattr(shape, one.name)) for one in fields(ModelRecipe)}
+    adopted = write_record(shape.section())
     written = own.get("model")
     for name, value in (written if isinstance(written, dict) else {}).items():
         if name in adopted and (value or 0) != (adopted[name] or 0):

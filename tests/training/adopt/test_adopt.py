@@ -28,7 +28,8 @@ from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import first_weights, model_shape
 from training.pretrain.settings import PretrainRecipe
-from training.records import RecipeError, write_record
+from training.recipes import with_adopted
+from training.records import RecipeError, read_record, write_record
 from training.settings.evaluation import EvaluationRecipe, TrainedOn
 
 SPECIAL = TokenizerRecipe(snapshots=(), vocabulary=400).special_tokens
@@ -116,13 +117,19 @@ def test_a_decoder_that_differs_from_transformers_does_not_pass(given):
 # What follows reads it
 
 
+def test_a_recipe_that_adopts_it_has_a_section_model_of_its_shape(given):
+    from training.pretrain.models import export
+
+    data = with_adopted({"adopt": {"model": str(given)}}, {}, "own.yaml")
+    shape = export.read_shape(given)
+    assert read_record(ModelRecipe, data["model"]).shape(vocab_size=shape.vocab_size) == shape
+
+
 def test_pretraining_goes_on_from_its_weights(made):
     from training.pretrain.models import export
 
     base = export.read_shape(made.file("model"))
-    names = [one.name for one in ModelRecipe.__dataclass_fields__.values()]
-    section = ModelRecipe(**{name: getattr(base, name) for name in names})
-    shape = model_shape(section, made.file("model"), made.file("model"))
+    shape = model_shape(base.section(), made.file("model"), made.file("model"))
     recipe = PretrainRecipe(tokens=64, sequence_length=8, global_batch_tokens=64)
     begun = dict(first_weights(shape, recipe, made.file("model")))
     assert shape.vocab_size == 406 and torch.equal(begun["embedding"], export.read_model(made.file("model")).embedding)

@@ -185,6 +185,11 @@ class ModelConfig(ModelRecipe):
         if self.family or self.parts:
             _families().check_family(self)
 
+    def section(self) -> ModelRecipe:
+        """Return the section `model` of a recipe that gives this shape."""
+        given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
+        return ModelRecipe(**given | {name: given[name] or None for name in _ABSENT})
+
     @property
     def own_layers(self) -> Any:
         """The layers (`Layers`) of the model family; None if they are built like those of Llama and Qwen3."""
