@@ -141,7 +141,8 @@ def run(recipe: str, root: Path, *, until: str = "") -> dict[str, dict[str, Any]
 def run_here(argv: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command with the code of this checkout, even if another version of the project is installed."""
     recipes = CHECKOUT / "tests" / "recipes"
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PEDIGREE_RECIPES": str(recipes)}
+    paths = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "PEDIGREE_RECIPES": str(recipes)}
     return subprocess.run(argv, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 

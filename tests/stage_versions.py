@@ -2,7 +2,7 @@
 
 `python -m tests.stage_versions` records the present state in `stage_versions.json`. Where code moved and the version of
 a stage that it is part of did not, it makes the small kitchen first, and asks for a new version if a golden digest
-(tests/golden.py) differs.
+(tests/golden.py) differs, or if the small kitchen did not enter a line that changed (tests/changed_lines.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from tests.golden import compare
+from tests.changed_lines import Base, Trace, traced
+from tests.golden import CHECKOUT, compare
 from training.identity.closure import Code
 from training.identity.generated_sources import SOURCES, Source
 from training.stage import Stage
@@ -75,6 +76,35 @@ def how_to_mend(stage: Stage | Source, what: list[str]) -> str:
     )
 
 
+def why_not_equal(stages: Mapping[str, list[str]], code: Code) -> list[str]:
+    """Make the small kitchen if code of stages moved; return what does not let their outputs be called equal."""
+    if not stages:
+        return []
+    print("making the small kitchen, to compare its digests …")
+    files = {name: path for name in {one for what in stages.values() for one in what} if (path := path_of(name, code))}
+    with traced(Base(CHECKOUT, RECORD), files) as trace:
+        found = [line for line, matters in compare(["kitchen-small"]) if matters]
+    return found + not_entered(stages, trace)
+
+
+def path_of(name: str, code: Code) -> Path | None:
+    """Return the path of a module or of a packaged file; None for a library."""
+    package, is_file, rest = name.partition("/")
+    if package.partition(".")[0] not in code.places:
+        return None
+    return code.places[package] / rest if is_file else code.path(name)
+
+
+def not_entered(stages: Mapping[str, list[str]], trace: Trace) -> list[str]:
+    """Return a line for each stage of which changed places were not entered, and these places."""
+    missed = {stage: [place for name in what for place in trace.missed(name)] for stage, what in stages.items()}
+    return [
+        f"stage {stage}: the small kitchen did not enter {', '.join(places)}"
+        for stage, places in missed.items()
+        if places
+    ]
+
+
 def main() -> str | None:
     """Record the present state, if every stage that moved has another version or equal digests."""
     argparse.ArgumentParser(description=__doc__).parse_args()
@@ -82,10 +112,8 @@ def main() -> str | None:
     stages = {stage.name: what for stage in GUARDED.values() if (what := moved(stage, code, record))}
     for name, what in stages.items():
         print(f"{name}: {', '.join(what)}")
-    if any("version" not in what for what in stages.values()):
-        print("making the small kitchen, to compare its digests …")
-        if found := [line for line, matters in compare(["kitchen-small"]) if matters]:
-            return "\n".join((*found, "raise the versions of the stages whose outputs differ"))
+    if found := why_not_equal({name: what for name, what in stages.items() if "version" not in what}, code):
+        return "\n".join((*found, "raise the versions of the stages whose outputs may differ"))
     RECORD.write_text(json.dumps(state(code), indent=1, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
     return None
 
