@@ -15,10 +15,7 @@ ADOPT = Stage(
     name="adopt",
     version="4",
     module="training.adopt.adopt",
-    parts=(
-        ("training.pretrain.optim.optimizers", "all"),
-        ("training.pretrain.models.families", "all"),
-    ),
+    parts=(("training.pretrain.models.families", "all"),),
     libraries=("safetensors", "tokenizers", "torch", "transformers"),
     kinds=("huggingface", "safetensors"),
     gates=("import_equals_transformers",),
