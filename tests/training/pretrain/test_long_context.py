@@ -206,7 +206,7 @@ def test_the_stage_has_its_own_rows_rates_and_positions():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tokens": 4096}, "sequence_length=None"),
+        ({"tokens": 4096}, "needs sequence_length and global_batch_tokens"),
         ({"tokens": 4096, "sequence_length": 256, "global_batch_tokens": 1024}, "must be longer than"),
         ({"needle_choices": 1}, "needle_choices=1"),
         ({"needle_depths": (1.5,)}, "needle_depths"),

@@ -130,7 +130,7 @@ def test_what_people_labelled_is_a_gate_and_is_never_trained_on(tmp_path):
     with pytest.raises(DataError, match="0 texts in"):
         make(tmp_path / "none", reference=(reference,), labelled=(labelled(tmp_path, rows, positive_label="yes"),))
     with pytest.raises(DataError, match=r"quality\.labelled\.people: 35 texts are in both sets|36 texts are in both"):
-        make(tmp_path / "same", reference=(reference,), labelled=(labelled(tmp_path, rows, label_field=""),))
+        make(tmp_path / "same", reference=(reference,), labelled=(labelled(tmp_path, rows, label_field=None),))
     with pytest.raises(RecipeError, match="1 positive and 0 negative"):
         labelled(tmp_path, rows, negative=())
     with pytest.raises(RecipeError, match="without effect"):

@@ -39,7 +39,7 @@ def test_a_line_with_a_word_that_is_too_long_goes_if_there_is_a_limit():
     text = GOOD + "\nA word of " + 1001 * "x" + "."
     page, reason = judge(row(text), make_rules(FilterRecipe(rules=("c4",)), None))
     assert reason == KEPT and page.text == GOOD
-    without = read_record(FilterRecipe, {"rules": ["c4"], "c4_max_word_length": 0})
+    without = read_record(FilterRecipe, {"rules": ["c4"], "c4_max_word_length": None})
     assert without == FilterRecipe(rules=("c4",), c4_max_word_length=None)
     assert judge(row(text), make_rules(without, None))[0].text == text
 

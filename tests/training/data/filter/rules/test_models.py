@@ -13,11 +13,11 @@ from training.records import RecipeError
 @pytest.mark.parametrize(
     ("score", "perplexity", "limit", "reason", "bucket"),
     [
-        (0.9, 100.0, 0.0, KEPT, "head"),
+        (0.9, 100.0, None, KEPT, "head"),
         (0.9, 300.0, 500.0, KEPT, "middle"),
-        (0.9, 9000.0, 0.0, KEPT, "tail"),
+        (0.9, 9000.0, None, KEPT, "tail"),
         (0.9, 9000.0, 500.0, "perplexity:too_high", "tail"),
-        (0.1, 100.0, 0.0, "classifier:low_score", None),
+        (0.1, 100.0, None, "classifier:low_score", None),
     ],
 )
 def test_scores_are_kept_and_judged_by_the_recipes_limits(score, perplexity, limit, reason, bucket):
