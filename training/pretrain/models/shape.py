@@ -188,7 +188,8 @@ class ModelConfig(ModelRecipe):
     def section(self) -> ModelRecipe:
         """Return the section `model` of a recipe that gives this shape."""
         given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(ModelRecipe)}
-        return ModelRecipe(**given | {name: given[name] or None for name in _ABSENT})
+        given |= {name: None for name in _ABSENT if not given[name]}
+        return ModelRecipe(**given)
 
     @property
     def own_layers(self) -> Any:
