@@ -20,6 +20,7 @@ from assets.found import Damaged, read_reference
 from assets.status import Cell
 from resources.compute.size import Size
 from training import artifact
+from training.pretrain.needs import training_operations
 from training.recipe import Recipe
 from training.scopes import asks_for
 from training.settings.evaluation import JUDGED_PROMPTS
@@ -86,12 +87,7 @@ class FirstRun:
                 return None
             batches = batches.of_tokens(int(tokens))
         shape = self._recipe.model.shape(vocab_size=self._recipe.tokenizer.vocabulary)
-        return float(
-            sum(
-                phase.steps * phase.global_batch_tokens * shape.training_flops_per_token(phase.sequence_length)
-                for phase in batches.phases
-            )
-        )
+        return training_operations(shape, batches.phases)
 
     def _tuned(self, cell: Cell) -> float | None:
         """The weights of the model times the examples that it learns from."""

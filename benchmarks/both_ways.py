@@ -63,7 +63,10 @@ def _some_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[st
 
 
 def _read_pages(tracer: Any, chance: random.Random, number: int) -> list[dict[str, Any]]:
-    """Return at most so many pages that random steps read: few of a large crawl are in a step of a small model."""
+    """Return the documents that randomly drawn training steps read, `number` of them at most.
+
+    Of a large crawl a small model reads few pages, so pages drawn from the index alone would hardly ever be in a step.
+    """
     training, found = tracer.trainings[0], dict[str, dict[str, Any]]()
     steps = list(range(training.plan.record.steps))
     chance.shuffle(steps)

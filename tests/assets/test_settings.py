@@ -50,10 +50,15 @@ def place(kitchen, tmp_path_factory):
     make_all(kitchen, root)
 
     with dg.DagsterInstance.ephemeral() as instance:
-        for sections, partition in ((None, "@kitchen-1"), (None, "@kitchen-2"), (SNAPSHOTS, ""), ((), ""), (ROWS, "")):
-            of_snapshot = [name for name in ASSETS if CHAIN[name].scope == "snapshot"]
-            of_recipe = [name for name in ASSETS if name not in of_snapshot and CHAIN[name].sections == sections]
-            materialize(kitchen, root, instance, of_recipe or of_snapshot, f"kitchen{partition}")
+        for scope, sections, partition in (
+            ("snapshot", (), "@kitchen-1"),
+            ("snapshot", (), "@kitchen-2"),
+            ("section", SNAPSHOTS, ""),
+            ("recipe", (), ""),
+            ("section", ROWS, ""),
+        ):
+            chosen = [name for name in ASSETS if (CHAIN[name].scope, CHAIN[name].sections) == (scope, sections)]
+            materialize(kitchen, root, instance, chosen, f"kitchen{partition}")
         yield root, instance
 
 

@@ -81,7 +81,7 @@ class Memory(TorchDispatchMode):
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Leave the storages that are made in this context out of the device."""
+        """Count storages that are made in this context as memory of the host, not of the device."""
         before, self.place = self.place, ELSEWHERE
         try:
             yield
@@ -89,7 +89,7 @@ class Memory(TorchDispatchMode):
             self.place = before
 
     def each_elsewhere(self, made: Iterable[Any]) -> Iterator[Any]:
-        """Yield what `made` yields, made elsewhere."""
+        """Yield what `made` yields, with its storages counted as memory of the host."""
         iterator = iter(made)
         while True:
             with self.elsewhere():

@@ -164,7 +164,7 @@ class Pretraining:
 
 
 def certain_bytes(training: Pretraining, run: Any, *, probabilities: bool = False) -> Needed:
-    """Return the bytes that a process certainly needs at one moment of a training, by purpose.
+    """Return the bytes that a process certainly needs at the fullest moment of a training, by purpose.
 
     `probabilities`: whether attention keeps its own, as on a CPU; finding out needs torch. It is the most of the end of
     the forward pass, the end of the backward pass and, of a spread model, the export.
@@ -187,7 +187,7 @@ def bytes_beside_reference(training: Pretraining, run: Any, *, probabilities: bo
 def _certain(
     training: Pretraining, degrees: Degrees, recompute: Recompute, rows: int, passes: int, *, probabilities: bool
 ) -> tuple[Needed, Needed]:
-    """Return what is certainly held at the end of the forward and of the backward pass."""
+    """Return the bytes by purpose that a process certainly holds when the forward and when the backward pass ends."""
     config, recipe = training.shape, training.recipe
     outside, _, layers = numbers_of(config, degrees)
     own, whole = (outside + layers) // degrees.shard, config.parameter_count
