@@ -9,7 +9,7 @@ import pytest
 
 from assets.chain import CHAIN, descendants, trains
 from assets.recipe_folders import find_recipe, load_recipe
-from assets.status import compare, last_made
+from assets.status import compare, held_digests, last_made
 from tests.assets.fabricate import make_all, make_one
 from tests.examples import RECIPE_FILES, example
 from training.artifact import commit_record
@@ -313,6 +313,23 @@ def test_a_guard_that_was_changed_after_the_training_is_noticed(kitchen, tmp_pat
         shutil.rmtree(tmp_path / asset)
     cell = compare(kitchen, tmp_path).cells["data_contamination", "kitchen"]
     assert cell.state == "damaged" and any("_model [kitchen] was made from it" in line for line in cell.reasons)
+
+
+def test_an_artifact_made_again_replaces_every_digest_that_points_to_the_lost_one(kitchen, tmp_path):
+    cells = make_all(kitchen, tmp_path).cells
+    cell = cells["data_contamination", "kitchen"]
+    commit_record(cell.artifact.path, {**cell.artifact.record, "replaces": ["earlier", ""]})
+    for asset, name in (("base_model", "guards"), ("contamination_report", "inputs")):
+        made = cells[asset, "kitchen"].artifact
+        items = [item | {"record_digest": name if item["asset"] == cell.asset else ""} for item in made.record[name]]
+        commit_record(made.path, {**made.record, name: items})
+    comparison, told = compare(kitchen, tmp_path), cell.artifact.record_digest  # by the guards of the other trainings
+    asking = replace(cell, reference=replace(cell.reference, record_digest="reference"))
+    digests = {"earlier", "guards", "inputs", "reference", told}
+    assert held_digests(comparison, asking) == tuple(sorted(digests))
+    shutil.rmtree(cell.artifact.path)
+    outdated = replace(cell, reference=replace(asking.reference, fingerprint="of another artifact"))
+    assert held_digests(comparison, outdated) == tuple(sorted(digests - {"earlier", "reference"}))
 
 
 def test_a_snapshot_that_is_not_there_stops_a_run_and_lets_automation_go_on_with_the_rest(kitchen, tmp_path):
