@@ -29,6 +29,7 @@ from training.recipes import read_yaml, refuse_secrets
 from training.records import RecipeError, all_of, read_record, write_record
 from training.secrets import masked, secret_in
 from training.settings.evaluation import EvaluationRecipe
+from training.tables import table_lines
 
 MODULE = "evaluation.one_model"
 
@@ -139,14 +140,13 @@ def evaluate(
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the scores as lines of a table, with 95 % intervals."""
-    lines = [f"{'suite':24} {'score':>7}  {'95 % interval':15} {'items':>6} {'chance':>7}  metric"]
-    for suite, entry in scores.items():
-        low, high = entry["interval"]
+    rows = []
+    for suite, one in scores.items():
+        low, high = one["interval"]
         interval = f"{low:.3f} to {high:.3f}"
-        lines.append(
-            f"{suite:24} {entry['score']:7.3f}  {interval:15} {entry['n']:6} {entry['chance']:7.3f}  {entry['metric']}"
-        )
-    return lines
+        rows.append((suite, f"{one['score']:.3f}", interval, str(one["n"]), f"{one['chance']:.3f}", one["metric"]))
+    head = ("suite", "score", "95 % interval", "items", "chance", "metric")
+    return table_lines(rows, head=head, right={1, 3, 4})
 
 
 def check_no_secret(places: Sequence[str]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.time_left import in_words
-from assets.trace_lines import folded
 from training.pretrain.room import gigabytes
+from training.tables import folded, table_lines
 
 BASES = {
     "measured": "measured",
@@ -39,13 +39,17 @@ def _assets(told: Mapping[str, Any]) -> Iterator[str]:
     for one in told["assets"]:
         if one["seconds"] is not None:
             rows.setdefault((one["asset"], one["state"]), []).append(one)
-    if rows:
-        yield f"{'asset':27} {'state':9} {'time':>13} {'node-hours':>11}  from"
-    for (asset, state), cells in rows.items():
-        name = asset if len(cells) == 1 else f"{asset} ×{len(cells)}"
-        seconds = sum(one["seconds"] for one in cells)
-        hours = sum(one["node_hours"] or 0.0 for one in cells)
-        yield f"{name:27} {state:9} {in_words(seconds):>13} {hours:>11,.4f}  {BASES[cells[0]['basis']]}"
+    shown = [
+        (
+            asset if len(cells) == 1 else f"{asset} ×{len(cells)}",
+            state,
+            in_words(sum(one["seconds"] for one in cells)),
+            f"{sum(one['node_hours'] or 0.0 for one in cells):,.4f}",
+            BASES[cells[0]["basis"]],
+        )
+        for (asset, state), cells in rows.items()
+    ]
+    yield from table_lines(shown, head=("asset", "state", "time", "node-hours", "from"), right={2, 3})
 
 
 def _totals(totals: Mapping[str, Any], assets: Any) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.trace_lines import count, folded
+from assets.trace_lines import count, outcome_lines
+from training.tables import folded
 
 SHOWN = 10
 
@@ -73,9 +74,7 @@ def _rows(told: Mapping[str, Any]) -> Iterator[str]:
 def _snapshot(one: Mapping[str, Any]) -> Iterator[str]:
     gone = f", {one['withdrawn']:,} of them withdrawn before" if one["withdrawn"] else ""
     yield f"{one['partition']}: {count(one['pages'], 'page')} in {count(one['ranks'], 'rank')}{gone}"
-    for outcome in one["outcomes"]:
-        why = f": {outcome['reason']}" if outcome["reason"] else ""
-        yield f"  {outcome['pages']:>9,}  {outcome['stage']}, {outcome['outcome']}{why}"
+    yield from outcome_lines(one["outcomes"])
     for each in one["artifacts"]:
         if each["pages"]:
             yield (

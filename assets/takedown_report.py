@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from training.data.known import known_under
 from training.data.words.ngrams import Hashes
 from training.files.writing import write_json, write_text, written
 from training.provenance.grams import WORDS
+from training.tables import markdown_table
 
 REPORT, FOUND = "report.json", "found.json"
 BEYOND = (
@@ -161,12 +163,12 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "## Removed"
     yield ""
-    yield "| asset | pages overwritten | files | artifacts |"
-    yield "|---|---|---|---|"
+    rows = []
     for asset in dict.fromkeys(one["asset"] for one in erased["files"]):
         own = [one for one in erased["files"] if one["asset"] == asset]
         named = ", ".join(dict.fromkeys(one["folder"][:12] for one in own))
-        yield f"| {asset} | {sum(one['pages'] for one in own):,} | {len(own):,} | {named} |"
+        rows.append((asset, f"{sum(one['pages'] for one in own):,}", f"{len(own):,}", named))
+    yield from markdown_table(("asset", "pages overwritten", "files", "artifacts"), rows)
     if erased["masked"]:
         yield ""
         yield f"Words were masked in {len(erased['masked']):,} further files:"
@@ -177,14 +179,11 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "The corpora that had the pages, as they are now:"
     yield ""
-    yield "| asset | state | artifact | ranks reused |"
-    yield "|---|---|---|---|"
-    for cells in report["rebuilt"].values():
-        for cell in cells:
-            ranks = (
-                f"{cell['reused_ranks']['ranks']:,} of {cell['reused_ranks']['of']:,}" if cell["reused_ranks"] else ""
-            )
-            yield f"| {cell['asset']} [{cell['partition']}] | {cell['state']} | {cell['fingerprint'][:12]} | {ranks} |"
+    rows = []
+    for cell in chain.from_iterable(report["rebuilt"].values()):
+        ranks = f"{cell['reused_ranks']['ranks']:,} of {cell['reused_ranks']['of']:,}" if cell["reused_ranks"] else ""
+        rows.append((f"{cell['asset']} [{cell['partition']}]", cell["state"], cell["fingerprint"][:12], ranks))
+    yield from markdown_table(("asset", "state", "artifact", "ranks reused"), rows)
     yield ""
     yield "## Proved"
     yield ""
@@ -192,10 +191,8 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
     yield f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root."
     yield ""
-    yield "| kind of file | files | bytes |"
-    yield "|---|---|---|"
-    for kind, own in sorted(proof["by_kind"].items()):
-        yield f"| {kind} | {own['files']:,} | {own['bytes']:,} |"
+    kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]
+    yield from markdown_table(("kind of file", "files", "bytes"), kinds)
     for title, entries in (("Still there", proof["hits"]), ("Not read", proof["not_read"])):
         if entries:
             yield ""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from assets.chain import CHAIN, GROUPS
@@ -19,6 +18,7 @@ from assets.run import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
 from evaluation.samples import OutcomeGroup
 from training.scopes import last_model
+from training.tables import table, table_lines
 
 # The states of cells, those that need attention most urgently first.
 STATE_STYLES = {
@@ -56,8 +56,8 @@ def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
     lines = [Text(f"{comparison.recipe.name} under {comparison.root}: {_counted(cells)}", style="bold")]
     of_groups = {name: [cell for cell in cells if CHAIN[cell.asset].group == name] for name in GROUPS}
     groups = {name: members for name, members in of_groups.items() if members}
-    width = max(map(len, groups))
-    lines += [Text(f"  {group:{width}}  {_counted(members)}") for group, members in groups.items()]
+    counted = [(group, _counted(members)) for group, members in groups.items()]
+    lines += map(Text, table_lines(counted, indent=2))
     found = [line for alike in _alike(sorted(cells, key=_urgency)) for line in _attention(alike)]
     if follow := sum(map(_only_by_inputs, cells)):
         found.append(Text(f"{follow} more are outdated because an input of theirs is"))
@@ -125,23 +125,24 @@ def _only_by_inputs(cell: Cell) -> bool:
 
 def show_cells(comparison: Comparison) -> None:
     """Print a table of all cells: asset, partition, state, and why the cell is outdated, damaged or refused."""
-    table = Table(title=f"{comparison.recipe.name} under {comparison.root}")
-    for column in ("asset", "partition", "state", "why"):
-        table.add_column(column, overflow="fold")
-    for cell in comparison.cells.values():
-        state = _state(cell)
-        table.add_row(cell.asset, cell.partition, Text(state, STATE_STYLES[state]), Text("\n".join(_reasons(cell))))
-    Console().print(table)
+    rows = [
+        (
+            f"{cell.asset} [{cell.partition}]",
+            Text(_state(cell), STATE_STYLES[_state(cell)]),
+            "\n".join(_reasons(cell)),
+        )
+        for cell in comparison.cells.values()
+    ]
+    title, head = f"{comparison.recipe.name} under {comparison.root}", ("asset [partition]", "state", "why")
+    console = Console()
+    console.print(table(rows, title=title, head=head, width=console.width))
 
 
 def show_list(rows: Sequence[Mapping[str, str]]) -> None:
     """Print the name and the description of each row; a long description is wrapped below its first line."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column()
-    for row in rows:
-        table.add_row(Text(row["name"]), Text(row["description"]))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    named = [(Text(row["name"], "bold"), row["description"]) for row in rows]
+    console.print(table(named, width=console.width))
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-WIDTH = 80
+from training.tables import folded, table_lines
+
 SHOWN_STEPS = 12
 
 
@@ -15,19 +15,6 @@ def lines_of(told: Mapping[str, Any]) -> list[str]:
     """Return the lines of an answer."""
     lines = {"step": _step, "lineage": _lineage, "domain": _domain, "text": _text}.get(told["question"], _pages)(told)
     return [line for one in (told["model"], *lines) for line in folded(one)]
-
-
-def folded(line: str) -> list[str]:
-    """Break a line into pieces of at most WIDTH columns; all pieces but the first are indented further."""
-    indent = len(line) - len(line.lstrip())
-    return textwrap.wrap(
-        line,
-        WIDTH,
-        subsequent_indent=" " * (indent + 4),
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        initial_indent="",
-    ) or [""]
 
 
 def _step(told: Mapping[str, Any]) -> Iterator[str]:
@@ -112,8 +99,10 @@ def _pages(told: Mapping[str, Any]) -> Iterator[str]:
 def _page(page: Mapping[str, Any]) -> Iterator[str]:
     yield from _where(page)
     yield f"  id {page['id']}"
-    for stage in page["stages"]:
-        yield f"  {stage['asset']:26} {stage['outcome']}{': ' if stage['reason'] else ''}{stage['reason']}"
+    stages = [
+        (one["asset"], f"{one['outcome']}{': ' if one['reason'] else ''}{one['reason']}") for one in page["stages"]
+    ]
+    yield from table_lines(stages, indent=2)
     facts = page["facts"]
     if "duplicate_of" in facts:
         yield f"  duplicate of {facts['duplicate_of']}{_similar(facts)}"
@@ -153,15 +142,12 @@ def _seen(seen: Mapping[str, Any]) -> str:
 
 def _domain(told: Mapping[str, Any]) -> Iterator[str]:
     yield f"{told['domain']}: {count(told['num_pages'], 'page')} on {count(told['num_hosts'], 'host')}"
-    for one in told["hosts"]:
-        yield f"  {one['pages']:>9,}  {one['host']}"
+    yield from table_lines([(f"{one['pages']:,}", one["host"]) for one in told["hosts"]], indent=2, right={0})
     if told["num_hosts"] > len(told["hosts"]):
         yield f"  and {told['num_hosts'] - len(told['hosts']):,} more hosts"
     yield ""
     yield "What became of them"
-    for one in told["outcomes"]:
-        why = f": {one['reason']}" if one["reason"] else ""
-        yield f"  {one['pages']:>9,}  {one['stage']}, {one['outcome']}{why}"
+    yield from outcome_lines(told["outcomes"])
     yield ""
     for one in told["seen"]:
         yield (
@@ -174,6 +160,15 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _page(page)
     yield from _versions(told["versions"])
+
+
+def outcome_lines(outcomes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of pages by what became of them, as lines."""
+    rows = [
+        (f"{one['pages']:,}", f"{one['stage']}, {one['outcome']}{': ' if one['reason'] else ''}{one['reason']}")
+        for one in outcomes
+    ]
+    return table_lines(rows, indent=2, right={0})
 
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

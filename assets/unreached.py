@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,7 @@ from training.files.writing import is_abandoned
 from training.job import DataError
 from training.running.lease import GUARD_FILE, LEASE_FILE
 from training.running.leftovers import RANKS_FOLDER
+from training.tables import folded, table_lines
 
 STATE, TEMPORARY, RUN = "state", "temporary", "run"
 FORGOTTEN_SECONDS = 86_400.0  # a temporary file of an unknown writer that nobody wrote to for this long
@@ -276,18 +277,17 @@ def in_bytes(number: int) -> str:
     return f"{number / size:,.1f} {unit}"
 
 
-def lines_of(told: dict[str, Any], say: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return the answer as lines; `say` folds a sentence to the width of the terminal."""
+def lines_of(told: dict[str, Any]) -> list[str]:
+    """Return the answer as lines of at most 80 columns."""
     lines = []
     for asset, of in sorted(told["assets"].items()):
-        lines.append(f"{asset:<26} {of['number']:>6,}  {in_bytes(of['bytes']):>12}")
         own = [one for one in told["entries"] if one["asset"] == asset]
-        for one in own:
-            lines += say(f"  {in_bytes(one['bytes']):>10}  {short(one['path'])}  {one['why']}")
+        rows = [(in_bytes(one["bytes"]), f"{short(one['path'])}  {one['why']}") for one in own]
+        lines += [f"{asset}: {of['number']:,}, {in_bytes(of['bytes'])}", *table_lines(rows, indent=2, right={0})]
     for note in told["notes"]:
-        lines += say(f"kept: {note}")
+        lines += folded(f"kept: {note}")
     for path in told["put_back"]:
-        lines += say(f"put back: {path}: somebody needs it now")
+        lines += folded(f"put back: {path}: somebody needs it now")
     number, size = len(told["entries"]) - len(told["put_back"]), in_bytes(told["bytes"])
     kept = f"{told['kept']:,} {'folder is' if told['kept'] == 1 else 'folders are'} needed"
     if not told["entries"]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evaluation.figures import Bar, bars_picture, lines_picture, thinned
 from evaluation.pages import environment
 from evaluation.scoreboard import money
+from training.tables import folded, table_lines
 
-WIDTH = 80
 TEMPLATE = "compare.html.j2"
 COLOURS = 6  # of lines in the page's style; further lines begin again
 CORPUS = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
@@ -40,14 +39,7 @@ def lines_of(told: Mapping[str, Any]) -> list[str]:
     for title, part in parts.items():
         if part:
             lines += ["", *([title] if title else []), *part]
-    return [piece for line in lines for piece in _folded(line)]
-
-
-def _folded(line: str) -> list[str]:
-    if len(line) <= WIDTH:
-        return [line]
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True)
+    return [piece for line in lines for piece in folded(line)]
 
 
 def _recipe_lines(told: Mapping[str, Any]) -> Iterator[str]:
@@ -63,12 +55,12 @@ def _artifact_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield same
         return
     yield f"{same}; documents kept, or fingerprints, of the others:"
-    names = [letters(number) for number in range(len(told["sides"]))]
-    yield _row(["", *names])
+    rows = []
     for row in others:
-        values = [_made(row, number) for number in range(len(names))]
+        values = [_made(row, number) for number in range(len(told["sides"]))]
         equal = " (equal content)" if row["agree"] == "equal" else ""
-        yield _row([f"{row['asset']} {row['part']}".strip() + equal, *values])
+        rows.append((f"{row['asset']} {row['part']}".strip() + equal, values))
+    yield from _table("", rows, told)
 
 
 def _made(row: Mapping[str, Any], number: int) -> str:
@@ -83,13 +75,15 @@ def _made(row: Mapping[str, Any], number: int) -> str:
 def _score_lines(told: Mapping[str, Any]) -> Iterator[str]:
     for row in told["scores"]:
         yield row["suite"]
-        for number, own in enumerate(row["sides"]):
-            if own is None:
-                yield f"  {letters(number)}       –"
-                continue
-            score = f"{_percent(own['score'], own['interval'])}, {own['n']:,} items"
-            yield f"  {letters(number):<2} {score}{_against(own['against'])}"
+        rows = [(letters(number), _score(own)) for number, own in enumerate(row["sides"])]
+        yield from table_lines(rows, indent=2)
     yield from (f"not compared: {line}" for line in told["not_compared"])
+
+
+def _score(own: Mapping[str, Any] | None) -> str:
+    if own is None:
+        return "    –"
+    return f"{_percent(own['score'], own['interval'])}, {own['n']:,} items{_against(own['against'])}"
 
 
 def _against(one: Mapping[str, Any] | None) -> str:
@@ -111,10 +105,7 @@ def _seed_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _compute_lines(told: Mapping[str, Any]) -> Iterator[str]:
-    names = [letters(number) for number in range(len(told["sides"]))]
-    yield _row(["", *names])
-    for title, values in compute_rows(told["compute"]):
-        yield _row([title, *values])
+    yield from _table("", compute_rows(told["compute"]), told)
     yield told["compute"]["sentence"]
 
 
@@ -139,22 +130,19 @@ def compute_rows(compute: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _loss_lines(told: Mapping[str, Any]) -> Iterator[str]:
-    names = [letters(number) for number in range(len(told["sides"]))]
     for key, words in (("at_tokens", "tokens"), ("at_seconds", "processor seconds")):
-        rows = told["losses"][key]
-        if rows:
-            yield _row([f"at {words}", *names])
-        for row in rows:
-            values = ["–" if one is None else f"{one:.3f}" for one in row["losses"]]
-            yield _row([f"  {row['at']:,.0f}", *values])
+        rows = [
+            (f"  {row['at']:,.0f}", ["–" if one is None else f"{one:.3f}" for one in row["losses"]])
+            for row in told["losses"][key]
+        ]
+        yield from _table(f"at {words}", rows, told)
 
 
-def _row(cells: Sequence[str]) -> str:
-    """Return a row of a table: a title, cut to the available width, and columns of equal width."""
-    wide = max(10, min(13, (WIDTH - 30) // max(1, len(cells) - 1)))
-    first = max(30, WIDTH - wide * (len(cells) - 1))
-    title = cells[0] if len(cells[0]) < first else f"{cells[0][: first - 2]}…"
-    return (f"{title:<{first}}" + "".join(f"{cell:>{wide}}" for cell in cells[1:])).rstrip()
+def _table(title: str, rows: Iterable[tuple[str, list[str]]], told: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a table with a column for each side."""
+    names = [letters(number) for number in range(len(told["sides"]))]
+    right = range(1, 1 + len(names))
+    return table_lines([(first, *values) for first, values in rows], head=(title, *names), right=right)
 
 
 def _percent(share: float, interval: Sequence[float] | None) -> str:

@@ -23,6 +23,7 @@ from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, 
 from training.generate.chat_template import TEMPLATE_FILE
 from training.job import DataError, InputArtifact
 from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
+from training.tables import markdown_table
 from training.tokenizer_files import CONFIG_FILE
 
 MODEL_FOLDER = "model"
@@ -210,13 +211,14 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
         "task_categories": ["text-generation"],
         "configs": [everything, *each],
     }
-    table = "\n".join(f"| {name} | {n['documents']:,} | {n['tokens']:,} |" for name, n in rows.items())
+    counted = [(name, f"{n['documents']:,}", f"{n['tokens']:,}") for name, n in rows.items()]
+    table = "\n".join(markdown_table(("snapshot", "documents", "tokens"), counted))
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\nDocuments that are left after"
         " extraction, filtering, deduplication and decontamination, with the columns of FineWeb. `dump` is the"
         " snapshot, `file_path` the archive file, and an id ends in the offset of the record in this file."
         " `token_count` is by the recipe's own tokenizer, with the end-of-text token.\n\n"
-        f"| snapshot | documents | tokens |\n|---|---|---|\n{table}\n\nThe texts belong to their authors;"
+        f"{table}\n\nThe texts belong to their authors;"
         f" [{LICENCES_FILE}]({LICENCES_FILE}) counts the licences that pages state.\n"
     )
 
@@ -228,10 +230,11 @@ def _licences_page(snapshots: Sequence[Snapshot], sources: Iterable[str]) -> str
     """Return how many documents of each snapshot state which licence, and the other data that were trained on."""
     lines = ["# Licences of the data", ""]
     lines += ["Licences that the pages state themselves; most pages state none.", ""]
-    lines += ["| snapshot | licence | documents |", "|---|---|---|"]
+    rows = []
     for one in snapshots:
         counts = Counter(stated or "none stated" for stated in _column(one, "licence"))
-        lines += [f"| {one.name} | {one_line(name)} | {number:,} |" for name, number in counts.most_common()]
+        rows += [(one.name, one_line(name), f"{number:,}") for name, number in counts.most_common()]
+    lines += markdown_table(("snapshot", "licence", "documents"), rows)
     if others := sorted(set(sources)):
         lines += ["", "Instructions and preferences, whose licences are those of their publishers:", ""]
         lines += [f"- {one_line(uri)}" for uri in others]

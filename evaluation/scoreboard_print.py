@@ -23,11 +23,10 @@ from evaluation.scoreboard import (
     reward_parts,
     total_price,
 )
+from training.tables import table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-GAP = 2  # spaces between two columns
 
 
 def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, Any] | None = None) -> None:
@@ -60,45 +59,10 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, spared: int = 0) -> Any:
-    """Return a table in which no column is narrower than its longest word.
-
-    If it would be wider than `width`, the last columns are left out, `spared` of them at most. The last row is set
-    apart if its first cell is `all`.
-    """
-    from rich import box
-    from rich.table import Table
-
-    least = [max(_longest_word(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
-    shown = len(columns)
-    while shown > len(columns) - spared and _width(least[:shown]) > width:
-        shown -= 1
-    widths = least[:shown]
-    wanted = [max(_longest_line(row[number]) for row in (columns, *rows)) for number in range(shown)]
-    for _ in range(max(0, min(width, _width(wanted)) - _width(widths))):
-        widths[max(range(shown), key=lambda number: wanted[number] - widths[number])] += 1
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
-    table.padding, table.pad_edge = (0, GAP - 1, 0, 0), False  # the box adds one space between columns
-    for number, column in enumerate(columns[:shown]):
-        is_text = number == 0 or any(", " in row[number] for row in rows)
-        table.add_column(column, justify="left" if is_text else "right", width=widths[number])
-    for row in rows:
-        if row[0] == "all":
-            table.add_section()
-        table.add_row(*row[:shown])
-    return table
-
-
-def _width(widths: Sequence[int]) -> int:
-    return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _longest_word(text: str) -> int:
-    """Return the length of the longest part that is not divided: a line of several, or else a word."""
-    return max(map(len, text.split("\n") if "\n" in text else text.split()), default=0)
-
-
-def _longest_line(text: str) -> int:
-    return max(map(len, text.split("\n")))
+    """Return a table in which numbers are aligned to the right; the last row is set apart if it begins with `all`."""
+    numbers = {at for at in range(1, len(columns)) if not any(", " in row[at] for row in rows)}
+    has_sum = rows[-1][0] == "all"
+    return table(rows, head=columns, title=title, right=numbers, has_sum=has_sum, width=width, spared=spared)
 
 
 def _in_words(name: str) -> str:

@@ -18,7 +18,6 @@ def gc(
     json_: JsonOption = False,
 ) -> None:
     """List with sizes what no reference, recipe, registered version or running job needs; --yes removes it."""
-    from assets.trace_lines import folded
     from assets.trash import collect
     from assets.unreached import Look, lines_of
     from resources.profile import load_profile
@@ -27,7 +26,7 @@ def gc(
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder, so nothing can be removed")
     told = collect(Look(root, load_profile(profile)), removes=yes)
-    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told, folded)))
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
 
 
 def dev(

@@ -16,6 +16,7 @@ from resources.tracking.registry import CANDIDATE, Registry, Version
 from resources.tracking.reports import artifact_key
 from training.artifact import Artifact, digest_of, problems_of
 from training.scopes import last_model
+from training.tables import markdown_table
 
 MODEL_NOTE = (
     "Language models by Pedigree recipes. `champion` is the promoted version, `previous` the one before it, and"
@@ -72,10 +73,8 @@ def scores_of(comparison: Comparison) -> list[Score]:
 
 def note_of(tags: Mapping[str, str]) -> str:
     """Return the description of a registered model version, made from its tags."""
-    scores = [
-        f"| {name.removeprefix('eval.')} | {float(tags[name]):.3f} |" for name in tags if name.startswith("eval.")
-    ]
-    table = "\n".join(["| exam | score |", "|---|---|", *scores]) if scores else "It has no scores."
+    scores = [(name.removeprefix("eval."), f"{float(tags[name]):.3f}") for name in tags if name.startswith("eval.")]
+    table = "\n".join(markdown_table(("exam", "score"), scores)) if scores else "It has no scores."
     return (
         f"The last model of the recipe **{tags['recipe']}**. Its decision: {tags['verdict']}. Contamination:"
         f" {tags['contamination']}.\n\n{table}\n\nDigest `{tags['digest'][:12]}`; the tags hold the digests of"

@@ -27,6 +27,7 @@ from training.data.tokens.tokenizer import (
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, read_job
 from training.records import RecipeError
+from training.tables import table_lines
 
 
 def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -48,16 +49,14 @@ def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Format the rows as text; the last column is the share of tokens that a size saves, compared to the row before."""
-    lines = [f"{'vocabulary':>12} {'pieces':>9} {'bytes/token':>12} {'tokens/word':>12} {'fewer tokens':>13}"]
-    before = None
+    shown, before = [], None
     for row in rows:
         found = row["bytes_per_token"]
         saved = "" if before is None or row["name"] == "reference" else f"{1 - before / found:.1%}"
-        lines.append(
-            f"{row['name']:>12} {row['pieces']:>9,} {found:>12.3f} {row['tokens_per_word']:>12.3f} {saved:>13}"
-        )
+        shown.append((row["name"], f"{row['pieces']:,}", f"{found:.3f}", f"{row['tokens_per_word']:.3f}", saved))
         before = found
-    return "\n".join(lines)
+    head = ("vocabulary", "pieces", "bytes/token", "tokens/word", "fewer tokens")
+    return "\n".join(table_lines(shown, head=head, right=range(len(head))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,110 @@
+"""Text laid out for people: tables and folded lines for a terminal, and tables in Markdown.
+
+No other module lays out a table of text. Widths are those of a terminal, in which some characters take two columns.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Container, Iterable, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported where it is needed, because a node that trains has no use for it
+    from rich.table import Table
+    from rich.text import Text
+
+WIDTH = 80
+GAP = 2  # spaces between two columns
+WHOLE = 8  # columns of words that are never divided
+
+
+def folded(line: str) -> list[str]:
+    """Break a line into pieces of at most WIDTH columns; all pieces but the first are indented further."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown, whose cells are Markdown too."""
+    first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    return [first, f"|{'---|' * len(head)}", *others]
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, indent: int = 0, width: int = WIDTH, **how: Any) -> list[str]:
+    """Return the lines of a table like `table`, indented, without colours; none if there are no rows."""
+    from rich.console import Console
+
+    if not rows:
+        return []
+    output = StringIO()
+    console = Console(file=output, width=100 * width, color_system=None)  # the table has its own width
+    console.print(table(rows, width=width - indent, **how))
+    return [f"{' ' * indent}{line}".rstrip() for line in output.getvalue()[:-1].split("\n")]
+
+
+def table(
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    head: Sequence[str] = (),
+    title: str = "",
+    right: Container[int] = (),
+    has_sum: bool = False,
+    width: int = WIDTH,
+    spared: int = 0,
+) -> Table:
+    """Return a table of at most `width` columns for rich to print. A table with a title has a line below its head.
+
+    Cells are divided between words. If that is too wide, up to `spared` of the last columns are left out, and then long
+    words are divided too. The columns with the numbers in `right` are aligned to the right. With `has_sum` the last row
+    is set apart.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = list(zip(*([head] if head else []), *rows, strict=True))
+    widths = _widths([list(map(str, column)) for column in columns], width, spared)
+    shown = Table(
+        title=title or None, title_justify="left", title_style="bold", show_header=bool(head), show_edge=False
+    )
+    shown.box = box.SIMPLE_HEAD if title else None
+    shown.padding, shown.pad_edge = (0, GAP - bool(title), 0, 0), False  # the box adds one space between columns
+    for number, own in enumerate(widths):
+        justify = "right" if number in right else "left"
+        shown.add_column(head[number] if head else "", justify=justify, width=own, overflow="fold")
+    for row in rows:
+        if has_sum and row is rows[-1]:
+            shown.add_section()
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row[: len(widths)]))
+    return shown
+
+
+def _widths(columns: Sequence[Sequence[str]], width: int, spared: int) -> list[int]:
+    """Return the widths of the columns that are shown."""
+    least = [max(map(_longest_word, column)) for column in columns]
+    wanted = [max(_longest(cell.split("\n")) for cell in column) for column in columns]
+    shown = len(columns)
+    while shown > len(columns) - spared and _with_gaps(least[:shown]) > width:
+        shown -= 1
+    widths, wanted = least[:shown], wanted[:shown]
+    for _ in range(min(width, _with_gaps(wanted)) - _with_gaps(widths)):
+        widths[max(range(shown), key=lambda number: wanted[number] - widths[number])] += 1
+    while _with_gaps(widths) > width and max(widths) > WHOLE:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _with_gaps(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _longest_word(text: str) -> int:
+    """Return the width of the widest part that is not divided: a line of several, or else a word."""
+    return _longest(text.split("\n") if "\n" in text else text.split())
+
+
+def _longest(parts: Iterable[str]) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, parts), default=0)
