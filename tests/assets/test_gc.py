@@ -114,7 +114,7 @@ def test_lines_fit_a_terminal(root, old, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80 and any(line.startswith("aligned_model ") for line in lines)
+    assert max(map(len, lines)) <= 80 and any(line.startswith("aligned_model: ") for line in lines)
 
 
 def test_a_registered_version_keeps_everything_that_it_was_made_from(root, old, tmp_path):
