@@ -125,14 +125,10 @@ def _only_by_inputs(cell: Cell) -> bool:
 
 def show_cells(comparison: Comparison) -> None:
     """Print a table of all cells: asset, partition, state, and why the cell is outdated, damaged or refused."""
-    rows = [
-        (
-            f"{cell.asset} [{cell.partition}]",
-            Text(_state(cell), STATE_STYLES[_state(cell)]),
-            "\n".join(_reasons(cell)),
-        )
-        for cell in comparison.cells.values()
-    ]
+    rows = []
+    for cell in comparison.cells.values():
+        state = _state(cell)
+        rows.append((f"{cell.asset} [{cell.partition}]", Text(state, STATE_STYLES[state]), "\n".join(_reasons(cell))))
     title, head = f"{comparison.recipe.name} under {comparison.root}", ("asset [partition]", "state", "why")
     console = Console()
     console.print(table(rows, title=title, head=head, width=console.width))

@@ -99,10 +99,7 @@ def _pages(told: Mapping[str, Any]) -> Iterator[str]:
 def _page(page: Mapping[str, Any]) -> Iterator[str]:
     yield from _where(page)
     yield f"  id {page['id']}"
-    stages = [
-        (one["asset"], f"{one['outcome']}{': ' if one['reason'] else ''}{one['reason']}") for one in page["stages"]
-    ]
-    yield from table_lines(stages, indent=2)
+    yield from table_lines([(one["asset"], _outcome(one)) for one in page["stages"]], indent=2)
     facts = page["facts"]
     if "duplicate_of" in facts:
         yield f"  duplicate of {facts['duplicate_of']}{_similar(facts)}"
@@ -164,11 +161,12 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
 
 def outcome_lines(outcomes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the numbers of pages by what became of them, as lines."""
-    rows = [
-        (f"{one['pages']:,}", f"{one['stage']}, {one['outcome']}{': ' if one['reason'] else ''}{one['reason']}")
-        for one in outcomes
-    ]
+    rows = [(f"{one['pages']:,}", f"{one['stage']}, {_outcome(one)}") for one in outcomes]
     return table_lines(rows, indent=2, right={0})
+
+
+def _outcome(one: Mapping[str, Any]) -> str:
+    return f"{one['outcome']}: {one['reason']}" if one["reason"] else one["outcome"]
 
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

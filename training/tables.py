@@ -82,21 +82,16 @@ def table(
 
 def _widths(columns: Sequence[Sequence[str]], width: int, spared: int) -> list[int]:
     """Return the widths of the columns that are shown."""
-    least = [max(map(_longest_word, column)) for column in columns]
-    wanted = [max(_longest(cell.split("\n")) for cell in column) for column in columns]
-    shown = len(columns)
-    while shown > len(columns) - spared and _with_gaps(least[:shown]) > width:
-        shown -= 1
-    widths, wanted = least[:shown], wanted[:shown]
-    for _ in range(min(width, _with_gaps(wanted)) - _with_gaps(widths)):
-        widths[max(range(shown), key=lambda number: wanted[number] - widths[number])] += 1
-    while _with_gaps(widths) > width and max(widths) > WHOLE:
+    widths = [GAP + max(map(_longest_word, column)) for column in columns]
+    wanted = [GAP + max(_longest(cell.split("\n")) for cell in column) for column in columns]
+    room = GAP + width  # there is no gap after the last column
+    while len(widths) > len(columns) - spared and sum(widths) > room:
+        del widths[-1], wanted[-1]
+    for _ in range(min(room, sum(wanted)) - sum(widths)):
+        widths[max(range(len(widths)), key=lambda number: wanted[number] - widths[number])] += 1
+    while sum(widths) > room and max(widths) > GAP + WHOLE:
         widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _with_gaps(widths: Sequence[int]) -> int:
-    return sum(widths) + GAP * (len(widths) - 1)
+    return [own - GAP for own in widths]
 
 
 def _longest_word(text: str) -> int:
