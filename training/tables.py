@@ -56,15 +56,15 @@ def table(
     """Return a table of at most `width` columns for rich to print. A table with a title has a line below its head.
 
     Cells are divided between words. If that is too wide, up to `spared` of the last columns are left out, and then long
-    words are divided too. The columns with the numbers in `right` are aligned to the right. With `has_sum` the last row
-    is set apart.
+    words are divided too. The columns with the numbers in `right` are aligned to the right, and no word in them is
+    divided. With `has_sum` the last row is set apart.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     columns = list(zip(*([head] if head else []), *rows, strict=True))
-    widths = _widths([list(map(str, column)) for column in columns], width, spared)
+    widths = _widths([list(map(str, column)) for column in columns], right, width, spared)
     shown = Table(
         title=title or None, title_justify="left", title_style="bold", show_header=bool(head), show_edge=False
     )
@@ -80,7 +80,7 @@ def table(
     return shown
 
 
-def _widths(columns: Sequence[Sequence[str]], width: int, spared: int) -> list[int]:
+def _widths(columns: Sequence[Sequence[str]], right: Container[int], width: int, spared: int) -> list[int]:
     """Return the widths of the columns that are shown."""
     widths = [GAP + max(map(_longest_word, column)) for column in columns]
     wanted = [GAP + max(_longest(cell.split("\n")) for cell in column) for column in columns]
@@ -89,8 +89,9 @@ def _widths(columns: Sequence[Sequence[str]], width: int, spared: int) -> list[i
         del widths[-1], wanted[-1]
     for _ in range(min(room, sum(wanted)) - sum(widths)):
         widths[max(range(len(widths)), key=lambda number: wanted[number] - widths[number])] += 1
-    while sum(widths) > room and max(widths) > GAP + WHOLE:
-        widths[widths.index(max(widths))] -= 1
+    texts = [number for number in range(len(widths)) if number not in right]
+    while sum(widths) > room and max((widths[number] for number in texts), default=0) > GAP + WHOLE:
+        widths[max(texts, key=lambda number: widths[number])] -= 1
     return [own - GAP for own in widths]
 
 
