@@ -79,30 +79,38 @@ def is_held(lock: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the daemon was asked for."""
+class Gated:
+    """A recipe whose filter keeps too little, and the backfill that the daemon was asked for."""
 
-    gated: Recipe  # its filter keeps too little
-    backfill: str  # of the gated recipe
-    nightly: Recipe  # is shipped, asks for automation, and has a new snapshot
-    before: Comparison  # of the nightly kitchen, before the sensor was switched on
+    recipe: Recipe
+    backfill: str
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """A shipped recipe that asks for automation and has a new snapshot, before the sensor was switched on."""
+
+    recipe: Recipe
+    before: Comparison
 
 
 @pytest.fixture(scope="module")
-def asked(running, copied, tmp_path_factory) -> Asked:
-    """The daemon looks at its backfills twice a minute, so all that it is to do goes on side by side."""
+def nightly(copied) -> Nightly:
+    recipe = load_recipe("kitchen-nightly")
+    point_to_shared(recipe, copied)
+    return Nightly(recipe, compare(recipe, copied))
+
+
+@pytest.fixture(scope="module")
+def gated(running, copied, tmp_path_factory) -> Gated:
     aside = tmp_path_factory.mktemp("aside")  # not seen by the sensor of shared artifacts before references are written
     for place in (aside, copied):
         write_recipe(place, "kitchen-gated", snapshots=snapshots(1), filter={"min_kept_fraction": 0.999})
-        gated = load_recipe(str(place / "recipes" / "kitchen-gated.yaml"))
-        point_to_shared(gated, copied)
+        recipe = load_recipe(str(place / "recipes" / "kitchen-gated.yaml"))
+        point_to_shared(recipe, copied)
     wait_for(lambda: "kitchen-gated@kitchen-1" in partitions_known(running, "crawl_archives"), 120)
-    nightly = load_recipe("kitchen-nightly")
-    point_to_shared(nightly, copied)
-    before = compare(nightly, copied)
     assets = ["extracted_documents", "filtered_documents", "document_signatures"]
-    backfill = running.launch_backfill(assets, ["kitchen-gated@kitchen-1"])
-    return Asked(gated=gated, backfill=backfill, nightly=nightly, before=before)
+    return Gated(recipe, running.launch_backfill(assets, ["kitchen-gated@kitchen-1"]))
 
 
 def snapshots(*numbers):
@@ -172,8 +180,27 @@ def by_the_sensor(running):
     return [one for one in running.backfills() if SENSOR in one["tags"]]
 
 
+def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_and_nothing_else(
+    running, copied, nightly
+):
+    """The small kitchen was run too and lacks its models, but does not ask for automation."""
+    missing = {cell.key for cell in nightly.before.to_do() if CHAIN[cell.asset].group == "corpus"}
+    assert {partition for _, partition in missing} == {"kitchen-nightly@kitchen-3"}
+    running.start_sensor("new_snapshots")
+    (backfill,) = wait_for(lambda: by_the_sensor(running), 300)
+    assert backfill["title"] == "kitchen-nightly: what is missing (corpus only, by new_snapshots)"
+    wait_for_backfills(running, backfill["id"])
+    assert by_the_sensor(running)[1:] == []
+    after = compare(nightly.recipe, copied)
+    assert {cell.key for cell in after.to_do()} == {cell.key for cell in nightly.before.to_do()} - missing
+    assert {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing} == missing
+    kept = [cell for cell in nightly.before.cells.values() if cell.artifact and cell.key not in missing]
+    assert kept and all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in kept)
+    assert not list((copied / "refs").glob("*/kitchen-small-leak*.json"))
+
+
 @pytest.mark.browser
-def test_a_person_sees_that_a_variant_that_never_ran_has_what_its_base_made(running, copied, asked):
+def test_a_person_sees_that_a_variant_that_never_ran_has_what_its_base_made(running, copied):
     variant = "kitchen-small-rl"
     wait_for(lambda: running.synced("training_plan", variant).get("staleStatus") == "FRESH", 300)
     with chromium() as page:
@@ -184,46 +211,27 @@ def test_a_person_sees_that_a_variant_that_never_ran_has_what_its_base_made(runn
     assert not list((copied / "refs").glob(f"*/{variant}.json"))  # so it does not count as run
 
 
-def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied, asked):
-    wait_for_backfills(running, asked.backfill)
+def test_a_failed_gate_holds_across_the_snapshot_to_recipe_boundary_of_a_backfill(running, copied, gated):
+    wait_for_backfills(running, gated.backfill)
     later = [
         running.launch_backfill(["deduplicated_documents", "decontaminated_documents"], ["kitchen-gated@kitchen-1"]),
         running.launch_backfill(["tokenizer"], ["kitchen-gated"]),
     ]
     wait_for_backfills(running, *later)
-    cells = compare(asked.gated, copied).cells
+    cells = compare(gated.recipe, copied).cells
     filtered = cells["filtered_documents", "kitchen-gated@kitchen-1"].artifact
     assert filtered is not None and filtered.failed_gates
     assert cells["deduplicated_documents", "kitchen-gated@kitchen-1"].artifact is None
     assert cells["tokenizer", "kitchen-gated"].artifact is None
 
 
-def test_the_webhook_hears_of_the_run_that_the_gate_refused(running, hook, asked):
+def test_the_webhook_hears_of_the_run_that_the_gate_refused(running, hook, gated):
     def refused():
         return [one for one in hook.messages if (one["kind"], one["asset"]) == ("refused", "filtered_documents")]
 
     message = wait_for(refused, 120, lambda: hook.messages)[0]
     assert message["recipe"] == "kitchen-gated" and "kept_fraction" in message["cause"]
     assert message["link"].rpartition("/")[2] in {run["runId"] for run in running.runs()}
-
-
-def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_and_nothing_else(
-    running, copied, asked
-):
-    """`kitchen-gated` was run too and lacks most of its assets, but does not ask for automation."""
-    missing = {cell.key for cell in asked.before.to_do() if CHAIN[cell.asset].group == "corpus"}
-    assert {partition for _, partition in missing} == {"kitchen-nightly@kitchen-3"}
-    running.start_sensor("new_snapshots")
-    (backfill,) = wait_for(lambda: by_the_sensor(running), 300)
-    assert backfill["title"] == "kitchen-nightly: what is missing (corpus only, by new_snapshots)"
-    wait_for_backfills(running, backfill["id"])
-    assert by_the_sensor(running)[1:] == []
-    after = compare(asked.nightly, copied)
-    assert {cell.key for cell in after.to_do()} == {cell.key for cell in asked.before.to_do()} - missing
-    assert {cell.key for cell in after.cells.values() if cell.artifact and cell.key in missing} == missing
-    kept = [cell for cell in asked.before.cells.values() if cell.artifact and cell.key not in missing]
-    assert kept and all(after.cells[cell.key].artifact.path == cell.artifact.path for cell in kept)
-    assert not list((copied / "refs").glob("*/kitchen-small-leak*.json"))
 
 
 @dataclass(frozen=True)
@@ -266,7 +274,7 @@ def status_of_run(running, run_id):
     return next(one["status"] for one in running.runs() if one["runId"] == run_id)
 
 
-def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied, asked):
+def test_an_edited_threshold_is_unsynced_where_it_is_read_and_nothing_else_is(running, copied, gated):
     stricter = {"min_kept_fraction": 0.999, "gopher_min_words": 60}
     write_recipe(copied, "kitchen-gated", snapshots=snapshots(1), filter=stricter)
     partition = "kitchen-gated@kitchen-1"
