@@ -13,6 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.groups import PROJECT, is_within, left_out, read_groups
 
+pytest_plugins = ["tests.outside"]  # fixtures for parts of a user's own
+
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
 # These have roots of their own; the first two wait for a daemon or a server most of the time.

@@ -1,15 +1,24 @@
-"""The recipes that a clone has beside the shipped ones."""
+"""The shipped recipes, and those that a clone has beside them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from assets.recipe_folders import SHIPPED, load_recipe
-from training.recipe import Recipe
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "recipes"
-RECIPE_FILES = sorted((*SHIPPED.glob("*.yaml"), *EXAMPLES.glob("*.yaml")))
+PROJECT = Path(__file__).parents[1]
+EXAMPLES = PROJECT / "examples" / "recipes"
+RECIPE_FILES = sorted((*(PROJECT / "assets" / "recipes").glob("*.yaml"), *EXAMPLES.glob("*.yaml")))
 """Every recipe of the project."""
+
+
+def load_recipe(name: str) -> Recipe:
+    """Return the recipe of a name or file."""
+    from assets import recipe_folders  # imports the settings of all stages
+
+    return recipe_folders.load_recipe(name)
 
 
 def example(name: str) -> Recipe:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,3 +25,26 @@ def writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str
         return name
 
     return written
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples' folder is outside every package, as a user's would be."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    return writer(tmp_path, monkeypatch)
+
+
+@contextmanager
+def importable(folder: Path, name: str, body: str) -> Iterator[None]:
+    """A module in a folder where this process and those that it starts find it."""
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        yield
+    sys.modules.pop(name, None)

@@ -6,16 +6,17 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assets.running.causes import StageFailed
-from assets.running.follow import Following
-from assets.running.watchers import Watching
 from resources.compute.base import Backend, Task
 from resources.profile import Size
+from tests.jobs import job_by_hand
 from training.artifact import Artifact
-from training.job import Job, write_job
+from training.job import write_job
 from training.run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from assets.running.causes import StageFailed
 
 # In a module of its own, so that pool workers and the nodes of a cluster import it. A fault strikes before its rank, in
 # as many attempts as the list has it.
@@ -90,17 +91,8 @@ def toy_task(
 ) -> Task:
     """The task of a toy job, which is written."""
     (folder / "toy_ranks.py").write_text(PHASED if phases else TOY)
-    job = Job(
-        stage="toy",
-        asset="toys",
-        partition="r",
-        recipe="r",
-        fingerprint="f",
-        stage_version="1",
-        settings={"ranks": ranks, "faults": faults},
-        output=str(folder / "toys" / "f"),
-        run=RunSettings(workers=workers),
-    )
+    settings = {"ranks": ranks, "faults": faults}
+    job = job_by_hand("toy", folder / "toys" / "f", settings, run=RunSettings(workers=workers))
     write_job(job, Path(job.output) / "job.json")
     return Task(
         key="toys-f",
@@ -115,6 +107,10 @@ def toy_task(
 
 def made_of(task: Task, backend: Backend) -> tuple[Artifact | StageFailed, list[str]]:
     """What comes of a task and all its attempts, as an asset is told, and what the run says meanwhile."""
+    from assets.running.causes import StageFailed
+    from assets.running.follow import Following
+    from assets.running.watchers import Watching
+
     said: list[str] = []
     watch: Any = SimpleNamespace(
         say=said.append, is_canceling=lambda: False, observe=lambda _: None, tell_waiting=lambda *_: None

@@ -9,7 +9,6 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, seed_of, write_reference
-from resources.tracking.reports import Tracking
 from training import artifact
 from training.identity.closure import current_code
 from training.progress import METRICS_FILE
@@ -116,6 +115,8 @@ def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
 
     Files and numbers are real, and nothing is trained. Each copy has a file of its own, so that it is another artifact.
     """
+    from resources.tracking.reports import Tracking
+
     tracking = Tracking("", root, in_background=False)  # the next command sends it
     for asset in ("base_model", "sft_model", "reward_model", "aligned_model", "model_scores", "alignment_rewards"):
         comparison = compare(recipe, root)

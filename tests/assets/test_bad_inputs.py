@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
-from assets.cli import main
 from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
+from tests.commands import said
 from training.records import RecipeError
 
 KITCHEN = "extends: kitchen\nname: mine\n"
@@ -157,14 +157,11 @@ def answer(monkeypatch, capsys, folder):
 
     def ask(*arguments):
         root = folder / "root"
-        monkeypatch.setattr("sys.argv", ["pedigree", *arguments, "--root", str(root), "--json"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        output = capsys.readouterr()
-        (sentence,) = [line for line in output.err.splitlines() if not line.startswith("warning: ")]
-        assert json.loads(output.out.splitlines()[-1]) == {"ok": False, "error": sentence.removeprefix("error: ")}
+        code, answer, errors = said(monkeypatch, capsys, *arguments, "--root", str(root), "--json")
+        (sentence,) = [line for line in errors.splitlines() if not line.startswith("warning: ")]
+        assert json.loads(answer) == {"ok": False, "error": sentence.removeprefix("error: ")}
         assert {path.name for path in root.glob("*")} <= {"recipes"}
-        return ended.value.code, sentence
+        return code, sentence
 
     return ask
 

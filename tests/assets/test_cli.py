@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from assets import dev
 from assets.chain import CHAIN, GROUPS
-from assets.cli import COMMANDS, app, main
+from assets.cli import COMMANDS, app
 from assets.recipe_folders import load_recipe
 from assets.run import Report
 from assets.running import make as making
@@ -27,22 +27,9 @@ from assets.status import compare
 from assets.terminal import show_scoreboard, status_lines
 from resources.profile import Size
 from tests.assets.fabricate import make_all
+from tests.commands import profile_file, said
 from training.artifact import checkpoint_step
 from training.job import write_job
-
-
-def said(monkeypatch, capsys, *arguments):
-    """Exit code, the last line of standard output, and standard error."""
-    monkeypatch.setattr("sys.argv", ["pedigree", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    output = capsys.readouterr()
-    return ended.value.code or 0, (output.out.strip().splitlines() or [""])[-1], output.err
-
-
-def profile_file(tmp_path, text):
-    (tmp_path / "profile.yaml").write_text(f"name: p\n{text}")
-    return str(tmp_path / "profile.yaml")
 
 
 def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch, capsys, tmp_path):

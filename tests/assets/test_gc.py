@@ -16,7 +16,6 @@ import pytest
 
 from assets import recipe_folders as recipe_folders_module
 from assets import trash, undisturbed
-from assets.cli import main
 from assets.found import reference_path, write_reference
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.running import materialize
@@ -29,7 +28,7 @@ from resources.profile import load_profile
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import of_client, registered_versions
 from tests.assets.fabricate import make_all
-from tests.assets.test_cli import profile_file, said
+from tests.commands import printed, profile_file, said
 from training import artifact
 from training.job import DataError
 from training.running.lease import Lease
@@ -110,10 +109,7 @@ def test_what_nothing_needs_is_listed_and_removed_only_when_told(root, old, monk
 
 
 def test_lines_fit_a_terminal(root, old, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["pedigree", "gc", "--root", str(root)])
-    with pytest.raises(SystemExit):
-        main()
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed(monkeypatch, capsys, "gc", "--root", str(root))[1].splitlines()
     assert max(map(len, lines)) <= 80 and any(line.startswith("aligned_model: ") for line in lines)
 
 
@@ -144,7 +140,7 @@ def test_without_an_answer_of_the_registry_nothing_is_removed(root, tmp_path, mo
     profile, before = profile_file(tmp_path, f"tracking_uri: {uri.format(tmp_path)}\n"), tree(root)
     code, last, _ = said(monkeypatch, capsys, "gc", "--yes", "--json", "--root", str(root), "--profile", profile)
     answer = json.loads(last)
-    assert code == 2 and not answer["ok"] and "what the registered versions need" in answer["error"]
+    assert code == 2 and not answer["ok"] and "registered versions" in answer["error"]
     assert tree(root) == before
 
 
@@ -154,7 +150,7 @@ def test_a_store_to_which_runs_were_sent_and_that_is_gone_is_no_empty_store(root
     assert tracking.replay()
     collect(look(root), removes=False)
     tracking.store.unlink()
-    with pytest.raises(DataError, match=r"the database is gone"):
+    with pytest.raises(DataError, match="database"):
         collect(look(root), removes=True)
 
 
@@ -190,7 +186,7 @@ def test_a_damaged_record_keeps_the_artifact_and_its_origin(root, old):
     assert not {model, scores} & listed(root, told) and any(str(scores) in note for note in told["notes"])
     (scores / "artifact.copy.json").unlink()
     told = collect(look(root), removes=True)
-    assert model.is_dir() and scores.is_dir() and "nobody knows what it was made from" in "".join(told["notes"])
+    assert model.is_dir() and scores.is_dir() and "nobody knows" in "".join(told["notes"])
     assert {path.parent.name for path in listed(root, told)} >= {"promoted_model"}
 
 
@@ -205,7 +201,7 @@ def test_a_record_that_was_changed_and_sealed_again_keeps_its_origin(root):
     kept = collect(look(root), removes=False)["kept"]
     artifact.commit_record(made.path, made.record | {"inputs": [], "guards": [], "settings": {}})
     told = collect(look(root), removes=False)
-    assert told["kept"] >= kept and "not the one that its reference holds" in "".join(told["notes"])
+    assert told["kept"] >= kept and "its reference" in "".join(told["notes"])
 
 
 def test_a_damaged_reference_keeps_all_of_its_asset(root, old):
@@ -349,7 +345,7 @@ def test_put_back_beside_what_is_being_made_again(root, wanted_late):
 
 def test_nothing_is_renamed_while_a_run_compares(root, old, monkeypatch):
     monkeypatch.setattr(undisturbed, "PATIENCE_SECONDS", 0.0)
-    with nothing_removed(root), pytest.raises(DataError, match="runs have been starting"):
+    with nothing_removed(root), pytest.raises(DataError, match="been starting"):
         collect(look(root), removes=True)
     assert all(path.is_dir() for path in old)
     with undisturbed.only_one(root, "gc.one.lock", "gc"), pytest.raises(DataError, match="another `pedigree gc`"):

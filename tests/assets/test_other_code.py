@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from assets.recipe_folders import load_recipe
-from tests.assets.fabricate import make_all
 from tests.edited_copy import EDITED, edited_copy, pedigree
 
 CRAWL = "crawl_archives"
@@ -25,18 +23,6 @@ class UnheardSettings(CommonSettings):
 
 RULE = Rule(settings=UnheardSettings)
 """
-
-
-@pytest.fixture(scope="module")
-def kitchen():
-    return load_recipe("kitchen")
-
-
-@pytest.fixture(scope="module")
-def made(kitchen, tmp_path_factory):
-    root = tmp_path_factory.mktemp("root")
-    make_all(kitchen, root)
-    return root
 
 
 @pytest.fixture(scope="module")

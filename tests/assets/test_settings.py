@@ -19,7 +19,7 @@ from assets.run import keep_recipe
 from assets.running.pipeline import Pipeline
 from assets.settings import RECIPES_KEY, observe, unobserved
 from assets.status import compare
-from tests.assets.fabricate import make_all, make_one
+from tests.assets.fabricate import make_one
 from training.recipe import recipe_as_data
 
 ASSETS = [
@@ -33,22 +33,15 @@ SNAPSHOTS, ROWS = CHAIN["quality_models"].sections, CHAIN["row_index"].sections
 
 
 @pytest.fixture(scope="module")
-def kitchen():
-    return load_recipe("kitchen")
-
-
-@pytest.fixture(scope="module")
 def edited(kitchen):
     """The kitchen with one threshold changed."""
     return replace(kitchen, filter=replace(kitchen.filter, gopher_min_words=60))
 
 
 @pytest.fixture(scope="module")
-def place(kitchen, tmp_path_factory):
+def place(kitchen, made):
     """A root whose artifacts were materialized in Dagster, and the instance that knows of them."""
-    root = tmp_path_factory.mktemp("root")
-    make_all(kitchen, root)
-
+    root = made
     with dg.DagsterInstance.ephemeral() as instance:
         for scope, sections, partition in (
             ("snapshot", (), "@kitchen-1"),

@@ -26,7 +26,6 @@ from assets.status import Cell, compare
 from assets.stores import opened_instance
 from resources import notify
 from resources.compute.base import HANDLE_FILE
-from tests.hook import webhook
 from training import artifact
 from training.process.lifetime import start_of
 from training.running.lease import Lease
@@ -41,12 +40,6 @@ def profile(tmp_path):
     path = tmp_path / "side.yaml"
     path.write_text("name: side\ncells_at_once: 2\n")
     return str(path)
-
-
-@pytest.fixture
-def hook():
-    with webhook() as served:
-        yield served
 
 
 def folder_of(root: Path, asset: str, partition: str) -> Path:

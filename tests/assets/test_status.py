@@ -21,19 +21,6 @@ from training.identity.generated_sources import SOURCES
 from training.job import DataError
 from training.records import write_record
 
-
-@pytest.fixture(scope="module")
-def kitchen():
-    return load_recipe("kitchen")
-
-
-@pytest.fixture(scope="module")
-def made(kitchen, tmp_path_factory):
-    root = tmp_path_factory.mktemp("root")
-    make_all(kitchen, root)
-    return root
-
-
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
@@ -238,7 +225,7 @@ def test_a_teacher_is_what_it_is_and_not_where_it_lies(kitchen, tmp_path):
         assert comparison.cells["base_model", "kitchen"].settings["teacher"]["path"] == str(folder)
     assert fingerprints["here"] == fingerprints["there"] != fingerprints["other"]
     lost = replace(kitchen.pretrain, distill=replace(distill, teacher=str(tmp_path / "lost")))
-    with pytest.raises(DataError, match="no artifact and no model"):
+    with pytest.raises(DataError, match="no artifact"):
         compare(replace(kitchen, pretrain=lost), tmp_path)
 
 
@@ -247,7 +234,7 @@ def test_what_another_recipe_made_is_named_and_not_looked_for(kitchen, made, tmp
     cell = compare(student, made).cells["base_model", student.name]
     teacher = compare(kitchen, made).cells["base_model", "kitchen"].artifact
     assert cell.settings["teacher"] == {"digest": teacher.digest, "path": str(teacher.path)}
-    with pytest.raises(DataError, match="made://base_model/kitchen: not made under this root yet"):
+    with pytest.raises(DataError, match="made://base_model/kitchen: not made"):
         compare(student, tmp_path)
     waiting = compare(student, tmp_path, skip_unavailable=True).cells
     assert waiting["base_model", student.name].state == "unavailable"

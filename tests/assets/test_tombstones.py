@@ -80,7 +80,7 @@ def test_a_file_that_was_edited_by_hand_is_refused_by_every_comparison(root, cha
         append(root, stone(number, DOMAIN))
     lines = (root / FILE).read_text().splitlines()
     (root / FILE).write_text("".join(f"{line}\n" for line in change(lines)))
-    with pytest.raises(DataError, match="tombstones are never changed by hand"):
+    with pytest.raises(DataError, match="by hand"):
         compare(KITCHEN, root, skip_unavailable=True)
 
 
@@ -89,10 +89,10 @@ def test_a_changed_or_missing_head_is_refused(root):
     append(root, stone(2, DOMAIN))
     head = (root / HEAD_FILE).read_text()
     (root / HEAD_FILE).write_text(sealed_text({"digest": "0" * 64}))
-    with pytest.raises(DataError, match="does not end as"):
+    with pytest.raises(DataError, match="not end as"):
         read_tombstones(root)
     (root / HEAD_FILE).unlink()
-    with pytest.raises(DataError, match="does not end as"):
+    with pytest.raises(DataError, match="not end as"):
         read_tombstones(root)
     (root / HEAD_FILE).write_text(head)
     assert len(read_tombstones(root)) == 2
@@ -103,7 +103,7 @@ def test_a_root_that_lost_all_its_tombstones_is_refused(root):
     compare(KITCHEN, root, skip_unavailable=True)
     for name in (FILE, HEAD_FILE):
         (root / name).unlink()
-    with pytest.raises(DataError, match=r"takedowns.jsonl: is gone, and .*takedowns holds lists that were made of it"):
+    with pytest.raises(DataError, match=r"takedowns.jsonl: is gone"):
         compare(KITCHEN, root, skip_unavailable=True)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.end_to_end.conftest import first, root, shared, untouched  # noqa: F401
+from tests.small_kitchen import first, root, shared, untouched  # noqa: F401
 
 LONG_SECONDS = 7200.0  # a test that hangs ends some time; one that works may share its machine
 

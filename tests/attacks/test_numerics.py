@@ -20,7 +20,7 @@ from assets.why import explain
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.compute.base import Task, interpreter_argv
 from resources.compute.size import Size
-from tests.end_to_end.conftest import RECIPES
+from tests.small_kitchen import RECIPES
 from training import artifact
 from training.identity.numerics import in_words
 from training.job import Job, read_job, write_job

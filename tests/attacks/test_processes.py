@@ -20,8 +20,9 @@ from assets.running.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
-from tests.end_to_end.conftest import RECIPES
-from training.job import Job, write_job
+from tests.jobs import job_by_hand
+from tests.small_kitchen import RECIPES
+from training.job import write_job
 from training.run_settings import RunSettings
 from training.running.attempt import verdict
 from training.running.lease import Lease
@@ -75,17 +76,7 @@ def toy_task(place: Path, stage: str, *, processes: int = 1, **settings) -> Task
     (place / "together.py").write_text(TOGETHER)
     (place / "in_ranks.py").write_text(IN_RANKS)
     (place / "toy_main.py").write_text(MAIN.replace("STAGES", "['together', 'in_ranks']"))
-    job = Job(
-        stage=stage,
-        asset="toys",
-        partition="r",
-        recipe="r",
-        fingerprint="f",
-        stage_version="1",
-        settings=settings,
-        output=str(place / "toys" / "f"),
-        run=RunSettings(processes=processes, workers=2),
-    )
+    job = job_by_hand(stage, place / "toys" / "f", settings, run=RunSettings(processes=processes, workers=2))
     write_job(job, Path(job.output) / "job.json")
     return Task(
         key="toys-f",

@@ -25,7 +25,7 @@ from assets.verify import verified
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
-from tests.end_to_end.conftest import RECIPES
+from tests.small_kitchen import RECIPES
 from training import artifact
 from training.files import erased
 from training.files.writing import write_json, write_sealed

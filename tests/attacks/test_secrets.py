@@ -25,7 +25,7 @@ import pytest
 from assets.cli import main
 from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
-from tests.end_to_end.conftest import RECIPES
+from tests.small_kitchen import RECIPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

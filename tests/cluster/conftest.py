@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster import minislurm
 from tests.cluster.minislurm import MiniSlurm
-from tests.end_to_end.conftest import first, root, shared, untouched  # noqa: F401
+from tests.small_kitchen import first, root, shared, untouched  # noqa: F401
 
 
 @pytest.fixture(scope="session")

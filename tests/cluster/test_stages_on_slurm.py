@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.minislurm import MiniSlurm
-from tests.end_to_end.conftest import Ran, pedigree
+from tests.small_kitchen import Ran, pedigree
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.conftest import RECIPES
+from tests.small_kitchen import RECIPES
 
 START_SENSOR = """mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
   __typename ... on Sensor { sensorState { status } } ... on PythonError { message } } }"""

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from assets.attest import SIGNING_KEY, checked
-from assets.cli import main
 from evaluation.attestation import STATEMENT_FILE
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE
 from resources.tracking.reports import Tracking
-from tests.end_to_end.conftest import RECIPES
+from tests.commands import said
 from tests.evaluation.test_attestation import write_keys
+from tests.small_kitchen import RECIPES
 from training.artifact import commit_record, find
 from training.provenance.lineage import artifacts_under
 
@@ -36,10 +36,8 @@ def place(first, untouched, tmp_path_factory) -> Path:
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, dict]:
     """Run the command line in this process, with the tests' recipes."""
     monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
-    monkeypatch.setattr("sys.argv", ["pedigree", *arguments, "--json"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0), json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    code, answer, _ = said(monkeypatch, capsys, *arguments, "--json")
+    return int(code), json.loads(answer)
 
 
 def check(place: Path, model: str, folder: Path, key: str = "own") -> list[str]:

@@ -9,7 +9,6 @@ import pytest
 from assets.recipe_folders import SHIPPED, load_recipe
 from tests.assets.fabricate import point_to_shared
 from tests.browser import chromium
-from tests.end_to_end.conftest import RECIPES, pedigree
 from tests.end_to_end.dagster_dev import services, wait_for
 from tests.end_to_end.test_services import (
     by_the_sensor,
@@ -20,6 +19,7 @@ from tests.end_to_end.test_services import (
     wait_for_backfills,
     write_recipe,
 )
+from tests.small_kitchen import RECIPES, pedigree
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(1200)]
 

@@ -28,8 +28,8 @@ from evaluation.scoreboard_print import render
 from resources.tracking.store import default_uri
 from tests import golden
 from tests.assets.fabricate import point_to_shared
-from tests.end_to_end.conftest import COMMAND, RECIPES, made, pedigree
 from tests.screen import broken_words
+from tests.small_kitchen import COMMAND, RECIPES, made, pedigree
 from training.artifact import find
 from training.identity.numerics import in_words
 from training.job import DataError

@@ -11,10 +11,10 @@ from assets.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
 from tests.assets.fabricate import point_to_shared
-from tests.end_to_end.conftest import RECIPES, made, pedigree
 from tests.end_to_end.test_chain import is_named_down_to_its_record
 from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
+from tests.small_kitchen import RECIPES, made, pedigree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser import chromium
-from tests.end_to_end.conftest import pedigree
+from tests.small_kitchen import pedigree
 
 
 def test_a_recipe_and_its_version_are_one_model(first, untouched, tmp_path):

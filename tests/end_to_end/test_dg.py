@@ -17,8 +17,8 @@ import yaml
 
 from assets.chain import CHAIN
 from assets.stores import dagster_home, make_stores
-from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import answers, free_port, wait_for
+from tests.small_kitchen import RECIPES
 
 DG = Path(sys.executable).with_name("dg")
 HERE = Path(__file__).parents[2]

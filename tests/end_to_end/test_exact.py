@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.edited_copy import EDITED, edited_copy, pedigree
-from tests.end_to_end.conftest import RECIPES, Ran, made
+from tests.small_kitchen import RECIPES, Ran, made
 
 BY_EDITED = {"crawl_archives", "extracted_documents"}  # both of whose stages' code it is part of
 UNTIL = ("--until", "extracted_documents")

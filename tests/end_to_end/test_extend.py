@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.conftest import pedigree
+from tests.small_kitchen import pedigree
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extend"
 RUN = ("run", "--until", "filtered_documents", "--snapshots", "kitchen-1")

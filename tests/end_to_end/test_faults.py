@@ -23,9 +23,9 @@ import pytest
 from assets.stores import opened_instance
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
-from tests.end_to_end.conftest import RECIPES, pedigree, pedigree_in_terminal
 from tests.end_to_end.dagster_dev import wait_for
 from tests.screen import Screen
+from tests.small_kitchen import RECIPES, pedigree, pedigree_in_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -6,7 +6,7 @@ import shutil
 import uuid
 
 from resources.tracking.reports import Tracking
-from tests.end_to_end.conftest import made, pedigree
+from tests.small_kitchen import made, pedigree
 
 
 def test_a_whole_run_needs_all_that_it_made_and_leftovers_beside_it_go(first, untouched, tmp_path):

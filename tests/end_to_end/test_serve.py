@@ -19,7 +19,7 @@ from assets import serve
 from assets.run import FAILED
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
-from tests.end_to_end.conftest import COMMAND, RECIPES
+from tests.small_kitchen import COMMAND, RECIPES
 from training.job import DataError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -92,7 +92,7 @@ def test_an_address_is_not_told_while_another_process_has_its_port(first, root, 
 
 
 def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="no-such-model: neither a folder nor NAME@ALIAS, and as a recipe"):
+    with pytest.raises(DataError, match="no-such-model: neither a folder"):
         serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
     with pytest.raises(DataError, match=r"aligned_model of recipe kitchen is not made under .*`pedigree run kitchen`"):
         serve.model_of("kitchen", tmp_path, Tracking("", tmp_path))

@@ -17,9 +17,9 @@ from assets.recipe_folders import load_recipe
 from assets.status import Comparison, compare
 from tests.assets.fabricate import point_to_shared
 from tests.browser import chromium
-from tests.end_to_end.conftest import RECIPES, pedigree
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
+from tests.small_kitchen import RECIPES, pedigree
 from training.recipe import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

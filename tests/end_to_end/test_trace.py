@@ -17,7 +17,7 @@ from assets.trace import answer
 from assets.trace_lines import lines_of
 from benchmarks.both_ways import alter_rows, both_ways
 from resources.tracking.reports import Tracking
-from tests.end_to_end.conftest import RECIPES, pedigree
+from tests.small_kitchen import RECIPES, pedigree
 from training import artifact
 from training.data.documents import read_documents
 from training.job import DataError
@@ -177,7 +177,7 @@ def test_the_command_answers_in_json_and_names_the_versions(root, first, place):
     assert (version["name"], version["version"]) == (MODEL, "1") and "champion" in version["aliases"]
     assert version["times"] == sum(one["times"] for one in page["seen"])
     none = pedigree("trace", MODEL, "--url", "https://absent.example/", root=place)
-    assert none.code == 2 and "no snapshot has a page of this address" in none.answer["error"]
+    assert none.code == 2 and "no snapshot" in none.answer["error"]
 
 
 @pytest.mark.parametrize("asked", [{"step": 3}, {"domain": "thebakersregister.example"}, {"lineage": True}])
@@ -361,7 +361,7 @@ def test_a_plan_of_other_shards_is_not_used(tracer, monkeypatch):
     other.trainings = [
         type(training)(training.node, training.plan_item, training.plan.with_record(record), training.ledger)
     ]
-    with pytest.raises(DataError, match="the plan was made from digest 000000000000"):
+    with pytest.raises(DataError, match="digest 000000000000"):
         other.step(1)
 
 
@@ -420,7 +420,7 @@ def test_a_text_needs_the_index_of_these_very_shards(copy):
     whole = array.read_bytes()
     array.unlink()
     array.write_bytes(whole[:-4] + bytes(4))
-    with pytest.raises(DataError, match=r"suffixes/00000.npy: content differs from its checksum"):
+    with pytest.raises(DataError, match=r"suffixes/00000.npy: content differs"):
         ask(copy, text="warm bread")
     shutil.rmtree(index)
     with pytest.raises(DataError, match=r"text_index \[.*\] of these shards .* `pedigree run kitchen-small --until"):

@@ -17,26 +17,11 @@ TEXTS = [
 
 def make_tokenizer(folder: Path, *, template: bool) -> None:
     """A byte-level BPE tokenizer in `folder`, trained on two sentences."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tests.training.posttrain.tiny import write_tokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|endoftext|>",
-        pad_token="<|pad|>",
-        additional_special_tokens=SPECIAL[2:],
-    )
+    write_tokenizer(folder, TEXTS, vocabulary=400)
     if template:
-        wrapped.chat_template = project_template()
-    wrapped.save_pretrained(folder)
+        (folder / "chat_template.jinja").write_text(project_template())
 
 
 def make_model(folder: Path, *, template: bool, seed: int = 0, reward: bool = False) -> Path:
@@ -82,61 +67,32 @@ def commit(
     folder: Path, asset: str, *, inputs: tuple = (), gates: tuple = (), settings: dict | None = None, **more: object
 ):
     """Make what lies in `folder` the finished artifact of `asset`; returns it as a job's input."""
-    from training.artifact import commit_record, digest_of_files, manifest
-    from training.job import InputArtifact
+    from tests.jobs import commit_by_hand
     from training.records import write_record
 
-    names = sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith("artifact.")
-    )
-    files = manifest(folder, names)
     record = {
-        "asset": asset,
         "stage": asset,
         "stage_version": "1",
         "recipe": "tiny",
-        "partition": "tiny",
-        "fingerprint": f"{asset}-fingerprint",
-        "digest": digest_of_files(files),
         "inputs": write_record(list(inputs)),
         "settings": settings or {},
         "code": {"digest": "", "modules": {}},
         "libraries": {},
-        "counts": None,
         "metrics": {},
         "gates": list(gates),
         "notes": {},
-        "files": files,
         "seconds": 1.0,
         "cost": {"wall_seconds": 1.0, "cpu_seconds": 1.0, "peak_memory_bytes": 1},
         "code_revision": "",
         "seed": 0,
-        **more,
     }
-    commit_record(folder, record)
-    return InputArtifact(
-        asset=asset,
-        partition=record["partition"],
-        fingerprint=record["fingerprint"],
-        digest=record["digest"],
-        path=str(folder),
-    )
+    called = {"partition": "tiny", "fingerprint": f"{asset}-fingerprint"}
+    return commit_by_hand(folder, asset, **(record | called | more))
 
 
 def make_job(stage: str, asset: str, output: Path, settings: dict, inputs: tuple):
     """A job as the bridge would write it."""
-    from training.job import Job
+    from tests.jobs import job_by_hand
 
-    return Job(
-        stage=stage,
-        asset=asset,
-        partition="tiny",
-        recipe="tiny",
-        fingerprint=f"{asset}-fingerprint",
-        stage_version="1",
-        settings=settings,
-        inputs=inputs,
-        output=str(output),
-    )
+    called = {"asset": asset, "partition": "tiny", "recipe": "tiny", "fingerprint": f"{asset}-fingerprint"}
+    return job_by_hand(stage, output, settings, inputs, **called)

@@ -123,7 +123,7 @@ def test_equal_records_give_equal_bytes_under_another_root(signed, tmp_path):
 
 def test_a_model_whose_records_were_changed_or_removed_cannot_be_attested(place):
     shutil.rmtree(place / "root" / "crawl_archives")
-    with pytest.raises(DataError, match=r"crawl_archives \[toy@may\]: the artifact cccccccccccc is not under"):
+    with pytest.raises(DataError, match=r"crawl_archives \[toy@may\]: .* cccccccccccc"):
         statement(place / "root")
 
 
@@ -131,36 +131,12 @@ def test_what_was_signed_is_accepted(place):
     assert problems(place) == []
 
 
-def change_a_byte(place):
-    (model_in(place / "root") / "weights").write_text("1 2 4")
-
-
 def change_a_record(place):
     commit(place / "root", "crawl_archives", {"archives.json": "[]"}, note="decided otherwise")
 
 
-def change_files_of_the_corpus(place):
-    commit(place / "root", "token_shards", {"shards/00000.bin": "1 3"}, "crawl_archives")
-
-
 def remove_a_record(place):
     shutil.rmtree(place / "root" / "crawl_archives")
-
-
-def remove_a_file(place):
-    (model_in(place / "root") / "weights").unlink()
-
-
-def add_a_file(place):
-    (model_in(place / "root") / "modeling.py").write_text("import os")
-
-
-def change_a_file_of_git(place):
-    (model_in(place / "root") / ".gitattributes").write_text("y")
-
-
-def add_a_file_of_git(place):
-    (model_in(place / "root") / ".gitignore").write_text("weights")
 
 
 def change_the_statement(place):
@@ -180,14 +156,6 @@ def change_the_type_of_the_payload(place):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"payloadType": "text/plain"}))
 
 
-def remove_the_envelope(place):
-    (place / "signatures" / attestation.ENVELOPE_FILE).unlink()
-
-
-def remove_the_signature(place):
-    (place / "signatures" / signature.SIGNATURE_FILE).unlink()
-
-
 def use_another_signature(place):
     """The signature of another model, by the same key."""
     (place / "other").mkdir()
@@ -205,26 +173,39 @@ def sign_less(place):
     config.sign(model_in(place / "root"), place / "signatures" / signature.SIGNATURE_FILE)
 
 
-@pytest.mark.parametrize(
-    ("attack", "sentence"),
-    [
-        (change_a_byte, "Hash mismatch for 'weights'"),
-        (change_a_record, "crawl_archives [may] cccccccccccc: its record has digest"),
-        (change_files_of_the_corpus, "token_shards [may] 555555555555: its record has digest"),
-        (remove_a_record, "crawl_archives [may] cccccccccccc: is named in the attestation, and is not under"),
-        (remove_a_file, "Missing files in model"),
-        (add_a_file, "Extra files found in model"),
-        (change_a_file_of_git, "Hash mismatch for '.gitattributes'"),
-        (add_a_file_of_git, "Extra files found in model"),
-        (change_the_statement, "attestation.json: is not the statement that was signed"),
-        (change_the_envelope, "attestation.dsse.json: is not signed by the key"),
-        (change_the_type_of_the_payload, "attestation.dsse.json: holds 'text/plain'"),
-        (remove_the_envelope, "attestation.dsse.json: is not in"),
-        (remove_the_signature, "model.sig: is not in"),
-        (use_another_signature, "model.sig: Signature mismatch"),
-        (sign_less, "modeling.py: lies in"),
-    ],
-)
+def written(name, text):
+    """Write a file of the model."""
+    return lambda place: (model_in(place / "root") / name).write_text(text)
+
+
+def removed(name):
+    """Remove a file of the signatures."""
+    return lambda place: (place / "signatures" / name).unlink()
+
+
+ATTACKS = {
+    "a byte": (written("weights", "1 2 4"), "Hash mismatch for 'weights'"),
+    "a record": (change_a_record, "crawl_archives [may] cccccccccccc: its record has digest"),
+    "files of the corpus": (
+        lambda place: commit(place / "root", "token_shards", {"shards/00000.bin": "1 3"}, "crawl_archives"),
+        "token_shards [may] 555555555555: its record has digest",
+    ),
+    "no record": (remove_a_record, "crawl_archives [may] cccccccccccc: is named in the attestation, and is not under"),
+    "no file": (lambda place: (model_in(place / "root") / "weights").unlink(), "Missing files in model"),
+    "a file more": (written("modeling.py", "import os"), "Extra files found in model"),
+    "a file of git": (written(".gitattributes", "y"), "Hash mismatch for '.gitattributes'"),
+    "a file of git more": (written(".gitignore", "weights"), "Extra files found in model"),
+    "the statement": (change_the_statement, "attestation.json: is not the statement that was signed"),
+    "the envelope": (change_the_envelope, "attestation.dsse.json: is not signed by the key"),
+    "the type of the payload": (change_the_type_of_the_payload, "attestation.dsse.json: holds 'text/plain'"),
+    "no envelope": (removed(attestation.ENVELOPE_FILE), "attestation.dsse.json: is not in"),
+    "no signature": (removed(signature.SIGNATURE_FILE), "model.sig: is not in"),
+    "another signature": (use_another_signature, "model.sig: Signature mismatch"),
+    "less is signed": (sign_less, "modeling.py: lies in"),
+}
+
+
+@pytest.mark.parametrize(("attack", "sentence"), ATTACKS.values(), ids=ATTACKS)
 def test_each_change_is_named(place, attack, sentence):
     attack(place)
     assert any(sentence in problem for problem in problems(place)), problems(place)
@@ -233,7 +214,7 @@ def test_each_change_is_named(place, attack, sentence):
 def test_another_key_is_named(place):
     write_keys(place, "other", ec.generate_private_key(ec.SECP384R1()))
     found = problems(place, key="other")
-    assert any("attestation.dsse.json: is not signed by the key" in one for one in found)
+    assert any("attestation.dsse.json: is not signed" in one for one in found)
     assert any(one.startswith("model.sig: ") for one in found)
 
 
@@ -265,13 +246,13 @@ def test_a_file_that_is_no_key_is_refused(tmp_path):
         lambda: signature.private_key(tmp_path / "no.pem", None),
         lambda: signature.public_key(tmp_path / "x"),
     ):
-        with pytest.raises(DataError, match="key can be read from it"):
+        with pytest.raises(DataError, match="key can be read"):
             read()
 
 
 def test_without_the_library_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setattr(signature, "NEEDED", ("no_such_library",))
-    with pytest.raises(DataError, match=r"no_such_library, which is not installed; `pip install 'pedigree\[sign\]'`"):
+    with pytest.raises(DataError, match=r"no_such_library.*'pedigree\[sign\]'"):
         signature.check_installed()
 
 

@@ -9,7 +9,7 @@ import pytest
 from evaluation.closer import look_at
 from evaluation.report import looked_at, records_of
 from tests.evaluation.conftest import commit
-from tests.evaluation.test_report import counts, document, documents
+from tests.evaluation.pages import counts, document, documents
 from tests.training.data import chain
 from tests.training.data.filter.pages import no_models
 from training.data.dedup.settings import DedupRecipe

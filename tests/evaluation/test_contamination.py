@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.asked import asked_settings
-from assets.cli import main as command_line
-from assets.recipe_folders import load_recipe
 from evaluation.contamination import DOCUMENTS
 from evaluation.scan import contamination
 from evaluation.stages import ASSETS, STAGES
 from evaluation.trained_on import DECLARED, SCANNED, data_of
 from evaluation.verdict import SHOWN_FINDINGS, gate_of
+from tests import commands
 from tests.evaluation.conftest import commit, make_job
-from tests.examples import example
+from tests.examples import example, load_recipe
 from tests.own_pages import write_warc
+from tests.training.data import chain
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.data.quality.settings import ToxicityRecipe
@@ -53,15 +53,7 @@ FILLER = "The kitchen was warm, and nobody spoke of anything in particular that 
 
 
 def document(number: int, text: str) -> dict[str, object]:
-    return {
-        "id": f"s1/pages.warc.gz/{number:012d}",
-        "text": text,
-        "url": f"http://site.test/{number}",
-        "snapshot": "s1",
-        "warc_file": "pages.warc.gz",
-        "warc_offset": number,
-        "source": "web",
-    }
+    return chain.document("s1", "pages.warc.gz", number, text, url=f"http://site.test/{number}")
 
 
 def turn(role: str, content: str) -> list[dict[str, str]]:
@@ -299,10 +291,8 @@ def test_what_cannot_be_scanned_or_names_no_exam_is_said(tmp_path, monkeypatch, 
 
 def typed(monkeypatch, capsys, *arguments: str) -> tuple[int, dict]:
     """The exit code of a command, and the object that it printed last."""
-    monkeypatch.setattr("sys.argv", ["pedigree", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command_line()
-    return ended.value.code or 0, json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    code, answer, _ = commands.said(monkeypatch, capsys, *arguments)
+    return code, json.loads(answer)
 
 
 def test_the_verdict_refuses_a_training_before_it_or_the_promotion_after_it(tmp_path):
@@ -316,7 +306,7 @@ def test_the_verdict_refuses_a_training_before_it_or_the_promotion_after_it(tmp_
     assert none == [] and not gate["passed"] and "contamination: after" in gate["evidence"]["way_out"]
     assert gate["evidence"]["reason"].startswith("1 of 4 items of market were found; evaluation.max_contaminated")
     training = make_job("sft", "sft_model", tmp_path / "model", {}, ())
-    with pytest.raises(RefusedInput, match=r"data_contamination .*: gate contamination refused it: .*item-0"):
+    with pytest.raises(RefusedInput, match=r"data_contamination .*: gate contamination .*item-0"):
         run_job(replace(training, guards=(scans["leak", "before"][0],)), TRAINING_STAGES)
     assert not (tmp_path / "model").exists()
 
@@ -396,7 +386,7 @@ def test_text_that_a_declaration_lets_a_model_read_needs_a_scan(tmp_path, monkey
     report, _, gate = report_of(contaminated_job(tmp_path / "a", [FILLER], trained_on={"data": [*data]}))
     assert report["verdict"] == "unknown" and not gate["passed"]
     assert set(gate["evidence"]["unknown"]) == {"notes", "prompt_data"}  # this job has no prompts either
-    assert gate["evidence"]["unknown"]["notes"] == "notes: a model is trained on its text, and it has no scan"
+    assert gate["evidence"]["unknown"]["notes"].startswith("notes: ")
     reading = replace(
         DECLARED["base_model"],
         settings=lambda recipe, part: {"toxicity": ToxicityRecipe(positive=("a",), negative=("b",))},
@@ -517,7 +507,7 @@ def test_without_an_exam_to_look_for_nothing_is_clean(tmp_path, suites, said):
 
 
 def test_only_what_cannot_be_scanned_may_be_tolerated_as_unknown():
-    with pytest.raises(RecipeError, match="'documents' is not one of 'teacher', 'adopted_model', 'exams'"):
+    with pytest.raises(RecipeError, match=r"'documents' .*'teacher', 'adopted_model', 'exams'"):
         EvaluationRecipe(suites=(), tolerate_unknown=("documents",))
 
 

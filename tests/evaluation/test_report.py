@@ -11,45 +11,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.recipe_folders import load_recipe
 from evaluation.card import one_line, render_card
 from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import headline, long_context_lines, scoreboard
 from evaluation.scoreboard_print import render
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
-from training.data.documents import DocumentWriter, write_lines
+from tests.evaluation.pages import HOSTILE_URL, counts, document, documents
+from tests.examples import load_recipe
+from training.data.documents import write_lines
 from training.job import InputArtifact
 from training.recipe import recipe_as_data
 from training.running.runner import run_job
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)> </script> {{ 7 * 7 }} \" '"
-HOSTILE_URL = "javascript:alert('y')//<b>"
 PLAIN = {"name": "counts_balance", "passed": True, "evidence": {}}
-
-
-def document(number: int, text: str, **more: object) -> dict[str, object]:
-    place = {
-        "id": f"s1/a.warc.gz/{number:012d}",
-        "snapshot": "s1",
-        "warc_file": "a.warc.gz",
-        "warc_offset": number,
-        "source": "web",
-    }
-    return {**place, "text": text, "url": HOSTILE_URL, **more}
-
-
-def documents(folder: Path, kept: list[dict], dropped: list[dict], extra: tuple[str, ...] = ()) -> None:
-    with DocumentWriter(folder / "documents" / "00000.parquet") as writer:
-        for row in kept:
-            writer.write(row)
-    with DocumentWriter(folder / "dropped" / "00000.parquet", ("reason", *extra)) as writer:
-        for row in dropped:
-            writer.write(row)
-
-
-def counts(records_in: int, kept: int, **dropped: int) -> dict[str, object]:
-    return {"in": records_in, "kept": kept, "dropped": dropped, "quarantined": {}}
 
 
 def filtered(root: Path) -> InputArtifact:

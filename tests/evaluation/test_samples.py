@@ -10,7 +10,7 @@ import pytest
 from evaluation.report import records_of
 from evaluation.samples import clipped, differences, sample_groups
 from tests.evaluation.conftest import commit
-from tests.evaluation.test_report import counts, document, documents
+from tests.evaluation.pages import counts, document, documents
 from training.data.documents import DocumentWriter, write_lines
 
 LONG = " ".join(f"w{i}" for i in range(60))

@@ -26,7 +26,7 @@ from evaluation.scores import check_names, completeness
 from evaluation.stages import STAGES
 from evaluation.unseen_text import held_out_texts
 from tests.evaluation.conftest import commit, make_job, make_model
-from tests.evaluation.test_report import document
+from tests.evaluation.pages import document
 from tests.training.posttrain import tiny
 from training.artifact import find
 from training.data.documents import DocumentWriter, read_documents, read_lines, write_lines
@@ -408,5 +408,5 @@ def test_a_model_that_processes_share_is_scored_by_the_command_like_in_one(tmp_p
     )
     assert together == alone
     assert_alike(tmp_path / "1", tmp_path / "2")
-    with pytest.raises(DataError, match="the profile's 3 processes of a node are no multiple"):
+    with pytest.raises(DataError, match="3 processes"):
         evaluate(models[1].file("model"), suites, None, size=dataclasses.replace(sizes[1], processes=3))

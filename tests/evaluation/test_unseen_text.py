@@ -41,8 +41,8 @@ def test_texts_are_read_up_to_the_limit_and_must_say_something(tmp_path):
     assert read_texts(recipe, {}) == ["one", "three"]
     assert read_texts(EvaluationRecipe(suites=()), {}) == []
     file.write_text('{"words": "one"}\n')
-    with pytest.raises(DataError, match="row 0 has no `text`; it has words"):
+    with pytest.raises(DataError, match=r"row 0 .*`text`.* words"):
         read_texts(recipe, {})
     file.write_text('{"text": " "}\n')
-    with pytest.raises(DataError, match="no text in it"):
+    with pytest.raises(DataError, match="no text"):
         read_texts(recipe, {})

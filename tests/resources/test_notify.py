@@ -79,7 +79,7 @@ def test_an_address_that_is_no_web_address_is_refused_and_not_repeated(tmp_path,
     monkeypatch.setenv("HOOK", address)
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"name": "mine", "notify": {"webhook": "${HOOK}"}}))
-    with pytest.raises(ProfileError, match=r"notify\.webhook: expected an address that begins with http") as refused:
+    with pytest.raises(ProfileError, match=r"notify\.webhook: .* http") as refused:
         load_profile(str(path))
     assert SECRET not in str(refused.value)
 
@@ -87,7 +87,7 @@ def test_an_address_that_is_no_web_address_is_refused_and_not_repeated(tmp_path,
 def test_the_address_comes_from_the_environment_and_does_not_show(tmp_path, monkeypatch):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"name": "mine", "notify": {"webhook": "https://hooks/${HOOK}"}}))
-    with pytest.raises(ProfileError, match=r"notify\.webhook: the environment variable HOOK is not set"):
+    with pytest.raises(ProfileError, match=r"notify\.webhook: .* HOOK"):
         load_profile(str(path))
     monkeypatch.setenv("HOOK", SECRET)
     profile = load_profile(str(path))

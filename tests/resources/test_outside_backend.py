@@ -8,13 +8,9 @@ import pytest
 
 from resources.compute.base import NotSubmitted, Task
 from resources.profile import ProfileError, load_profile
-from tests.outside import EXAMPLES, writer
 from training.parts.outside import PartFailed
 
-
-@pytest.fixture(autouse=True)
-def examples(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
+pytestmark = pytest.mark.usefixtures("examples")
 
 
 def profile_of(folder, text: str):
@@ -76,8 +72,8 @@ backend = BackendPart(make={make})
         ("more(self): ...", "lambda settings: None", PartFailed, "backend mine has no function render"),
     ],
 )
-def test_what_fails_in_a_backend_is_told_under_its_name(tmp_path, monkeypatch, function, make, error, said):
-    module = writer(tmp_path, monkeypatch)(BACKEND.format(function=function, make=make))
+def test_what_fails_in_a_backend_is_told_under_its_name(tmp_path, write, function, make, error, said):
+    module = write(BACKEND.format(function=function, make=make))
     with pytest.raises((error, ProfileError), match=said):
         profile = profile_of(tmp_path, own(f"{module}:backend"))
         size = profile.size_for("base_model")

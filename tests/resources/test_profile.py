@@ -71,7 +71,7 @@ def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
 def test_an_unknown_profile_names_those_that_there_are():
     with pytest.raises(
         ProfileError,
-        match=r"no profile is called 'lokal'; did you mean `local`. there are h100-1, .*8, local, ray, slurm, or the",
+        match=r"'lokal'; did you mean `local`.* h100-1, .*8, local, ray, slurm",
     ):
         load_profile("lokal")
 
@@ -150,7 +150,7 @@ def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, 
     "content", [{"tracking_uri": ""}, {"slurm": {"account": ""}}, {"notify": {"webhook": ""}}, {"default": {"gpu": ""}}]
 )
 def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
-    with pytest.raises(ProfileError, match="an empty text; null, or nothing, is right"):
+    with pytest.raises(ProfileError, match="an empty text"):
         load_profile(written(tmp_path, **content))
     assert load_profile(written(tmp_path, description="")).description == ""
 
@@ -158,7 +158,7 @@ def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
     path = written(tmp_path, tracking_uri="postgresql+psycopg2://mlflow:${MLFLOW_PASSWORD}@db/mlflow")
     monkeypatch.delenv("MLFLOW_PASSWORD", raising=False)
-    with pytest.raises(ProfileError, match="tracking_uri: the environment variable MLFLOW_PASSWORD is not set"):
+    with pytest.raises(ProfileError, match=r"tracking_uri: .* MLFLOW_PASSWORD"):
         load_profile(path)
     monkeypatch.setenv("MLFLOW_PASSWORD", "pw-of-mlflow")  # masked from now on in this process: no word
     assert load_profile(path).tracking_uri == "postgresql+psycopg2://mlflow:pw-of-mlflow@db/mlflow"

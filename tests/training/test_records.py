@@ -165,7 +165,7 @@ class Named:
 def test_what_may_be_absent_is_null_and_neither_an_empty_text_nor_zero():
     assert read_record(Named, {"limit": None}) == Named() and differing_from_defaults(Named()) == {}
     assert differing_from_defaults(read_record(Named, {"most": None})) == {"most": None}
-    with pytest.raises(RecipeError, match="label: an empty text; null, or nothing, is right"):
+    with pytest.raises(RecipeError, match="label: an empty"):
         read_record(Named, {"label": ""})
     with pytest.raises(RecipeError) as error:
         read_record(Named, {"limit": 0, "most": -1})

@@ -18,8 +18,8 @@ from assets.running import watchers
 from assets.running.watchers import Watching, watchers_of
 from assets.status import compare
 from tests.assets.fabricate import make_one
-from tests.end_to_end.conftest import RECIPES
 from tests.end_to_end.dagster_dev import wait_for
+from tests.small_kitchen import RECIPES
 
 JOIN = """
 import sys

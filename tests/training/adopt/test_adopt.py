@@ -14,6 +14,7 @@ from assets.recipe_folders import load_recipe
 from evaluation.contamination import _unknown
 from evaluation.trained_on import data_of
 from evaluation.verdict import judged
+from tests.jobs import job_by_hand
 from tests.own_model import write_model
 from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
@@ -23,7 +24,7 @@ from training.artifact import model_digest
 from training.data.tokens import tokenizer as tokenizer_stage
 from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import DataError, InputArtifact, Job, RefusedInput
+from training.job import DataError, InputArtifact, RefusedInput
 from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import first_weights, model_shape
@@ -50,11 +51,7 @@ def adopted(given: Path, to: Path, *, digest: str = ""):
         "adopted": {"digest": digest or model_digest(given), "path": str(given)},
         "tokenizer": {"special_tokens": list(SPECIAL)},
     }
-    job = Job(
-        stage="adopt", asset="adopted_model", partition="r", recipe="r", fingerprint="f", stage_version="1",
-        settings=settings, output=str(to),
-    )  # fmt: skip
-    return adopt.run(job, work_in(to))
+    return adopt.run(job_by_hand("adopt", to, settings), work_in(to))
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +136,7 @@ def test_the_corpus_gets_the_adopted_tokenizer_untrained(made, tmp_path):
     texts = [f"{TEXT * 3}{number}" for number in range(60)]
     documents = chain.documents(tmp_path, "s", [texts], asset="decontaminated_documents")
     recipe = TokenizerRecipe(snapshots=("s",), vocabulary=400, min_bytes_per_token=1.0)
-    job = Job(
-        stage="tokenizer", asset="tokenizer", partition="r", recipe="r", fingerprint="f", stage_version="1",
-        settings={"tokenizer": write_record(recipe)}, inputs=(documents, made), output=str(tmp_path / "t"),
-    )  # fmt: skip
+    job = job_by_hand("tokenizer", tmp_path / "t", {"tokenizer": write_record(recipe)}, [documents, made])
     work = work_in(tmp_path / "t")
     outcome = tokenizer_stage.finish(job, work, {"sample": [tokenizer_stage.choose_in_file(job, work, 0)]})
     assert (tmp_path / "t" / "tokenizer.json").read_bytes() == made.file("model/tokenizer.json").read_bytes()
@@ -226,7 +220,7 @@ def test_a_tokenizer_that_changes_texts_is_refused(tmp_path):
     write_model(tmp_path)
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(data | {"normalizer": {"type": "Lowercase"}}))
-    with pytest.raises(DataError, match="only byte-level BPE can be adopted"):
+    with pytest.raises(DataError, match="byte-level BPE"):
         read_vocabulary(tmp_path, SPECIAL)
 
 
@@ -236,10 +230,8 @@ def test_what_it_was_trained_on_is_unknown_by_name_and_tolerated_by_name_alone(w
     monkeypatch.setenv("PEDIGREE_DATA", str(tmp_path))
     recipe = load_recipe(str(write("adopt: {model: data://nowhere}")))
     assert data_of(recipe) == {"adopted_model": ("sft_model",), "instruction_data": ("sft_model",)}
-    job = Job(
-        stage="contamination", asset="data_contamination", partition="r", recipe="r", fingerprint="f",
-        stage_version="1", settings={"trained_on": write_record(TrainedOn(data=tuple(data_of(recipe))))}, output="",
-    )  # fmt: skip
+    trained_on = write_record(TrainedOn(data=tuple(data_of(recipe))))
+    job = job_by_hand("contamination", settings={"trained_on": trained_on})
     unknown = _unknown(job, [{"asset": "instruction_data"}])
     assert unknown == {"adopted_model": "adopted_model: what it was trained on before it was adopted is not known"}
     report = {"suites": {}, "unknown": unknown, "unscanned_documents": 0}

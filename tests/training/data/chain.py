@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.jobs import commit_by_hand
 from training import artifact
 from training.data.documents import DocumentWriter, document_files, document_id, read_documents
 from training.job import Counts, InputArtifact, Job
@@ -68,22 +69,8 @@ def committed(
     folder: Path, asset: str, partition: str, names: Sequence[str], *, kept: int | None = None
 ) -> InputArtifact:
     """The files `names` in `folder`, made an artifact by hand that `kept` so many records."""
-    files = artifact.manifest(folder, names)
-    digest = artifact.digest_of_files(files)
-    fingerprint = artifact.digest_of([asset, partition, digest])[:32]
-    artifact.commit_record(
-        folder,
-        {
-            "asset": asset,
-            "partition": partition,
-            "fingerprint": fingerprint,
-            "digest": digest,
-            "files": files,
-            "counts": None if kept is None else Counts(records_in=kept, kept=kept).as_json(),
-            "gates": [],
-        },
-    )
-    return InputArtifact(asset=asset, partition=partition, fingerprint=fingerprint, digest=digest, path=str(folder))
+    counts = None if kept is None else Counts(records_in=kept, kept=kept).as_json()
+    return commit_by_hand(folder, asset, names, partition=partition, counts=counts)
 
 
 def run(

@@ -88,6 +88,7 @@ class Corpus:
         until: str = "",
         archives: Any = "copied",
         sizes: Mapping[str, int] = {},
+        workers: int = 1,
     ) -> Made:
         """Build every asset under `root`, or those before `until`. `lists` are takedown lists by file name."""
         snapshot = replace(self._snapshot(files), archives=archives)
@@ -119,7 +120,8 @@ class Corpus:
             given = [self.tokenizer if name == "tokenizer" else made[name] for name in inputs]
             partition = "tiny" if asset in ("quality_models", "benchmark_index") else "tiny@one"
             with self._noting(asset, stage):
-                made[asset] = chain.run(self.place / root, stage, asset, partition, settings[asset], given)
+                place, how = self.place / root, settings[asset]
+                made[asset] = chain.run(place, stage, asset, partition, how, given, workers=workers)
         return made
 
     def _snapshot(self, files: Mapping[str, list[str]]) -> SnapshotRecipe:
@@ -199,6 +201,12 @@ def record_digests(made: Made) -> dict[str, str]:
 
 def withdrawn(files: Mapping[str, list[str]], name: str, number: int) -> dict[str, list[str]]:
     return {**files, name: [text for place, text in enumerate(files[name]) if place != number]}
+
+
+def test_how_many_work_changes_no_artifact(corpus: Corpus, base: Made):
+    made = corpus.build("two workers", BASE, workers=2)
+    assert {asset: item.digest for asset, item in made.items()} == {a: item.digest for a, item in base.items()}
+    assert record_digests(made) == record_digests(base)
 
 
 def test_a_page_less_makes_one_rank_of_each_stage_again(corpus: Corpus, base: Made):

@@ -13,8 +13,8 @@ from tests.examples import example
 pytest.importorskip("torch")
 
 from assets.chain import CHAIN, input_partitions, partitions_of
-from assets.recipe_folders import load_recipe
 from tests.evaluation.conftest import commit, make_job, make_model
+from tests.examples import load_recipe
 from training.artifact import find
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.documents import document_files, read_documents, read_lines, write_lines
@@ -126,17 +126,17 @@ def test_the_texts_are_a_snapshot_of_another_recipe_and_lead_back_to_the_model(m
 
 def test_a_snapshot_of_synthetic_text_names_its_prompts():
     fields = {"name": "written", "source": "jsonl", "paths": ("made://synthetic_text/kitchen-synthetic/synthetic",)}
-    with pytest.raises(RecipeError, match=r"snapshots.written.prompt_field: not set; a model wrote .*: prompt"):
+    with pytest.raises(RecipeError, match=r"snapshots.written.prompt_field: .*: prompt"):
         SnapshotRecipe(**fields)
     assert SnapshotRecipe(**fields, prompt_field="prompt").prompt_field == "prompt"
-    with pytest.raises(RecipeError, match="only rows of source 'parquet' or 'jsonl' have fields"):
+    with pytest.raises(RecipeError, match="'parquet' or 'jsonl'"):
         SnapshotRecipe(**fields | {"source": "text"}, prompt_field="prompt")
 
 
 def test_a_row_without_a_prompt_is_named_before_a_model_is_loaded(base, tmp_path):
     path = tmp_path / "prompts.jsonl"
     write_lines(path, [{"prompt": "a"}, {"question": "b"}])
-    with pytest.raises(DataError, match=r"row 1: no text in 'prompt'.*question"):
+    with pytest.raises(DataError, match=r"row 1: .*'prompt'.*question"):
         synthesize(tmp_path / "f", base, str(path))
 
 
@@ -159,6 +159,6 @@ def test_a_file_that_changed_since_the_job_was_written_is_refused(base, prompts,
     recipe = write_record(SynthesisRecipe(prompts=prompts))
     settings = {"synthesis": recipe, "data": {prompts: "0" * 64}}
     job = make_job("synthesize", "synthetic_text", tmp_path / "g", settings, (base,))
-    with pytest.raises(DataError, match="changed since the job was written"):
+    with pytest.raises(DataError, match="changed since"):
         run_job(job, STAGES)
     assert json.loads((tmp_path / "g" / "job.json").read_text())["asset"] == "synthetic_text"

@@ -82,18 +82,22 @@ def test_phases_come_one_after_the_other_and_use_up_the_budget(warmed):
     assert warmed.outcome.metrics["share_books"] == pytest.approx(2 / 3, abs=0.01)
 
 
+def positions_of(plan, number):
+    """The shard and the place of each token of a source, as the steps read them."""
+    return [
+        (segment.shard, position)
+        for step in range(plan.record.steps)
+        for (one, _), sample in zip(batches.sample_ids(plan, step), batches.index(plan, step), strict=True)
+        for segment in sample
+        for position in range(segment.start, segment.start + segment.length)
+        if one == number
+    ]
+
+
 def test_a_phase_reads_on_where_the_one_before_it_ended(warmed):
     plan = warmed.plan
     for number, source in enumerate(plan.record.sources):
-        stream = [
-            (segment.shard, position)
-            for step in range(plan.record.steps)
-            for (one, _), sample in zip(batches.sample_ids(plan, step), batches.index(plan, step), strict=True)
-            for segment in sample
-            for position in range(segment.start, segment.start + segment.length)
-            if one == number
-        ]
-        whole = Counter(stream[: source.tokens])
+        whole = Counter(positions_of(plan, number)[: source.tokens])
         assert len(whole) == source.tokens and set(whole.values()) == {1}
 
 
@@ -142,23 +146,6 @@ def test_a_warmup_that_leads_nowhere_is_refused(changes, message):
 
 def test_without_a_warmup_the_plan_is_written_as_ever(chain):
     assert "phases" not in json.loads((Path(chain.plan_artifact.path) / "plan.json").read_text())
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize("micro_batch_tokens", [None, 32])
-def test_processes_and_micro_batches_share_out_every_row_once(size, micro_batch_tokens):
-    rows = [
-        row
-        for rank in range(size)
-        for part in micro_batches(
-            8,
-            sequence_length=32,
-            micro_batch_tokens=micro_batch_tokens,
-            world=World(rank=rank, size=size, device=None),
-        )
-        for row in part
-    ]
-    assert sorted(rows) == list(range(8))
 
 
 def test_every_sample_has_exactly_the_rows_length(chain):
@@ -251,14 +238,12 @@ def test_quotas_that_do_not_come_out_even_still_add_up():
 
 
 def test_too_many_epochs_are_refused_with_what_is_there_and_what_it_would_be_worth(tmp_path):
-    with pytest.raises(
-        RecipeError, match=r"'books' should give 1,5\d\d tokens and has 3,.*above max_epochs=0.1.*worth"
-    ):
+    with pytest.raises(RecipeError, match=r"'books' .* 1,5\d\d .* 3,.*max_epochs=0.1"):
         tiny.TinyChain(tmp_path, mixture=MixtureRecipe(weights={"books": 1, "web": 1}, max_epochs=0.1))
 
 
 def test_a_weight_without_a_source_is_refused(tmp_path):
-    with pytest.raises(RecipeError, match="names books, news; the shards hold books, web"):
+    with pytest.raises(RecipeError, match=r"books, news; .* books, web"):
         tiny.TinyChain(tmp_path, mixture=MixtureRecipe(weights={"books": 1, "news": 1}))
 
 
@@ -279,26 +264,17 @@ def test_the_plan_does_not_depend_on_the_order_of_arrival(tmp_path):
     assert plans[0] == plans[1]
 
 
-def test_a_flipped_byte_is_refused(tmp_path):
+@pytest.mark.parametrize(("tail", "said"), [(b"\xff\xff", "differs"), (b"", r"\d+ bytes")])
+def test_a_changed_or_short_shard_is_refused(tmp_path, tail, said):
     chain = tiny.TinyChain(tmp_path)
     path = chain.shards.file("shards/00001.bin")
-    content = bytearray(path.read_bytes())
-    content[17] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(RefusedInput, match=r"00001.bin: its content differs"):
-        chain.open_shards()
-
-
-def test_a_short_shard_is_refused(tmp_path):
-    chain = tiny.TinyChain(tmp_path)
-    path = chain.shards.file("shards/00001.bin")
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(RefusedInput, match=r"00001.bin: \d+ bytes, the plan says \d+"):
+    path.write_bytes(path.read_bytes()[:-2] + tail)
+    with pytest.raises(RefusedInput, match=rf"00001.bin: .*{said}"):
         chain.open_shards()
 
 
 def test_shards_of_another_tokenizer_are_refused(tmp_path):
     chain = tiny.TinyChain(tmp_path)
     chain.tokenizer = dataclasses.replace(chain.tokenizer, digest="f" * 64)
-    with pytest.raises(RefusedInput, match=r"made with tokenizer .* the recipe's is ffff"):
+    with pytest.raises(RefusedInput, match=r"tokenizer .* ffff"):
         chain.make_plan()

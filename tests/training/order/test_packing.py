@@ -146,11 +146,11 @@ def test_a_stage_trains_on_a_packed_plan_and_refuses_one_that_is_not(packed):
     job = packed.job(pretrain=packed.pretrain)
     outcome = run(job, tiny.work_in(packed.root / "base_model" / "m"))
     assert all(gate.passed for gate in outcome.gates)
-    with pytest.raises(RecipeError, match=r"'end_to_end'.*the plan was made for.*'best_fit'"):
+    with pytest.raises(RecipeError, match=r"'end_to_end'.*'best_fit'"):
         open_inputs(packed.job(), dataclasses.replace(packed.pretrain, packing="end_to_end"))
 
 
 def test_rows_of_several_lengths_are_refused():
     warmup = (BatchPhase(tokens=256, sequence_length=16, global_batch_tokens=256),)
-    with pytest.raises(RecipeError, match=r"best_fit packs rows of one length, batch_warmup has \[16, 32\]"):
+    with pytest.raises(RecipeError, match=r"best_fit .*batch_warmup .*\[16, 32\]"):
         dataclasses.replace(tiny.PRETRAIN, packing="best_fit", batch_warmup=warmup)

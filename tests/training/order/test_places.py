@@ -128,7 +128,7 @@ def test_stored_starts_that_are_not_those_of_the_documents_are_refused(large, by
     plan = large.plan
     shifted = {key: starts + by * (starts > 0) for key, starts in plan._stored.items()}
     wrong = batches.Plan(plan.record, plan.documents, plan.held_out, starts=shifted)
-    with pytest.raises(RefusedInput, match=r"block_starts.npy: no document at token \d+ of epoch 0; make"):
+    with pytest.raises(RefusedInput, match=r"block_starts.npy: .* token \d+ of epoch 0"):
         for step in range(plan.record.steps):
             batches.index(wrong, step)
 
@@ -224,7 +224,7 @@ def test_everything_may_be_held_out_or_nothing(tmp_path):
     sizes = {"web": sizes_of(200, seed=5)}
     plan = Generated(tmp_path / "none", sizes, MixtureRecipe(held_out_fraction=0.0)).plan
     assert plan.record.sources[0].documents == 200 and len(plan.held_out) == 0
-    with pytest.raises(RecipeError, match=r"mixture\.weights=.*one must be above 0"):
+    with pytest.raises(RecipeError, match=r"mixture\.weights="):
         Generated(tmp_path / "all", sizes, MixtureRecipe(held_out_fraction=1.0))
 
 

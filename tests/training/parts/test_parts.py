@@ -46,7 +46,7 @@ def test_what_is_read_is_what_the_module_makes(package):
 
 
 def test_a_part_that_declares_nothing_is_an_error_that_names_its_file(package):
-    with pytest.raises(TypeError, match=r"silent\.py: a part of declared_parts declares itself by Declared"):
+    with pytest.raises(TypeError, match=r"silent\.py: .* Declared"):
         declaration(package, "silent", Declared)
 
 

@@ -148,9 +148,9 @@ def test_another_template_than_that_of_training_is_refused_with_both_digests(cha
 
 
 def test_templates_that_are_not_ours_are_refused(folder):
-    with pytest.raises(RecipeError, match="'chatml' is not one of 'pedigree'"):
+    with pytest.raises(RecipeError, match=r"'chatml' .*'pedigree'"):
         template("chatml")
-    with pytest.raises(DataError, match="not a template of this project"):
+    with pytest.raises(DataError, match="template"):
         Chat.of(folder, "{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(DataError, match="does not chat"):
         Chat.of(folder)

@@ -53,9 +53,9 @@ def check_sft(**fields):
 
 def test_fields_pass_through_or_are_refused_by_name():
     check_sft(trl={"weight_decay": 0.1})
-    with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: SFTConfig has no such field; did you mean"):
+    with pytest.raises(RecipeError, match=r"sft\.trl\.weigth_decay: .*; did you mean"):
         check_sft(trl={"weigth_decay": 0.1})
-    with pytest.raises(RecipeError, match=r"sft\.trl\.num_train_epochs: set sft\.epochs instead"):
+    with pytest.raises(RecipeError, match=r"sft\.trl\.num_train_epochs: .* sft\.epochs"):
         check_sft(trl={"num_train_epochs": 3})
     for name in ("push_to_hub", "hub_model_id", "report_to", "packing", "save_steps"):
         with pytest.raises(RecipeError, match="not passed through"):
@@ -80,7 +80,7 @@ def test_adapters_take_the_fields_of_peft():
         check_sft(trl={"model_init_kwargs": {"quantization_config": {"load_in_4bit": True}}})
     assert adapter_config({}, task="CAUSAL_LM", where="sft") is None
     assert adapter_config({"r": 4}, task="CAUSAL_LM", where="sft").target_modules == "all-linear"
-    with pytest.raises(RecipeError, match=r"sft\.peft: DoRA does not support megatron_core|sft\.peft: .*lora_bias"):
+    with pytest.raises(RecipeError, match=r"sft\.peft: .* megatron_core|sft\.peft: .*lora_bias"):
         adapter_config({"r": 4, "lora_bias": True, "use_dora": True}, task="CAUSAL_LM", where="sft")
 
 
@@ -101,7 +101,7 @@ def test_the_micro_batch_divides_the_batch(tmp_path, micro, expected):
 
 def test_a_batch_that_the_processes_cannot_share_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(RecipeError, match=r"sft\.batch_size=32 is not a multiple of the 3 processes"):
+    with pytest.raises(RecipeError, match=r"sft\.batch_size=32 .* 3 processes"):
         rows_per_pass(tiny.job("sft", tmp_path / "x", {}), batch_size=32, row_tokens=256, where="sft")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tests.jobs import commit_by_hand, job_by_hand
 from training import artifact
 from training.job import InputArtifact, Job
 from training.posttrain.chat import CONTROL_TOKENS
@@ -112,11 +113,7 @@ def write_model(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 2
 
 def commit(root: Path, asset: str) -> InputArtifact:
     """Make a folder that a test filled by hand an artifact."""
-    folder = root / asset
-    files = artifact.manifest(folder, [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()])
-    record = {"digest": artifact.digest_of_files(files), "files": files, "gates": [], "fingerprint": "0" * 32}
-    artifact.commit_record(folder, record)
-    return made(root, asset)
+    return commit_by_hand(root / asset, asset, partition="toy", fingerprint="0" * 32)
 
 
 def made(root: Path, asset: str) -> InputArtifact:
@@ -127,18 +124,8 @@ def made(root: Path, asset: str) -> InputArtifact:
 
 
 def job(stage: str, output: Path, settings: dict[str, Any], inputs: tuple[InputArtifact, ...] = (), **run: Any) -> Job:
-    return Job(
-        stage=stage,
-        asset=output.name,
-        partition="toy",
-        recipe="toy",
-        fingerprint="0" * 32,
-        stage_version="1",
-        settings=settings,
-        inputs=inputs,
-        output=str(output),
-        run=RunSettings(**{"threads": 1, **run}),
-    )
+    called = {"asset": output.name, "partition": "toy", "recipe": "toy", "fingerprint": "0" * 32}
+    return job_by_hand(stage, output, settings, inputs, run=RunSettings(**{"threads": 1, **run}), **called)
 
 
 def run(

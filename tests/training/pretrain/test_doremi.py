@@ -241,7 +241,7 @@ def test_a_step_goes_down_the_weighted_mean_losses(chain):
 
 def test_a_proxy_without_room_beside_its_reference_is_refused_with_the_sum(chain, reference, monkeypatch):
     monkeypatch.setattr(doremi, "memory_of", lambda device: (300_000, "the machine"))
-    with pytest.raises(RecipeError, match=r"doremi needs at least 1 x \(weights .* reference .*\) GB, the machine has"):
+    with pytest.raises(RecipeError, match=r"doremi .*\(weights .* reference .*\) GB"):
         weights_of(chain, reference, DoremiRecipe(tokens=1), "crowded")
 
 
@@ -257,7 +257,7 @@ def test_sources_are_read_alike_in_another_order_than_the_references(chain):
 def test_batches_without_room_for_every_source_are_refused(chain):
     record = dataclasses.replace(chain.plan.record, global_batch_tokens=5 * 64)
     narrow = chain.plan.with_record(record)
-    with pytest.raises(RecipeError, match="3 sources with training documents and 5 rows"):
+    with pytest.raises(RecipeError, match=r"3 sources .* 5 rows"):
         doremi.alike(narrow, seed=0)
 
 

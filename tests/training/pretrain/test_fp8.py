@@ -129,7 +129,7 @@ def test_what_pays_on_some_gpu_is_not_refused_before_the_gpu_is_known():
     small = preset_shape("100m")
     assert refused(small) == "" and refused(small, device="NVIDIA H200") == ""
     assert refused(small, device="Some other GPU") == ""
-    assert "does not pay: on H100" in refused(small, device="NVIDIA H100 80GB HBM3")
+    assert "does not pay" in refused(small, device="NVIDIA H100 80GB HBM3")
 
 
 def test_the_phase_with_the_most_tokens_decides():
@@ -140,25 +140,25 @@ def test_the_phase_with_the_most_tokens_decides():
 
 
 def test_a_device_without_fp8_and_a_missing_torchao_are_named(monkeypatch):
-    with pytest.raises(RecipeError, match=r"no CUDA device is here, and it takes one of compute capability 8\.9"):
+    with pytest.raises(RecipeError, match=r"no CUDA .* 8\.9"):
         check_gpu(CPU)
     device = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    with pytest.raises(RecipeError, match=r"NVIDIA A100 has compute capability 8\.0, and fp8 begins at 8\.9"):
+    with pytest.raises(RecipeError, match=r"A100 .* 8\.0, .* 8\.9"):
         check_gpu(device)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(RecipeError, match=r"torchao is not installed; pip install 'pedigree\[fp8\]'"):
+    with pytest.raises(RecipeError, match=r"pip install 'pedigree\[fp8\]'"):
         check_gpu(device)
-    with pytest.raises(RecipeError, match="torchao is not installed"):
+    with pytest.raises(RecipeError, match="torchao"):
         fp8_product(emulated=True)
 
 
 def test_a_job_without_a_gpu_is_refused_before_the_first_step(tmp_path):
     pretrain = dataclasses.replace(tiny.PRETRAIN, precision="fp8")
     job = tiny.TinyChain(tmp_path, pretrain=pretrain).job()
-    with pytest.raises(RecipeError, match="no CUDA device is here"):
+    with pytest.raises(RecipeError, match="no CUDA device"):
         stage.run(job, tiny.work_in(Path(job.output)))
 
 

@@ -11,8 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from assets.recipe_folders import load_recipe  # noqa: E402
-from tests.examples import example  # noqa: E402
+from tests.examples import example, load_recipe  # noqa: E402
 from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit, job_of, work_in  # noqa: E402
 from training.job import DataError  # noqa: E402
 from training.pretrain import long_context  # noqa: E402
@@ -65,7 +64,7 @@ def test_one_that_looks_back_finds_every_needle_and_one_that_does_not_finds_chan
 
 
 def test_a_row_without_room_is_refused():
-    with pytest.raises(DataError, match="a row of 40 positions has no room"):
+    with pytest.raises(DataError, match="40 positions"):
         made(length=40)
 
 
@@ -187,7 +186,7 @@ def test_the_same_job_gives_the_same_weights(chain, extended):
 def test_nothing_held_out_is_refused_before_training(chain):
     record = chain.plan.record
     empty = replace(record, sources=tuple(replace(source, look_documents=0) for source in record.sources))
-    with pytest.raises(DataError, match=r"set mixture\.held_out_fraction above 0"):
+    with pytest.raises(DataError, match=r"mixture\.held_out_fraction"):
         long_context.haystack_sources(chain.plan.with_record(empty))
     assert EOS not in long_context.haystack(chain.plan, chain.open_shards(), tokens=100)
 

@@ -19,7 +19,5 @@ def test_gigabytes_have_no_exponent(size, shown):
 def test_a_refusal_names_the_needs_that_are_not_zero():
     needed = {"weights": 34_200_000_000, "copies": 0, "activations": 2_698_000_000_000}
     check_memory("pretrain", needed, together=1, total=2_732_200_000_000, where="one H100")
-    with pytest.raises(
-        RecipeError, match=r"needs at least 2 x \(weights 34.2 \+ activations 2,698\) GB, one H100 has 2,732"
-    ):
+    with pytest.raises(RecipeError, match=r"2 x \(weights 34.2 \+ activations 2,698\) GB, .* 2,732"):
         check_memory("pretrain", needed, together=2, total=2_732_200_000_000, where="one H100")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from assets.recipe_folders import load_recipe
+from tests.examples import load_recipe
 from tests.training.pretrain import tiny
 from training.order.loss_mask import IGNORED
 from training.pretrain import objectives
@@ -234,7 +234,7 @@ def test_runs_that_are_too_short_for_anything_are_let_through(kind, last):
 
 
 def test_a_token_that_is_missing_is_named(tmp_path):
-    with pytest.raises(RecipeError, match=r"needs the token <\|mask\|>; add it to tokenizer.special_tokens"):
+    with pytest.raises(RecipeError, match=r"<\|mask\|>.* tokenizer.special_tokens"):
         Objective(ObjectiveRecipe(kind="masked"), seed=0, token_ids={}, eos_id=0, vocab_size=9)
     path = tmp_path / "mine.yaml"
     path.write_text("extends: kitchen\nname: mine\npretrain: {objective: {kind: fill_in_the_middle}}\n")
@@ -250,7 +250,7 @@ def test_what_sees_ahead_is_refused_where_later_stages_load_the_model(tmp_path, 
         f"extends: kitchen\nname: mine\npretrain: {{objective: {{kind: {kind}}}}}\n"
         f"tokenizer: {{special_tokens: {json.dumps(tokens)}}}\n"
     )
-    with pytest.raises(RecipeError, match=f"pretrain.objective {kind}: the classes see only what comes before"):
+    with pytest.raises(RecipeError, match=f"pretrain.objective {kind}: .* comes before"):
         load_recipe(str(path))
 
 
@@ -261,10 +261,14 @@ def chain(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["fill_in_the_middle", "masked", "prefix", "span_corruption"])
 def test_an_objective_trains_the_same_in_one_pass_and_in_several(chain, kind):
-    recipe = dataclasses.replace(chain.pretrain, objective=ObjectiveRecipe(kind=kind), precision="fp32")
-    world, losses = World(rank=0, size=1, device=torch.device("cpu")), []
+    assert_trains_alike(chain, ObjectiveRecipe(kind=kind), falls_by=0.5)
+
+
+def assert_trains_alike(chain, objective: ObjectiveRecipe, *, falls_by: float) -> None:
+    """The losses of some steps are the same in one pass and in several, and fall."""
+    recipe = dataclasses.replace(chain.pretrain, objective=objective, precision="fp32")
+    world, folder, losses = World(rank=0, size=1, device=torch.device("cpu")), Path(chain.tokenizer.path), []
     for micro_batch_tokens in (None, 64):
-        folder = Path(chain.tokenizer.path)
         trainer = Trainer(
             tiny.built(stage.model_shape(tiny.MODEL, folder), recipe),
             recipe,
@@ -275,8 +279,7 @@ def test_an_objective_trains_the_same_in_one_pass_and_in_several(chain, kind):
             objective=stage.make_objective(recipe, chain.plan, folder),
         )
         losses.append([trainer.run_step().loss for _ in range(8)])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0][-1] < losses[0][0] - 0.5
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0] - falls_by
 
 
 def test_a_model_of_masked_text_is_kept_in_its_own_layout_and_measured_by_its_own_loss(chain):

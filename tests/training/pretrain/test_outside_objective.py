@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 
-from assets.recipe_folders import load_recipe
-from tests.outside import EXAMPLES, writer
+from tests.examples import load_recipe
 from tests.training.pretrain import tiny
-from tests.training.pretrain.test_objectives import EOS, IDS, ROW, VOCABULARY, X
+from tests.training.pretrain.test_objectives import EOS, IDS, ROW, VOCABULARY, X, assert_trains_alike
 from training.parts.outside import OutsidePart, PartFailed
-from training.pretrain import pretrain as stage
 from training.pretrain.objectives import Objective
-from training.pretrain.parallel import World
 from training.pretrain.settings import ObjectiveRecipe
-from training.pretrain.step import Trainer
 from training.records import RecipeError, read_record
 
+pytestmark = pytest.mark.usefixtures("examples")
+
 HIDDEN = 37
-
-
-@pytest.fixture(autouse=True)
-def examples(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
 
 
 def recipe_of(place: str, **given) -> ObjectiveRecipe:
@@ -72,28 +61,18 @@ objective = Rewriting(rewrite=rewrite)
         ("part.documents[0] += 1", "moved a position to another document"),
     ],
 )
-def test_what_fails_in_an_objective_is_told_under_its_name(tmp_path, monkeypatch, does, problem):
-    module = writer(tmp_path, monkeypatch)(REWRITES.format(does=does))
+def test_what_fails_in_an_objective_is_told_under_its_name(write, does, problem):
+    module = write(REWRITES.format(does=does))
     objective = objective_of(recipe_of(f"{module}:objective"))
     with pytest.raises(PartFailed, match=f"objective mine {problem}"):
         objective.batch(tuple(ROW)[:3], step=0, numbers=[0])
 
 
-def test_names_settings_and_tokens_are_checked_when_the_recipe_is_read(tmp_path):
-    for place, given, said in (
-        ("polite:reward", {}, r"pretrain\.objective\.kind: 'polite:reward' is a Reward; it must be a training\.pret"),
-        ("later_half:objective", {"give": 1}, r"pretrain\.objective\.parts\.mine\.give: unknown field; .*`given`"),
-    ):
-        with pytest.raises(RecipeError, match=said):
-            recipe_of(place, **given)
-    with pytest.raises(RecipeError, match=r"pretrain\.objective\.kind: 'cousal' is not one of 'causal'.*`causal`"):
-        ObjectiveRecipe(kind="cousal")
-    with pytest.raises(RecipeError, match=r"pretrain\.objective\.parts\.masked: 'masked' is a part of Pedigree's"):
-        ObjectiveRecipe(kind="masked", parts={"masked": {}})
+def test_its_tokens_are_checked_when_the_recipe_is_read(tmp_path):
     path = tmp_path / "mine.yaml"
     own = 'pretrain: {objective: {kind: mine, parts: {mine: {from: "later_half:objective"}}}}\n'
     path.write_text(f"extends: kitchen\nname: mine\n{own}")
-    with pytest.raises(RecipeError, match=r"pretrain\.objective mine needs <\|hidden\|>"):
+    with pytest.raises(RecipeError, match=r"objective mine .*<\|hidden\|>"):
         load_recipe(str(path))
     tokens = [*load_recipe("kitchen").tokenizer.special_tokens, "<|hidden|>"]
     path.write_text(f"extends: kitchen\nname: mine\n{own}tokenizer: {{special_tokens: {tokens}}}\n")
@@ -102,17 +81,4 @@ def test_names_settings_and_tokens_are_checked_when_the_recipe_is_read(tmp_path)
 
 def test_a_model_trains_the_same_in_one_pass_and_in_several(tmp_path):
     chain = tiny.TinyChain(tmp_path, special_tokens=("<|hidden|>",))
-    recipe = dataclasses.replace(chain.pretrain, objective=recipe_of("later_half:objective"), precision="fp32")
-    world, folder, losses = World(rank=0, size=1, device=torch.device("cpu")), Path(chain.tokenizer.path), []
-    for micro_batch_tokens in (None, 64):
-        trainer = Trainer(
-            tiny.built(stage.model_shape(tiny.MODEL, folder), recipe),
-            recipe,
-            chain.plan,
-            chain.open_shards(),
-            world,
-            micro_batch_tokens=micro_batch_tokens,
-            objective=stage.make_objective(recipe, chain.plan, folder),
-        )
-        losses.append([trainer.run_step().loss for _ in range(8)])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0] - 0.3
+    assert_trains_alike(chain, recipe_of("later_half:objective"), falls_by=0.3)

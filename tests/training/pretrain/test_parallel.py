@@ -280,7 +280,7 @@ def test_what_cannot_be_divided_is_refused_with_the_arithmetic(model, degrees, p
 def test_a_job_that_cannot_be_spread_is_refused_before_the_first_step(tmp_path):
     chain = tiny.TinyChain(tmp_path)
     job = chain.job(shard=2, processes=2)  # but this is one process
-    with pytest.raises(RecipeError, match=r"shard=2 does not divide processes \* nodes = 1"):
+    with pytest.raises(RecipeError, match=r"shard=2 .*nodes = 1"):
         stage.run(job, tiny.work_in(Path(job.output)))
 
 

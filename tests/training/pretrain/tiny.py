@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from tests.jobs import commit_by_hand, job_by_hand
 from training import artifact
 from training.job import InputArtifact, Job, Outcome, Work
 from training.order import plan as plan_stage
@@ -22,7 +23,6 @@ from training.order.settings import MixtureRecipe
 from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.pretrain.pretrain import first_weights
 from training.pretrain.settings import PretrainRecipe
 from training.progress import METRICS_FILE, Progress
 from training.records import write_record
@@ -46,18 +46,7 @@ def sentence(seed: object, words: int = 12) -> str:
 
 def commit(folder: Path, asset: str, files: list[str], **fields: Any) -> InputArtifact:
     """Write the `artifact.json` of a made-up artifact and name it as an input."""
-    entries = artifact.manifest(folder, files)
-    record = {
-        "asset": asset,
-        "fingerprint": folder.name,
-        "digest": artifact.digest_of_files(entries),
-        "files": entries,
-        "gates": [],
-    }
-    artifact.commit_record(folder, record | fields)
-    return InputArtifact(
-        asset=asset, partition="tiny", fingerprint=folder.name, digest=record["digest"], path=str(folder)
-    )
+    return commit_by_hand(folder, asset, files, partition="tiny", fingerprint=folder.name, **fields)
 
 
 def make_tokenizer(folder: Path, *, more: Sequence[str] = ()) -> InputArtifact:
@@ -80,6 +69,8 @@ def make_tokenizer(folder: Path, *, more: Sequence[str] = ()) -> InputArtifact:
 
 def built(shape: ModelConfig, recipe: PretrainRecipe, start: Path | None = None) -> Decoder:
     """A whole model in memory, with the weights with which training begins."""
+    from training.pretrain.pretrain import first_weights
+
     model = Decoder(shape)
     own = dict(export.own_views(model))
     with torch.no_grad():
@@ -151,18 +142,9 @@ def work_in(folder: Path) -> Work:
 def job_of(stage: str, settings: dict[str, Any], inputs: tuple[InputArtifact, ...], output: Path, **run: Any) -> Job:
     """A job with the given settings and inputs."""
     asset = {"plan": "training_plan", "pretrain": "base_model"}[stage]
-    return Job(
-        stage=stage,
-        asset=asset,
-        partition="tiny",
-        recipe="tiny",
-        fingerprint=output.name,
-        stage_version="1",
-        settings={name: write_record(section) for name, section in settings.items()},
-        inputs=inputs,
-        output=str(output),
-        run=RunSettings(**run),
-    )
+    called = {"asset": asset, "partition": "tiny", "recipe": "tiny", "fingerprint": output.name}
+    plain = {name: write_record(section) for name, section in settings.items()}
+    return job_by_hand(stage, output, plain, inputs, run=RunSettings(**run), **called)
 
 
 class TinyChain:

@@ -138,7 +138,7 @@ def test_an_index_of_other_shards_is_refused(item, pages, tmp_path):
     made_of = {one.asset: one for one in pages.inputs}
     check_index(item, made_of)
     others = made_of | {"token_shards": replace(made_of["token_shards"], digest="0" * 64)}
-    with pytest.raises(RefusedInput, match=r"token_shards with digest .*, the model was made from digest 000000000000"):
+    with pytest.raises(RefusedInput, match=r"token_shards .* 000000000000"):
         check_index(item, others)
 
 

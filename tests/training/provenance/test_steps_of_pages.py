@@ -95,7 +95,7 @@ def test_the_place_of_a_sample_is_exact_beyond_64_bits():
 
 
 def test_a_step_that_the_plan_lacks_is_said(plan):
-    with pytest.raises(IndexError, match="the plan has steps 0 to"):
+    with pytest.raises(IndexError, match="steps 0 to"):
         batch_of(Steps(plan), plan.record.steps)
 
 

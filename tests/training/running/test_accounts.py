@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs import job_by_hand
 from tests.training.data import chain
 from training.artifact import check_input
 from training.data.crawl import crawl as archives
@@ -34,7 +35,7 @@ from training.data.tokens import sample as tokenizer_sample
 from training.data.tokens import tokenize
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import Counts, InputArtifact, Job, RefusedInput
+from training.job import Counts, InputArtifact, RefusedInput
 from training.order import corpus
 from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
@@ -228,7 +229,7 @@ def test_a_stage_that_loses_a_record_is_refused(healthy, tmp_path, monkeypatch, 
     monkeypatch.setattr(place, name, losing(getattr(place, name)))
     made = healthy[stage].again(tmp_path, stage)
     assert not gate_of(made)["passed"]
-    with pytest.raises(RefusedInput, match=f"gate counts_balance refused it: .*{stage}.*[1-9] lost"):
+    with pytest.raises(RefusedInput, match=f"counts_balance .*{stage}.*[1-9] lost"):
         check_input(made)
 
 
@@ -268,11 +269,7 @@ def test_a_record_lost_between_two_stages_is_missed_by_the_second(healthy, tmp_p
 
 
 def judged(stage: str, counts: Counts, inputs: tuple[InputArtifact, ...] = ()) -> tuple[bool, list[str]]:
-    job = Job(
-        stage=stage, asset="a", partition="r", recipe="r", fingerprint="f", stage_version="1", settings={}, output="",
-        inputs=inputs,
-    )  # fmt: skip
-    gate = balance_gate(job, STAGES[stage], counts)
+    gate = balance_gate(job_by_hand(stage, inputs=inputs), STAGES[stage], counts)
     return gate.passed, gate.evidence.get("faults", [])
 
 
@@ -303,9 +300,5 @@ def test_what_comes_in_is_what_all_inputs_kept_and_of_dedup_what_its_own_snapsho
 
 def test_an_input_without_an_account_is_said_to_have_none(tmp_path):
     item = chain.committed(tmp_path, "token_shards", "tiny@s", [])
-    job = Job(
-        stage="plan", asset="a", partition="r", recipe="r", fingerprint="f", stage_version="1", settings={}, output="",
-        inputs=(item,),
-    )  # fmt: skip
-    gate = balance_gate(job, STAGES["plan"], Counts(records_in=3, kept=3))
+    gate = balance_gate(job_by_hand("plan", inputs=[item]), STAGES["plan"], Counts(records_in=3, kept=3))
     assert gate.passed and gate.evidence["inputs_kept"] == {"token_shards": None}

@@ -132,4 +132,4 @@ def test_claims_need_a_share_to_begin_with(tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 2 and "--claims: --ranks must be i/n" in done.stderr
+    assert done.returncode == 2 and "--claims: --ranks" in done.stderr

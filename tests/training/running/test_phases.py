@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs import job_by_hand
+from tests.outside import importable
 from training import artifact
 from training.data.dedup.shuffle import SliceDamaged, name_of
-from training.job import Job, write_job
+from training.job import write_job
 from training.run_settings import RunSettings
 from training.running.runner import RanksMissing, finished_rank, main, num_finished, run_job
 from training.stage import Stage
@@ -70,28 +72,14 @@ ALL = ["cut0", "cut1", "cut2", "sort0", "sort1", "sort2"]
 
 
 @pytest.fixture
-def stages(tmp_path, monkeypatch):
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    (folder / "phased_stage.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    yield {"sorted": Stage(name="sorted", version="1", module="phased_stage", in_ranks=True)}
-    sys.modules.pop("phased_stage", None)
+def stages(tmp_path):
+    with importable(tmp_path / "modules", "phased_stage", MODULE):
+        yield {"sorted": Stage(name="sorted", version="1", module="phased_stage", in_ranks=True)}
 
 
 def job_of(tmp_path, name="out", *, workers=1, dies_at=()):
-    return Job(
-        stage="sorted",
-        asset="words",
-        partition="r",
-        recipe="r",
-        fingerprint="f",
-        stage_version="1",
-        settings={"dies_at": list(dies_at), "mended": str(tmp_path / "mended")},
-        output=str(tmp_path / name / "f"),
-        run=RunSettings(workers=workers),
-    )
+    settings = {"dies_at": list(dies_at), "mended": str(tmp_path / "mended")}
+    return job_by_hand("sorted", tmp_path / name / "f", settings, run=RunSettings(workers=workers))
 
 
 def ranks_run(tmp_path, name="out"):
@@ -134,9 +122,9 @@ def test_a_job_that_was_killed_in_any_phase_makes_only_what_is_missing(tmp_path,
 def test_tasks_of_a_phase_wait_for_all_ranks_of_the_phases_before(tmp_path, stages):
     job = job_of(tmp_path)
     run_job(job, stages, ranks="0/2", phase="cut")
-    with pytest.raises(RanksMissing, match="1 of 3 ranks of the phase cut were not made: 1; the phase sort needs them"):
+    with pytest.raises(RanksMissing, match=r"1 of 3 ranks .* cut .*: 1; .* sort"):
         run_job(job, stages, ranks="0/2", phase="sort")
-    with pytest.raises(RanksMissing, match=r"1 of 3 ranks of the phase cut were not made: 1$"):
+    with pytest.raises(RanksMissing, match=r"1 of 3 ranks .* cut .*: 1$"):
         run_job(job, stages, missing_share=0)
     run_job(job, stages, ranks="1/2", phase="cut")
     for task in ("0/2", "1/2"):
@@ -150,7 +138,7 @@ def test_tasks_of_a_phase_wait_for_all_ranks_of_the_phases_before(tmp_path, stag
 def test_a_phase_that_the_stage_lacks_is_refused_by_name(tmp_path, stages, capsys):
     write_job(job_of(tmp_path), tmp_path / "job.json")
     assert main([str(tmp_path / "job.json"), "--ranks", "0", "--phase", "paint"], stages) == 2
-    assert "--phase: 'paint' must be one of cut, none, sort" in capsys.readouterr().err
+    assert "cut, none, sort" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json"), "--ranks", "0"], stages) == 2
 
 
@@ -171,7 +159,7 @@ def test_a_damaged_slice_is_found_by_its_reader_and_its_rank_is_made_again(tmp_p
         path.write_bytes(other.read_bytes())
     # Size and time of change may be the old ones, as when a disk loses a bit.
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(SliceDamaged, match="slice 0, which rank 2 of the phase cut wrote, is damaged or missing"):
+    with pytest.raises(SliceDamaged, match=r"slice 0, .* rank 2 "):
         run_job(job, stages, ranks="0", phase="sort")
     assert finished_rank(Path(job.output), 2, "cut") is None
     run_job(job, stages)

@@ -57,13 +57,18 @@ def test_a_record_is_overwritten_and_the_others_stay_where_they_were(tmp_path, f
     assert overwritten(target.rename(path), wanted)[:2] == (0, [])  # a second time nothing is left to do
 
 
+def crawled(root: Path, pages: list[bytes]) -> InputArtifact:
+    """An archive of these members, copied."""
+    (root / "data").mkdir()
+    (root / "data" / "a.warc.gz").write_bytes(b"".join(pages))
+    snapshot = SnapshotRecipe(name="one", source="warc", label="web", paths=(str(root / "data"),))
+    settings = {"snapshot": snapshot, "files": source_files(snapshot)}
+    return chain.run(root, "crawl", "crawl_archives", "r@one", settings)
+
+
 def test_the_extraction_of_an_erased_archive_is_that_of_the_original_under_the_same_list(tmp_path):
     pages = [response(str(number), body) for number, body in enumerate(BODIES)]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.warc.gz").write_bytes(b"".join(pages))
-    snapshot = SnapshotRecipe(name="one", source="warc", label="web", paths=(str(tmp_path / "data"),))
-    settings = {"snapshot": snapshot, "files": source_files(snapshot)}
-    crawl = chain.run(tmp_path, "crawl", "crawl_archives", "r@one", settings, [])
+    crawl = crawled(tmp_path, pages)
     withdrawn = f"one/a.warc.gz/{len(pages[0]):012d}"
     (tmp_path / "list.txt").write_text(f"{withdrawn}\tasked\n")
     lists = {"extract": ExtractRecipe(takedown=(str(tmp_path / "list.txt"),))}
@@ -97,11 +102,7 @@ def with_damage() -> tuple[list[bytes], dict[int, str]]:
 def test_a_damaged_page_is_found_by_its_address_withdrawn_and_overwritten(tmp_path):
     pages, damaged = with_damage()
     starts = [len(b"".join(pages[:number])) for number in range(len(pages))]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.warc.gz").write_bytes(b"".join(pages))
-    snapshot = SnapshotRecipe(name="one", source="warc", label="web", paths=(str(tmp_path / "data"),))
-    settings = {"snapshot": snapshot, "files": source_files(snapshot)}
-    crawl = chain.run(tmp_path, "crawl", "crawl_archives", "r@one", settings, [])
+    crawl = crawled(tmp_path, pages)
     archive = Path(crawl.path, "archives/a.warc.gz")
     (tmp_path / "list.txt").write_text("".join(f"=test,a)/{number}\tasked\n" for number in damaged))
     lists = {"extract": ExtractRecipe(takedown=(str(tmp_path / "list.txt"),))}

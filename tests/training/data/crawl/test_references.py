@@ -175,7 +175,7 @@ def test_a_connection_cut_inside_a_member_resumes_and_nothing_is_truncated(
 def test_a_file_that_changes_while_it_is_streamed_is_refused(tmp_path: Path, server: Server):
     server.cut["a.warc.gz"], server.replace_after_cut["a.warc.gz"] = 700, FILES["b.warc.gz"]
     tag = server.tag_of("a.warc.gz")
-    with pytest.raises(DataError, match=r"a\.warc\.gz: the file changed after it was listed: ETag"):
+    with pytest.raises(DataError, match=r"a\.warc\.gz: .* ETag"):
         fetch(server.url + "a.warc.gz", tmp_path / "a", tmp_path, HASTY, tag=tag)
     assert server.requests[-1][1]["if-range"] == tag
 
@@ -214,20 +214,20 @@ def changed(content: bytes) -> bytes:
 def test_a_local_file_that_changed_after_the_listing_is_refused_by_name(tmp_path: Path, folder: Path):
     archives = crawl(tmp_path, referenced(folder))
     (folder / "b.warc.gz").write_bytes(changed(FILES["b.warc.gz"]))
-    with pytest.raises(DataError, match=r"in/b\.warc\.gz: sha256 .*the file changed; run again"):
+    with pytest.raises(DataError, match=r"in/b\.warc\.gz: sha256 .* changed"):
         extract(tmp_path, archives)
     (folder / "b.warc.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"in/b\.warc\.gz: 0 bytes; it was listed with \d+"):
+    with pytest.raises(DataError, match=r"in/b\.warc\.gz: 0 bytes"):
         extract(tmp_path, archives)
     (folder / "b.warc.gz").unlink()
-    with pytest.raises(DataError, match=r"in/b\.warc\.gz: the file is gone"):
+    with pytest.raises(DataError, match=r"in/b\.warc\.gz: .* gone"):
         extract(tmp_path, archives)
 
 
 def test_a_remote_file_that_changed_after_the_listing_is_refused_by_name(tmp_path: Path, server: Server):
     archives = crawl(tmp_path, at(server))
     server.files["b.warc.gz"] = changed(FILES["b.warc.gz"])
-    with pytest.raises(DataError, match=r"b\.warc\.gz: the file changed after it was listed"):
+    with pytest.raises(DataError, match=r"b\.warc\.gz: .* changed"):
         extract(tmp_path, archives)
 
 
@@ -239,7 +239,7 @@ def test_a_file_that_changed_between_two_readings_is_refused_though_its_server_h
     for reading in ("first", "second"):
         extract(tmp_path / reading, archives)
     server.files["b.warc.gz"] = changed(FILES["b.warc.gz"])
-    with pytest.raises(DataError, match=r"b\.warc\.gz: sha256 .*the file changed between two readings"):
+    with pytest.raises(DataError, match=r"b\.warc\.gz: sha256 .* readings"):
         extract(tmp_path / "third", archives)
 
 
@@ -250,7 +250,7 @@ def test_an_object_that_changed_after_the_listing_is_refused(tmp_path: Path):
     memory.pipe("/other/a.warc.gz", FILES["a.warc.gz"])
     archives = crawl(tmp_path, referenced("memory://other/a.warc.gz"))
     memory.pipe("/other/a.warc.gz", FILES["a.warc.gz"] + page(7)[1])
-    with pytest.raises(DataError, match=r"other/a\.warc\.gz: \d+ bytes, ETag none; it was listed with"):
+    with pytest.raises(DataError, match=r"other/a\.warc\.gz: \d+ bytes, ETag none"):
         extract(tmp_path, archives)
 
 
@@ -259,7 +259,7 @@ def test_a_local_file_that_changes_while_it_is_read_is_refused_by_name(tmp_path:
     entry = read_listing(Path(archives.path))["files"][0]
     work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
     with (
-        pytest.raises(DataError, match=r"in/a\.warc\.gz: the file changed while it was read"),
+        pytest.raises(DataError, match=r"in/a\.warc\.gz: .* while it was read"),
         at_hand(entry, archives, work, 0) as given,
     ):
         given.path.write_bytes(changed(FILES["a.warc.gz"]))
@@ -269,7 +269,7 @@ def test_an_empty_file_that_is_no_longer_empty_is_refused_though_its_server_has_
     server.has_tags, server.files["late.warc"] = False, b""
     archives = crawl(tmp_path, referenced(server.url + "late.warc"))
     server.files["late.warc"] = FILES["a.warc.gz"]
-    with pytest.raises(DataError, match=r"late\.warc: bytes \d+; it was listed with 0"):
+    with pytest.raises(DataError, match=r"late\.warc: bytes \d+"):
         extract(tmp_path, archives)
 
 
@@ -407,22 +407,22 @@ def test_an_index_that_answers_half_is_refused_by_name(tmp_path: Path, server: S
     cdx_file(tmp_path / "overlap.cdx.gz", [line | {"length": "5000"} for line in CDX])
     cdx_file(tmp_path / "foreign.cdx.gz", [line | {"filename": "c.warc.gz"} for line in CDX])
     for name, sentence in {
-        "early.cdx.gz": "is damaged or ends early",
-        "line.cdx": "ends early|ends in the middle of a line",
+        "early.cdx.gz": "ends early",
+        "line.cdx": "ends early|middle of a line",
         "none.cdx": "no records",
-        "early.parquet": "is damaged or ends early",
-        "thin.parquet": "no column 'content_languages'.*it has url_host_name",
-        "no-language.cdx.gz": "none of 80 records has 'languages', which snapshots.select.languages needs",
+        "early.parquet": "ends early",
+        "thin.parquet": "'content_languages'.* url_host_name",
+        "no-language.cdx.gz": "80 records .*'languages'.* snapshots.select.languages",
         "no-offset.cdx.gz": "line 1: no 'offset'",
-        "word.cdx.gz": "no place of a record",
-        "overlap.cdx.gz": "a.warc.gz: the record at 0 has 5000 bytes, and another begins at",
-        "foreign.cdx.gz": "no record of its 2 archives is selected",
+        "word.cdx.gz": "no place",
+        "overlap.cdx.gz": "a.warc.gz: .* 5000 bytes",
+        "foreign.cdx.gz": "2 archives",
     }.items():
         with pytest.raises(DataError, match=sentence):
             crawl(tmp_path, selected(server, tmp_path / name, languages=("eng",)))
 
 
-@pytest.mark.parametrize(("place", "sentence"), [(10**6, "the file ends before byte|416"), (7, "none begins there")])
+@pytest.mark.parametrize(("place", "sentence"), [(10**6, "ends before byte|416"), (7, "none begins there")])
 def test_an_index_of_another_archive_is_refused_by_the_rank(tmp_path, server, place, sentence):
     wrong = [CDX[0] | {"offset": str(place)}]
     archives = crawl(tmp_path, selected(server, cdx_file(tmp_path / "i.cdx.gz", wrong)))
@@ -442,10 +442,10 @@ def test_a_range_is_resumed_within_itself(tmp_path: Path, server: Server):
 
 
 def test_settings_that_would_have_no_effect_are_refused():
-    with pytest.raises(RecipeError, match="nothing to refer to"):
+    with pytest.raises(RecipeError, match="nothing to refer"):
         SnapshotRecipe(name="s", source="kitchen", archives="referenced")
     for fields in ({"archives": "copied", "source": "warc"}, {"archives": "referenced", "source": "jsonl"}):
-        with pytest.raises(RecipeError, match="single records can be read only of WARC files"):
+        with pytest.raises(RecipeError, match="single records"):
             SnapshotRecipe(name="s", paths=("x",), select=SelectionRecipe(index=("i",)), **fields)
     with pytest.raises(RecipeError, match="lower-case"):
         SelectionRecipe(index=("i",), hosts=("Bread.test",))

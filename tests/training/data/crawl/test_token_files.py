@@ -17,7 +17,7 @@ from tests.training.data import chain
 from training.data.crawl.crawl import PROVENANCE_FILE, source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.token_files import open_token_file, read_spelling
-from training.data.documents import document_files, document_id, read_documents
+from training.data.documents import document_id
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.job import DataError
@@ -78,13 +78,9 @@ def extracted(root: Path, snapshot: SnapshotRecipe):
     return archives, chain.run(root, "extract", "extracted_documents", "tiny@s", {"extract": {}}, [archives])
 
 
-def rows_of(item) -> list[dict]:
-    return [row for path in document_files(item) for row in read_documents(path)]
-
-
 def test_the_documents_of_other_programs_shards_come_back_and_are_counted(tmp_path, shards, tokenizer):
     archives, documents = extracted(tmp_path, snapshot_of(shards, tokenizer))
-    assert [row["text"] for row in rows_of(documents)] == TEXTS
+    assert [row["text"] for row in chain.rows(documents)] == TEXTS
     assert documents.record()["counts"]["in"] == len(TEXTS)
     gate = next(one for one in documents.record()["gates"] if one["name"] == "tokens_return")
     assert gate["passed"] and gate["evidence"]["documents"] == 51 and gate["evidence"]["same_fraction"] == 1
@@ -96,7 +92,7 @@ def test_shards_of_this_project_bring_the_addresses_of_their_pages(tmp_path, tok
     made, vocabulary, rows = own_shards(tmp_path, tokenizer)
     place = snapshot_of(made.file("shards"), vocabulary.file("tokenizer.json"))
     archives, documents = extracted(tmp_path, place)
-    assert [(row["text"], row["url"]) for row in rows_of(documents)] == [(row["text"], row["url"]) for row in rows]
+    assert [(row["text"], row["url"]) for row in chain.rows(documents)] == [(row["text"], row["url"]) for row in rows]
     assert not any("address" in one for one in json.loads(archives.file(PROVENANCE_FILE).read_text())["not_known"])
     again = chain.run(
         tmp_path, "tokenize", "token_shards", "tiny@s", {"shards": ShardsRecipe()},

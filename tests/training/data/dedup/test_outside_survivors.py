@@ -13,7 +13,6 @@ from tests.training.data.dedup.test_dedup import LEFT, RIGHT
 from training.data.dedup.settings import DedupRecipe
 from training.data.sections import with_parts
 from training.parts.outside import PartFailed
-from training.records import RecipeError
 
 URLS = ("https://mirror.food.example/a/b", "https://food.example/a/b/c", "https://food.example/a/b")
 ROWS = [
@@ -60,19 +59,3 @@ def test_a_policy_that_fails_is_told_under_its_name_with_the_document(tmp_path, 
     (tmp_path / f"{name}.py").write_text(f"from training.data.dedup.survivor import Survivor\n{body}")
     with pytest.raises(PartFailed, match=said):
         made(tmp_path, f"{name}:survivor")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"survivor": "frist"}, r"dedup\.survivor: 'frist' is not one of 'first', .*; did you mean"),
-        ({"parts": {"mine": {}}}, r"dedup\.parts\.mine: without effect"),
-        (
-            {"survivor": "mine", "parts": {"mine": {"from": "original:survivor", "pat": 1}}},
-            r"parts\.mine\.pat: unknown",
-        ),
-    ],
-)
-def test_a_name_that_is_no_policy_is_refused_where_it_stands(given, said):
-    with pytest.raises(RecipeError, match=said):
-        DedupRecipe(**given)

@@ -63,7 +63,7 @@ def test_an_unusable_item_is_named_with_its_field_and_what_would_be_right(tmp_pa
 def test_an_empty_file_and_repeated_ids_are_refused(tmp_path):
     with pytest.raises(DataError, match="has no item"):
         read_items(asked(file_of(tmp_path, [])))
-    with pytest.raises(DataError, match="id 'same' stands for several items"):
+    with pytest.raises(DataError, match="'same'"):
         read_items(asked(file_of(tmp_path, [{"id": "same", "question": "Why?", "answer": "so"}] * 2)))
 
 
@@ -71,7 +71,7 @@ def test_a_passage_may_be_absent_from_an_item_but_not_from_all(tmp_path):
     rows = [{"question": "Why?", "answer": "so", "passage": "Long ago."}, {"question": "How?", "answer": 7}]
     uri = file_of(tmp_path, rows)
     assert [item.passage for item in read_items(asked(uri, passage_field="passage"))] == ["Long ago.", ""]
-    with pytest.raises(DataError, match="no item has the passage_field 'context'"):
+    with pytest.raises(DataError, match="passage_field 'context'"):
         read_items(asked(uri, passage_field="context"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from training import artifact
 from training.data.exams import decontaminate as stage
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import Finder
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import InputArtifact, read_job
-from training.running.runner import run_job
-from training.stages import STAGES
+from training.job import InputArtifact
 
 LONG = "Which of the rivers that cross the old town is the one with nine bridges?"
 ITEMS = [
@@ -35,14 +31,11 @@ def benchmark_of(folder: Path, rows: list[dict[str, Any]] = ITEMS, **fields: Any
     return BenchmarkRecipe(**{"name": "exam", "uri": str(path), "kind": "generate"} | fields)
 
 
-def decontaminated(
-    root: Path, files: list[list[str]], recipe: DecontaminateRecipe, *, workers: int = 1
-) -> InputArtifact:
+def decontaminated(root: Path, files: list[list[str]], recipe: DecontaminateRecipe) -> InputArtifact:
     settings = {"decontaminate": recipe}
     source = chain.documents(root, "one", files, asset="deduplicated_documents")
     made = chain.run(root, "benchmarks", "benchmark_index", "tiny", settings)
-    inputs = [source, made]
-    return chain.run(root, "decontaminate", "decontaminated_documents", "tiny@one", settings, inputs, workers=workers)
+    return chain.run(root, "decontaminate", "decontaminated_documents", "tiny@one", settings, [source, made])
 
 
 FILES = [[PAGE.format("Nothing."), PAGE.format(LONG)], [PAGE.format("Nothing else."), "short"]]
@@ -138,19 +131,6 @@ def test_the_recipe_says_what_a_question_without_its_answer_means(tmp_path):
     assert kept == {"contaminated": 0, "reported": 1}
 
 
-def test_ranks_run_apart_and_out_of_order_give_the_same_artifact(tmp_path):
-    """As an array of tasks does it: each rank in its own run, then one run that adds up and commits."""
-    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),))
-    files = [[PAGE.format(LONG), PAGE.format("Nothing.")], [PAGE.format(f"{LONG} The Alder")]]
-    whole = decontaminated(tmp_path / "whole", files, recipe)
-    assert whole.record()["counts"]["kept"] == 1
-    job = read_job(whole.file("job.json"))
-    apart = dataclasses.replace(job, output=str(tmp_path / "apart"))
-    for ranks in ("1", "0", ""):
-        assert run_job(apart, STAGES, ranks=ranks) == 0
-    assert artifact.find(tmp_path / "apart").digest == whole.digest
-
-
 def test_planted_items_tell_what_the_rule_finds(tmp_path):
     benchmark = benchmark_of(tmp_path, [ITEMS[0], ITEMS[1], {"id": "short", "question": "Why?", "answer": "So."}])
     recipe = DecontaminateRecipe(benchmarks=(benchmark,))
@@ -168,8 +148,3 @@ def test_compiled_loops_write_the_same_bytes(tmp_path, monkeypatch, action):
     plain = decontaminated(tmp_path / "plain", files, recipe)
     monkeypatch.setattr(Finder, "COMPILED_FROM_BYTES", 0)
     assert decontaminated(tmp_path / "compiled", files, recipe).digest == plain.digest
-
-
-def test_two_workers_write_the_same_bytes(tmp_path):
-    recipe = DecontaminateRecipe(benchmarks=(benchmark_of(tmp_path),))
-    assert len({decontaminated(tmp_path / str(n), FILES, recipe, workers=n).digest for n in (1, 2)}) == 1

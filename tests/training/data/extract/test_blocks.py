@@ -287,11 +287,6 @@ def test_every_charset_gives_the_same_text(charset: str):
 @pytest.mark.parametrize(
     ("html", "reason"),
     [
-        (b"<div>" * 1001 + b"words", "too_deep"),
-        (b"<svg>" + b"<div>" * 1500, "too_deep"),
-        (b"<p>" * 3000 + PROSE.encode(), ""),
-        (page("<nav><a href=/>Home</a></nav>"), "no_main_text"),
-        (page("<p>Too few words.</p>"), "too_short"),
         (b"<", "too_short"),
         (b"</", "too_short"),
         (b"<!--", "no_main_text"),
@@ -300,7 +295,7 @@ def test_every_charset_gives_the_same_text(charset: str):
         (b"<p>\xff\xfe\x00" + PROSE.encode(), ""),
     ],
 )
-def test_every_refused_page_has_its_reason(html: bytes, reason: str):
+def test_a_page_that_breaks_off_has_its_reason(html: bytes, reason: str):
     assert extract_html(html, settings=SETTINGS).reason == reason
 
 

@@ -234,15 +234,6 @@ def test_takedowns_apply_to_text_that_was_extracted_before(tmp_path: Path):
     assert made.record()["counts"]["dropped"] == {"takedown": 1}
 
 
-def test_workers_and_order_of_work_change_nothing(tmp_path: Path):
-    files = {f"{number}.warc.gz": b"".join(made for made, _ in list(RECORDS.values())[number:6]) for number in range(4)}
-    one = extracted(tmp_path, files)
-    two = extract(tmp_path / "again", SnapshotRecipe(name="s", source="warc", paths=(str(tmp_path / "in"),)), workers=2)
-    assert one.digest == two.digest
-    ids = [row["id"] for row in chain.rows(one)]
-    assert ids == sorted(set(ids))
-
-
 def test_damage_costs_the_damaged_record_alone(tmp_path: Path):
     parts = [response(str(number)) for number in range(9)]
     data = b"".join(parts[:4]) + parts[4][: len(parts[4]) // 2] + b"".join(parts[5:8]) + parts[8][:-20]
@@ -317,18 +308,23 @@ def digest_of(record: Record) -> str:
 RESILIPARSE = ExtractRecipe(extractor="resiliparse")  # as in the kitchen's recipes
 
 
-def test_a_truth_of_the_kitchen_is_met_record_by_record(tmp_path: Path):
-    snapshot = SnapshotRecipe(name="kitchen-1", source="kitchen")
-    made = extract(tmp_path, snapshot, kitchen=KitchenWorld(pages=300, files=2), recipe=RESILIPARSE)
-    archives = Path(made.record()["inputs"][0]["path"])
-    truth = {
-        (row["warc_file"], row["warc_offset"]): row
-        for path in sorted((archives / "truth").iterdir())
-        for row in read_lines(path)
-    }
-    fates = {(row["warc_file"], row["warc_offset"]): "" for row in chain.rows(made)}
-    fates |= {(row["warc_file"], row["warc_offset"]): row["reason"] for row in chain.rows(made, "dropped")}
-    fates |= {(line["warc_file"], line["warc_offset"]): line["reason"] for line in quarantined(made)}
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory: pytest.TempPathFactory) -> tuple[InputArtifact, dict[tuple[str, int], dict[str, Any]]]:
+    """A kitchen's extracted pages, and what is true of each record by its place."""
+    snapshot, world = SnapshotRecipe(name="kitchen-1", source="kitchen"), KitchenWorld(pages=300, files=2)
+    made = extract(tmp_path_factory.mktemp("kitchen"), snapshot, kitchen=world, recipe=RESILIPARSE)
+    truth = Path(made.record()["inputs"][0]["path"], "truth")
+    return made, {place_of(row): row for path in sorted(truth.iterdir()) for row in read_lines(path)}
+
+
+def place_of(row: dict[str, Any]) -> tuple[str, int]:
+    return row["warc_file"], row["warc_offset"]
+
+
+def test_a_truth_of_the_kitchen_is_met_record_by_record(kitchen):
+    made, truth = kitchen
+    fates = {place_of(row): "" for row in chain.rows(made)}
+    fates |= {place_of(row): row["reason"] for row in [*chain.rows(made, "dropped"), *quarantined(made)]}
     assert fates.keys() == truth.keys()
     for key, row in truth.items():
         skipped = {"skipped": ("not_html", "http_status", "redirect"), "quarantined": ("truncated",)}
@@ -336,19 +332,12 @@ def test_a_truth_of_the_kitchen_is_met_record_by_record(tmp_path: Path):
         assert fates[key] in allowed, row["url"]
 
 
-def test_no_word_of_a_kitchen_page_is_lost_and_little_is_added(tmp_path: Path):
-    snapshot = SnapshotRecipe(name="kitchen-1", source="kitchen")
-    made = extract(tmp_path, snapshot, kitchen=KitchenWorld(pages=300, files=2), recipe=RESILIPARSE)
-    archives = Path(made.record()["inputs"][0]["path"])
-    truth = {
-        (row["warc_file"], row["warc_offset"]): row["text"].split()
-        for path in sorted((archives / "truth").iterdir())
-        for row in read_lines(path)
-    }
+def test_no_word_of_a_kitchen_page_is_lost_and_little_is_added(kitchen):
+    made, truth = kitchen
     added = total = 0
     for row in chain.rows(made):
         words = row["text"].split()
-        for word in truth[row["warc_file"], row["warc_offset"]]:
+        for word in truth[place_of(row)]["text"].split():
             words.remove(word)  # ValueError names the lost word
         added += len(words)
         total += len(row["text"].split())
@@ -422,31 +411,23 @@ def test_a_text_file_is_one_document(tmp_path: Path):
 
 
 def test_rows_of_which_none_can_be_used_are_bad_input_and_make_no_artifact(tmp_path: Path):
-    with pytest.raises(DataError, match=r"none of 3 records can be used \(.*\); is this the data"):
+    with pytest.raises(DataError, match="none of 3 records"):
         extracted(tmp_path, {"a.jsonl": b'{"txt": "one"}\nno row\n{"txt": "three"}\n'}, "jsonl")
     assert not list(tmp_path.rglob("extracted_documents/**/artifact.json"))
     extracted(tmp_path, {"a.jsonl": b'{"txt": "one"}\n{"text": "flour and water"}\n'}, "jsonl")
 
 
-def test_jsonl_in_zstd_passes_through_and_keeps_what_came_before_a_break(tmp_path: Path):
-    rows = [{"text": f"{i} {os.urandom(90).hex()}"} for i in range(3000)]
-    data = zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
-    made = extracted(tmp_path / "whole", {"a.jsonl.zst": data}, "jsonl")
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("zst", zstandard.compress)])
+def test_compressed_jsonl_passes_through_and_keeps_what_came_before_a_break(tmp_path: Path, suffix: str, compress: Any):
+    rows = [{"text": f"{i} {os.urandom(90).hex()}"} for i in range(5000)]
+    data = compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    made = extracted(tmp_path / "whole", {f"a.jsonl.{suffix}": data}, "jsonl")
     assert [row["text"] for row in chain.rows(made)] == [row["text"] for row in rows]
-    assert made.record()["counts"]["in"] == 3000
-    cut = extracted(tmp_path / "cut", {"a.jsonl.zst": data[: len(data) // 2]}, "jsonl")
-    assert 0 < len(chain.rows(cut)) < 3000
-    assert [line["reason"] for line in quarantined(cut)] == ["damaged_compression"]
-
-
-def test_jsonl_that_breaks_off_keeps_what_came_before(tmp_path: Path):
-    data = gzip.compress(
-        "".join(json.dumps({"text": f"{i} {os.urandom(90).hex()}"}) + "\n" for i in range(5000)).encode()
-    )
-    made = extracted(tmp_path, {"a.jsonl.gz": data[: len(data) // 2]}, "jsonl")
-    kept = [row["warc_offset"] for row in chain.rows(made)]
+    assert made.record()["counts"]["in"] == 5000
+    cut = extracted(tmp_path / "cut", {f"a.jsonl.{suffix}": data[: len(data) // 2]}, "jsonl")
+    kept = [row["warc_offset"] for row in chain.rows(cut)]
     assert kept == list(range(len(kept))) and 1000 < len(kept) < 4000
-    assert [(line["reason"], line["warc_offset"]) for line in quarantined(made)] == [("damaged_compression", len(kept))]
+    assert [(line["reason"], line["warc_offset"]) for line in quarantined(cut)] == [("damaged_compression", len(kept))]
 
 
 def test_parquet_passes_through_with_its_row_numbers(tmp_path: Path):

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.outside import EXAMPLES
 from tests.training.data.extract.test_extract import PAGE, extracted, quarantined, response
 from training.artifact import find
 from training.data.documents import document_files, read_documents
 from training.data.extract.settings import ExtractRecipe
 from training.parts.outside import PartFailed
-from training.records import RecipeError, read_record
-
-EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
+from training.records import read_record
 
 
 def recipe_of(place: str, **given) -> ExtractRecipe:
@@ -67,22 +66,8 @@ def test_a_page_on_which_it_fails_is_quarantined_and_the_accounts_balance(tmp_pa
 def test_one_that_fails_on_every_page_makes_no_artifact(tmp_path):
     body = (EXAMPLES / "plain_tags.py").read_text().replace("tree.iter", "tree.walk")
     (tmp_path / "broken_everywhere.py").write_text(body)
-    with pytest.raises(PartFailed, match=r"extractor mine failed on each of 3 pages; the first: .*'walk'"):
+    with pytest.raises(PartFailed, match=r"extractor mine .* 3 pages.*'walk'"):
         extracted(tmp_path, FILES, recipe=recipe_of("broken_everywhere:extractor"))
-
-
-def test_names_and_settings_are_checked_when_the_recipe_is_read():
-    for data, said in (
-        ({"extractor": "resiliparce"}, r"extract\.extractor: 'resiliparce' is not one of .*`resiliparse`"),
-        ({"extractor": "blocks", "parts": {"blocks": {}}}, r"extract\.parts\.blocks: 'blocks' is a part of Pedigree's"),
-        (
-            {"extractor": "mine", "parts": {"mine": {"from": "polite:reward"}}},
-            r"is a Reward; it must be a training\.data",
-        ),
-        ({"extractor": "mine", "parts": {"mine": {"from": "plain_tags:extractor", "most": 3}}}, r"mine\.most: unknown"),
-    ):
-        with pytest.raises(RecipeError, match=said):
-            read_record(ExtractRecipe, data, where="extract")
 
 
 def test_one_that_never_answers_ends_the_job_and_quarantines_nothing(tmp_path):
@@ -90,7 +75,7 @@ def test_one_that_never_answers_ends_the_job_and_quarantines_nothing(tmp_path):
     (tmp_path / "waits.py").write_text(
         body.replace("    from lxml", "    import time\n    if 'Odd' in html:\n        time.sleep(3600)\n    from lxml")
     )
-    with pytest.raises(PartFailed, match=r"extractor mine did not return within 5 s \(hang_seconds in the profile\)"):
+    with pytest.raises(PartFailed, match=r"extractor mine .* 5 s \(hang_seconds"):
         extracted(tmp_path, FILES, recipe=recipe_of("waits:extractor"), hang_seconds=5.0)
 
 

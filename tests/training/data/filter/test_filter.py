@@ -33,16 +33,15 @@ def pages(root):
     return chain.documents_of(root, "s1", rows, asset="extracted_documents")
 
 
-def scored(root, documents, recipe, workers=1):
-    settings = {"filter": recipe.measured()}
+def scored(root, documents, recipe):
     inputs = [documents, no_models(root)]
-    return chain.run(root, "score", "document_scores", "tiny@s1", settings, inputs, workers=workers)
+    return chain.run(root, "score", "document_scores", "tiny@s1", {"filter": recipe.measured()}, inputs)
 
 
-def filtered(root, recipe, workers=1, documents=None):
+def filtered(root, recipe, documents=None):
     documents = documents or pages(root)
-    inputs = [documents, scored(root, documents, recipe, workers)]
-    return chain.run(root, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, inputs, workers=workers)
+    inputs = [documents, scored(root, documents, recipe)]
+    return chain.run(root, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, inputs)
 
 
 def test_every_page_is_kept_or_dropped_with_its_reason(tmp_path):
@@ -81,12 +80,6 @@ def test_personal_data_is_nowhere_in_the_artifact_but_counted(tmp_path):
     assert [json.loads(row["redactions"]) for row in chain.rows(made) if row["redactions"]] == [
         {"email": 1, "phone": 1}
     ]
-
-
-def test_workers_do_not_change_what_comes_out(tmp_path):
-    recipe = FilterRecipe(rules=("url", "language", "toxicity", "personal_data"))
-    digests = {filtered(tmp_path / str(workers), recipe, workers).digest for workers in (1, 2)}
-    assert len(digests) == 1
 
 
 def test_a_rule_that_counts_is_made_anew_for_each_rank(tmp_path):
@@ -188,7 +181,7 @@ def test_scores_of_other_documents_are_refused(tmp_path):
     rows = [[{**row, "id": row["id"] + "0"} for row in chain.rows(documents)][:4], chain.rows(documents)[4:]]
     others = chain.documents_of(tmp_path / "other", "s1", rows, asset="extracted_documents")
     inputs = [documents, scored(tmp_path, others, recipe)]
-    with pytest.raises(DataError, match="they are of other documents"):
+    with pytest.raises(DataError, match="other documents"):
         chain.run(tmp_path, "filter", "filtered_documents", "tiny@s1", {"filter": recipe}, inputs)
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from assets.recipe_folders import load_recipe
+from tests.examples import load_recipe
 from tests.training.data.filter.pages import ALL
 from training.data.filter.decide import broken_limit
 from training.data.filter.language_limits import published_limits

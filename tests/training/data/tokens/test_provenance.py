@@ -52,7 +52,7 @@ def test_what_is_not_there_is_named(made):
     _, tokenizer, shards = made
     with pytest.raises(DataError, match="there is none at"):
         provenance.document_of(Path(shards.path), "00000", 10**6)
-    with pytest.raises(DataError, match="no shard '00099'; there are 00000"):
+    with pytest.raises(DataError, match=r"'00099'.* 00000"):
         provenance.document_of(Path(shards.path), "00099", 0)
-    with pytest.raises(DataError, match=r"shards\.json: no such file"):
+    with pytest.raises(DataError, match=r"shards\.json"):
         list(provenance.rows(Path(tokenizer.path), url="x"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from tokenizers import Tokenizer
 from evaluation.exams import read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
+from tests.outside import EXAMPLES
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.data.exams.settings import BenchmarkRecipe
@@ -19,7 +19,6 @@ from training.pretrain.models import export
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "extend"
 SHAPE = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 2, "mlp_width": 64, "max_length": 128}
 FAMILIES = {
     "olmo2": {"family": "olmo2", "qk_norm": True},

@@ -231,14 +231,14 @@ def test_weights_that_are_not_the_models_are_refused(saved, tmp_path):
     good = json.loads(index.read_text())
     last = sorted(good["weight_map"].values())[-1]
     (folder / last).rename(folder / "aside.safetensors")
-    with pytest.raises(DataError, match=f"there is no {last} in it$"):
+    with pytest.raises(DataError, match=f"no {last} in it$"):
         export.read_model(folder)
     index.write_text(json.dumps({"weight_map": {"x": f"../{folder.name}/aside.safetensors"}}))
     with pytest.raises(DataError, match=r"there is no \.\./"):
         export.read_model(folder)
     index.unlink()
     (folder / "pytorch_model.bin").write_bytes(b"never opened")
-    with pytest.raises(DataError, match="pickles are not read, save them again as safetensors"):
+    with pytest.raises(DataError, match=r"pickles .* safetensors"):
         export.read_model(folder)
 
 
@@ -248,11 +248,11 @@ def test_a_weight_too_many_or_of_another_shape_is_refused(saved):
     weights = load_file(path)
     bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}
     save_file(weights | bias, path)
-    with pytest.raises(DataError, match=r"q_proj.bias is no weight of a llama"):
+    with pytest.raises(DataError, match=r"q_proj.bias .* llama"):
         export.read_model(folder)
     turned = {name: weight.t().contiguous() if "gate_proj" in name else weight for name, weight in weights.items()}
     save_file(turned, path)
-    with pytest.raises(DataError, match=r"gate_proj.weight is \(32, 48\), the configuration wants \(48, 32\)"):
+    with pytest.raises(DataError, match=r"gate_proj.weight .*\(32, 48\).*\(48, 32\)"):
         export.read_model(folder)
 
 
@@ -267,7 +267,7 @@ INEXPRESSIBLE = {
 @pytest.mark.parametrize("name", INEXPRESSIBLE)
 def test_a_model_that_no_class_is_keeps_its_own_layout(tokenizer, tmp_path, name):
     model = model_of(dataclasses.replace(SMALL, **INEXPRESSIBLE[name]))
-    with pytest.raises(RecipeError, match="no class of transformers has"):
+    with pytest.raises(RecipeError, match="no class of transformers"):
         export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
     for buffer in model.buffers():
         buffer.add_(torch.arange(len(buffer)) * 0.1)

@@ -90,5 +90,5 @@ def test_a_shape_that_deepseek_v3_does_not_have_is_refused(changed, said):
 def test_a_token_needs_enough_experts_in_its_groups():
     given = {**DEEPSEEK, "parts": {"deepseek_v3": {**LATENT, "groups": 2}}}
     dataclasses.replace(PLAIN, **given)
-    with pytest.raises(RecipeError, match=r"experts\.active=3 of 1 groups of 2"):
+    with pytest.raises(RecipeError, match=r"experts\.active=3"):
         dataclasses.replace(PLAIN, **{**given, "experts": dataclasses.replace(given["experts"], active=3)})

@@ -170,9 +170,9 @@ def test_a_shape_that_does_not_fit_together_is_refused(fields, said):
 
 
 def test_scalings_and_experts_that_mean_nothing_are_refused():
-    with pytest.raises(RecipeError, match="at least 1, and 1 without a kind"):
+    with pytest.raises(RecipeError, match="1 without a kind"):
         RotaryScaling(factor=2.0)
-    with pytest.raises(RecipeError, match="original_length=0; yarn needs it"):
+    with pytest.raises(RecipeError, match="original_length=0; yarn"):
         RotaryScaling(kind="yarn", factor=2.0)
     with pytest.raises(RecipeError, match=r"active=5 \(1 to count\)"):
         ExpertLayers(count=4, active=5, width=8)
@@ -190,7 +190,7 @@ def recipe_with(tmp_path, text: str):
 def test_a_recipe_may_name_a_preset_and_change_a_field_of_it(tmp_path):
     recipe = recipe_with(tmp_path, "model: {preset: llama-3.1-8b, max_length: 4096}")
     assert recipe.model == dataclasses.replace(read_record(ModelRecipe, PRESETS["llama-3.1-8b"].model), max_length=4096)
-    with pytest.raises(RecipeError, match="'llama-9' is not one of '1m', '3m'"):
+    with pytest.raises(RecipeError, match=r"'llama-9' .*'1m', '3m'"):
         recipe_with(tmp_path, "model: {preset: llama-9}")
 
 

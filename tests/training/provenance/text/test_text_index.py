@@ -109,9 +109,7 @@ def test_no_span_reaches_over_the_end_of_a_document(made, tokenizer):
 def test_an_index_of_other_shards_is_refused(made, tokenizer, tmp_path):
     _, index = made
     other = sharded(tmp_path, FILES[1:], tokenizer)
-    with pytest.raises(
-        RefusedInput, match=r"was made from other shards \(.{12}\) than token_shards .*; materialize text_index again"
-    ):
+    with pytest.raises(RefusedInput, match=r"\(.{12}\) .* token_shards .* text_index"):
         opened((other, index))
 
 
@@ -125,7 +123,7 @@ def test_an_array_that_is_not_sorted_fails_the_gate(made, tmp_path, monkeypatch)
 
     monkeypatch.setattr(build, "suffix_array", unsorted)
     (gate, *_) = artifact.find(Path(indexed(tmp_path, shards).path)).failed_gates
-    assert gate["name"] == "suffixes_sorted" and "places 0 and 1 are not in order" in str(gate["evidence"])
+    assert gate["name"] == "suffixes_sorted" and "places 0 and 1" in str(gate["evidence"])
     monkeypatch.setattr(build, "suffix_array", lambda tokens, num_symbols: np.zeros(len(tokens), np.uint32))
     (gate, *_) = artifact.find(Path(indexed(tmp_path / "again", shards).path)).failed_gates
     assert "position 1 is missing" in str(gate["evidence"])

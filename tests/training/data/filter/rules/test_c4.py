@@ -21,7 +21,7 @@ def test_a_listed_word_of_the_pages_language_takes_the_page(tmp_path):
     assert reason_of(GOOD, one) == KEPT and reason_of(GOOD + "\nA bake off, then.", one) == "c4:bad_word"
     assert reason_of(GOOD + "\nOfen!", one) == KEPT and reason_of(GOOD + "\nOfen!", other) == "c4:bad_word"
     assert reason_of(GOOD + "\nAnd quux.", one) == reason_of(GOOD + "\nAnd quux.", other) == "c4:bad_word"
-    with pytest.raises(DataError, match="row 0 has no text in 'word'; its fields are text"):
+    with pytest.raises(DataError, match=r"row 0 .*'word'.* text"):
         reason_of(GOOD, FilterRecipe(c4_bad_words=str(tmp_path / "wrong.jsonl"), **rules))
     with pytest.raises(RecipeError, match="add 'c4'"):
         FilterRecipe(c4_bad_words="list.txt")

@@ -1,0 +1,33 @@
+"""The kitchen's recipe, and a root of each module's own with all its artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hook import Hook, webhook
+from training.recipe import Recipe
+
+
+@pytest.fixture(scope="module")
+def kitchen() -> Recipe:
+    from assets.recipe_folders import load_recipe
+
+    return load_recipe("kitchen")
+
+
+@pytest.fixture(scope="module")
+def made(kitchen: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.assets.fabricate import make_all
+
+    root = tmp_path_factory.mktemp("root")
+    make_all(kitchen, root)
+    return root
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with webhook() as served:
+        yield served
