@@ -23,13 +23,12 @@ from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
+from assets.alive import watchers_of
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
-from assets.job import launch_of
-from assets.launches import end_killed
+from assets.job import end_killed, launch_of
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.shared import next_look
-from assets.running.watchers import watchers_of
 from assets.settings import unobserved
 from assets.status import Cell, Comparison, compare
 from resources.profile import Profile, load_profile

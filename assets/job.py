@@ -7,6 +7,7 @@ serves. So it can be executed again from the UI.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -17,11 +18,16 @@ from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG
+
+from assets.alive import lives
+from assets.stores import dagster_home
 
 JOB = "pedigree_run"
 LOCATION = "assets.definitions"  # the name of the code location: of `pedigree dev`, workspace.yaml and `dg`
 LAUNCH_TAG = "pedigree/launch"
+KILLED = "the command `pedigree run` of this run was killed; run it again to go on"
 RUN_CONFIG = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -92,3 +98,26 @@ def launch_of(tags: Mapping[str, Any]) -> str:
     ended.
     """
     return "" if PARENT_RUN_ID_TAG in tags else tags.get(LAUNCH_TAG, "")
+
+
+def sign_of_launch(root: Path, launch: str) -> Path:
+    """Return the sign of life of the command `pedigree run` with this launch."""
+    return dagster_home(root) / "launches" / f"{launch}.lock"
+
+
+def end_killed(instance: dg.DagsterInstance, root: Path) -> int:
+    """Report as failed the runs of commands that were killed, and return their number.
+
+    Dagster would list them as running for ever, because only the process of such a run reports its end.
+    """
+    gone = {path for path in sign_of_launch(root, "*").parent.glob("*.lock") if not lives(path)}
+    if not gone:
+        return 0
+    ended = 0
+    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, job_name=JOB)):
+        if (launch := launch_of(run.tags)) and sign_of_launch(root, launch) in gone:
+            instance.report_run_failed(run, KILLED)
+            ended += 1
+    for path in gone:
+        path.unlink(missing_ok=True)  # last, so that a look that is killed is repeated
+    return ended

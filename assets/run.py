@@ -186,9 +186,9 @@ def _materialize_all(
 ) -> None:
     say("loading Dagster")
     with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
-        from assets.job import LAUNCH_TAG
+        from assets.alive import sign_of_life
+        from assets.job import LAUNCH_TAG, end_killed, sign_of_launch
         from assets.launch import Launch
-        from assets.launches import end_killed, living
         from assets.settings import observe
 
     recipe, root = comparison.recipe, comparison.root
@@ -204,7 +204,8 @@ def _materialize_all(
     is_done = False
     try:
         say("opening Dagster's database")
-        with heard_by(announce), opened_instance(root) as instance, living(root, launch_id):
+        sign = sign_of_life(sign_of_launch(root, launch_id))
+        with heard_by(announce), opened_instance(root) as instance, sign:
             end_killed(instance, root)
             say("reporting to Dagster what the recipe asks for")
             # Of a missing cell nothing can be outdated; it is observed when it is made.

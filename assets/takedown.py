@@ -12,17 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from assets.alive import at_work
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
 from assets.public_suffixes import is_public_suffix
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.running.under_way import at_work
 from assets.status import LEARNED, Comparison, compare, last_made
 from assets.takedown_rows import rows_of
 from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
 from assets.trace import model_of_version, versions_of
 from assets.undisturbed import nobody_looks, only_one
-from assets.unreached import file_system_time
 from resources.profile import Profile
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
@@ -48,7 +47,6 @@ from training.provenance.withdrawal import (
     told_of,
 )
 from training.records import RecipeError
-from training.running.lease import holders_under
 from training.secrets import masked
 
 CORPUS = tuple(
@@ -523,10 +521,8 @@ def corpora_of(root: Path, crawls: Iterable[str]) -> dict[str, list[dict[str, An
 
 def check_nobody_writes(root: Path, profile: Profile) -> None:
     """Raise DataError if a job makes an artifact under the root or waits in a queue, or if a run waits for a job."""
-    now = file_system_time(root)
     folders = [path for asset in CHAIN for path in sorted((root / asset).glob("*")) if path.is_dir()]
-    waiting = [f"{path.parent.name}/{path.name}" for path in folders if at_work(path, profile, now=now)]
-    if busy := list(dict.fromkeys([*holders_under(root), *waiting])):
+    if busy := [f"{path.parent.name}/{path.name}" for path in folders if at_work(path, profile)]:
         raise DataError(
             f"{busy[0]} is being made by a run, and {len(busy) - 1} others; nothing was withdrawn. Wait for its end, or"
             " end it, and give the command again"

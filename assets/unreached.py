@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assets.alive import at_work
 from assets.reach import (
     ARTIFACT,
     IDENTITY,
@@ -29,7 +30,6 @@ from assets.reach import (
     in_trash,
     needed,
 )
-from assets.running.under_way import at_work
 from assets.undisturbed import LOCK_FILE
 from resources.profile import Profile
 from resources.tracking.errors import TrackingError

@@ -118,7 +118,7 @@ def made_of(task: Task, backend: Backend) -> tuple[Artifact | StageFailed, list[
     run: Any = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
     cell: Any = SimpleNamespace(asset="toys", partition="r")
     try:
-        with Watching(Path(task.folder), run_id="toy", launch="toy") as watching:
+        with Watching(Path(task.folder), run_id="toy") as watching:
             job = Following(backend=backend, task=task, run=run, watch=watch, cell=cell, watching=watching)
             return job.made(), said
     except StageFailed as failure:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from assets.alive import Watcher
 from assets.running.causes import (
     BAD_INPUT_EXIT_CODE,
     BUSY_EXIT_CODE,
@@ -24,7 +25,7 @@ from assets.running.patience import Patience, Retries
 from assets.running.pipeline import Pipeline
 from assets.running.reports import FanOut, Observed, Tail, forward
 from assets.running.watch import Watch
-from assets.running.watchers import Watcher, Watching
+from assets.running.watchers import Watching
 from assets.status import Cell
 from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, Status, Task
 from resources.tracking.reports import StageRun
@@ -156,7 +157,7 @@ class Following:
                 announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
             if self.task.num_tasks > 1 and (row := ranks.new_row()):
                 announce("progress", self.cell, row)
-            for left in self.watching.renew():
+            for left in self.watching.news():
                 tell(f"{left} has left; the job goes on", self.cell, self.watch)
             if patience.is_due(status):
                 self._say_waiting(status, patience.seconds, told)

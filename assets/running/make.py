@@ -105,7 +105,7 @@ def _make_anew(
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _write_job(job, cell, comparison, watch)
     announce("started", cell, {})
-    with Watching(Path(job.output), run_id=watch.run_id, launch=watch.launch) as watching:
+    with Watching(Path(job.output), run_id=watch.run_id) as watching:
         begun()
         made, url = run_job(job, cell, pipeline, watch, watching)
         write_reference(pipeline.root_path, made, cell.partition)  # before this run leaves, so that it is never alone

@@ -125,7 +125,7 @@ def test_what_somebody_makes_now_and_what_waits_for_it_is_left_out(ask, instance
     make(tmp_path, "crawl_archives")
     cell = read(tmp_path).cells["extracted_documents", "asking@kitchen-1"]
     folder = artifact.folder_of(tmp_path, cell.asset, cell.fingerprint)
-    with Watching(folder, run_id="terminal", launch="l"):
+    with Watching(folder, run_id="terminal"):
         ask(ALL)
     found = targets(instance.get_backfills()[0])
     assert ("extracted_documents", "asking@kitchen-2") in found and ("benchmark_index", "asking") in found

@@ -161,7 +161,7 @@ def test_work_under_way_keeps_its_folder_and_what_its_job_reads(root, old):
     folder.mkdir()
     entry = {"asset": "aligned_model", "partition": NAME, "fingerprint": model.name, "digest": "d", "path": str(model)}
     (folder / "job.json").write_text(json.dumps({"inputs": [entry], "recipe": NAME, "partition": NAME}))
-    for working in (Lease(folder), Watching(folder, run_id="r", launch="l")):
+    for working in (Lease(folder), Watching(folder, run_id="r")):
         with working:
             told = collect(look(root), removes=False)
             assert not {folder, model} & listed(root, told) and str(folder.name[:12]) in "".join(told["notes"])

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from assets.alive import watchers_of
 from assets.chain import CHAIN, trains
 from assets.recipe_folders import load_recipe
 from assets.run import run_recipe
-from assets.running.watchers import watchers_of
 from assets.schedule import Schedule
 from assets.status import Cell, compare
 from assets.stores import opened_instance

@@ -92,7 +92,7 @@ def followed(task: Task):
     watch = SimpleNamespace(say=lambda _: None, is_canceling=lambda: False, observe=lambda _: None)
     run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
     backend = LocalBackend(poll_seconds=0.02)
-    with Watching(Path(task.folder), run_id="test", launch="test") as watching:
+    with Watching(Path(task.folder), run_id="test") as watching:
         return Following(backend=backend, task=task, run=run, watch=watch, cell=None, watching=watching).attempt()
 
 

@@ -335,7 +335,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_says_what_it_waited_for(slur
     watch = SimpleNamespace(
         say=said.append, is_canceling=lambda: False, tell_waiting=lambda cell, cause: told.append(cause)
     )
-    with Watching(tmp_path, run_id="toy", launch="toy") as watching:
+    with Watching(tmp_path, run_id="toy") as watching:
         job = Following(backend=backend, task=task, run=None, watch=watch, cell=None, watching=watching)
         status = job.attempt()
     assert "PartitionConfig: the partition cannot run such a job" in said[1]  # after "submitted", and not half a minute

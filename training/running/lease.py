@@ -28,6 +28,7 @@ from training.process.lifetime import machine_id, start_of
 
 LEASE_FILE, GUARD_FILE = "lease.json", "lease.json.guard"
 LEASE_SECONDS = 30.0
+FORGOTTEN_SECONDS = 120.0
 RENEW_SECONDS = 1.0
 GUARD_SECONDS = 20.0  # a guard is held for microseconds, or longer by a process that was stopped while it held it
 
@@ -80,7 +81,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether this process still owns the lease; checked just before the commit."""
-        current = self._read()
+        current = _read(self._path)
         return current is not None and (current["owner"], current["token"]) == (self._lease["owner"], self._token)
 
     @contextmanager
@@ -103,7 +104,7 @@ class Lease:
         seen, since = None, 0.0
         while True:
             with self._guarded():
-                current = self._read()
+                current = _read(self._path)
                 is_dead = current == seen and time.monotonic() - since >= LEASE_SECONDS
                 if current is None or is_dead or _is_gone(current):
                     self._token = (current["token"] if current else 0) + 1
@@ -146,12 +147,6 @@ class Lease:
             os.close(descriptor)  # whoever had it removed it
         raise LeaseHeld(f"{self._guard} is held by a process that does not go on")
 
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            return json.loads(self._path.read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
-
     def _write(self, *, beat: int) -> None:
         # Nothing of a lease must outlive a power failure, and one fsync of a busy disk can take longer than a lease.
         write_json(self._path, {**self._lease, "token": self._token, "beat": beat}, durable=False)
@@ -168,25 +163,33 @@ class Lease:
                 self._write(beat=beat)
 
 
+def holder_of(folder: Path, *, now: float = 0.0) -> str:
+    """Return the name of the process that may hold the lease of a folder; empty if there is none.
+
+    A process of this machine holds it while it exists; one of another machine until the lease is FORGOTTEN_SECONDS old
+    at the time `now` of the file system's clock.
+    """
+    path = folder / LEASE_FILE
+    lease = _read(path)
+    if lease is None or _is_gone(lease):
+        return ""
+    with suppress(FileNotFoundError):  # its holder has just ended
+        if _is_of_this_machine(lease) or now - path.stat().st_mtime <= FORGOTTEN_SECONDS:
+            return lease["owner"]
+    return ""
+
+
 def _is_gone(lease: dict[str, Any]) -> bool:
     """Whether the lease's holder ran on this machine and its process no longer exists."""
-    process = lease["process"]
-    if not process["machine"] or process["machine"] != machine_id():
-        return False
-    return start_of(process["pid"]) != process["start"]
+    return _is_of_this_machine(lease) and start_of(lease["process"]["pid"]) != lease["process"]["start"]
 
 
-def holders_under(root: Path) -> list[str]:
-    """Return the folders (`ASSET/FINGERPRINT`) under a root that a process may be writing in now, sorted.
+def _is_of_this_machine(lease: dict[str, Any]) -> bool:
+    return lease["process"]["machine"] == machine_id() != ""
 
-    A lease of this machine counts if its process exists; one of another machine counts as held.
-    """
-    found = []
-    for path in root.glob(f"*/*/{LEASE_FILE}"):
-        try:
-            lease = json.loads(path.read_text("utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            continue
-        if not _is_gone(lease):
-            found.append("/".join(path.parts[-3:-1]))
-    return sorted(found)
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None

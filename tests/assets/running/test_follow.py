@@ -59,7 +59,7 @@ def followed(tmp_path):
         tell_waiting = lambda cell, cause: heard.append(("told", cause.rpartition(": ")[2]))  # noqa: E731
         watch = SimpleNamespace(say=said.append, is_canceling=lambda: False, tell_waiting=tell_waiting)
         task = Task(key="toys-1", argv=(), size=Size(), folder=str(tmp_path))
-        with Watching(tmp_path, run_id="a", launch="b") as watching, heard_by(hear):
+        with Watching(tmp_path, run_id="a") as watching, heard_by(hear):
             seams = {"run": None, "watch": watch, "cell": None, "watching": watching}
             Following(backend=Backend(*statuses), task=task, **seams).attempt()
         return [line for line in said if "pending" in line], heard
@@ -88,7 +88,7 @@ def test_a_job_that_starts_soon_is_no_news(followed):
 def test_a_job_that_a_cancelled_run_ended_is_submitted_again_for_the_one_that_came_meanwhile(tmp_path):
     ended = Status(state="cancelled", reason="ended by SIGTERM", exit_code=75)
     handle = Handle(backend="fake", id="7", key="toys-1", folder=str(tmp_path))
-    with Watching(tmp_path, run_id="a", launch="b") as watching:
+    with Watching(tmp_path, run_id="a") as watching:
         assert _unless_ended(ended, handle, watching) == ended  # somebody else ended it, with scancel
         watching.note_end("7")
         seen = _unless_ended(ended, handle, watching)

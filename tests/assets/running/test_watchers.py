@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from assets.alive import WATCHERS_FOLDER, watchers_of
 from assets.recipe_folders import load_recipe
 from assets.run import run_recipe
-from assets.running import watchers
-from assets.running.watchers import Watching, watchers_of
+from assets.running.watchers import Watching, tidy
 from assets.status import compare
 from tests.assets.fabricate import make_one
 from tests.end_to_end.dagster_dev import wait_for
@@ -25,7 +26,7 @@ JOIN = """
 import sys
 from pathlib import Path
 from assets.running.watchers import Watching
-with Watching(Path(sys.argv[1]), run_id="another-run", launch="l") as watching:
+with Watching(Path(sys.argv[1]), run_id="another-run") as watching:
     print("in", watching.has_ended("job-1"), flush=True)
     sys.stdin.readline()
 """
@@ -51,7 +52,7 @@ def another(tmp_path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
 @pytest.fixture
 def mine(tmp_path) -> Watching:
-    return Watching(tmp_path, run_id="my-run", launch="l")
+    return Watching(tmp_path, run_id="my-run")
 
 
 def living(folder: Path) -> list[str]:
@@ -75,11 +76,11 @@ def test_a_cancelled_run_leaves_the_job_to_another_one_who_is_told(mine, another
     assert process.stdout.readline()
     with mine:
         assert [other.run_id for other in mine.others] == ["another-run"]
-        third = Watching(tmp_path, run_id="a-third-run", launch="l")
+        third = Watching(tmp_path, run_id="a-third-run")
         with third:
             assert cancelled(third) == (["another-run", "my-run"], False)
-        assert len(told := mine.renew()) == 1 and "run a-third-" in told[0]
-        assert mine.renew() == []
+        assert len(told := mine.news()) == 1 and "run a-third-" in told[0]
+        assert mine.news() == []
 
 
 def test_a_killed_process_watches_nothing_also_before_anybody_waited_for_it(mine, another):
@@ -91,15 +92,14 @@ def test_a_killed_process_watches_nothing_also_before_anybody_waited_for_it(mine
         assert cancelled(mine) == ([], True)
 
 
-def test_a_process_elsewhere_counts_while_it_renews(mine, tmp_path):
+def test_a_stopped_process_counts_and_a_later_one_with_the_id_of_a_dead_one_does_not(mine, another, tmp_path):
+    process = another()
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGSTOP)
+    left = tmp_path / WATCHERS_FOLDER / "left.json"
+    left.write_text(json.dumps({"run_id": "dead", "host": "here", "pid": os.getpid()}))
     with mine:
-        elsewhere = replace(mine._watcher, run_id="far", machine="another boot", pid=2**22, start="0")
-        path = tmp_path / watchers.WATCHERS_FOLDER / "far.json"
-        watchers.write_json(path, asdict(elsewhere))
-        assert living(tmp_path) == ["far", "my-run"]
-        old = path.stat().st_mtime - watchers.STALE_SECONDS - 1
-        os.utime(path, (old, old))
-        assert living(tmp_path) == ["my-run"] and not path.exists()
+        assert living(tmp_path) == ["another-run", "my-run"] and left.exists()
 
 
 def test_a_run_that_comes_while_the_job_is_ended_waits_and_learns_that_it_was(mine, another, tmp_path):
@@ -109,7 +109,7 @@ def test_a_run_that_comes_while_the_job_is_ended_waits_and_learns_that_it_was(mi
         mine.note_end("job-1")
         came.append(another())
         wait_for(lambda: waits_for_a_lock(came[0].pid), 60, every=0.02)
-        assert len(list((tmp_path / watchers.WATCHERS_FOLDER).glob("*.json"))) == 0
+        assert len(list((tmp_path / WATCHERS_FOLDER).glob("*.json"))) == 0
 
     with mine:
         assert mine.leave(end) == []
@@ -121,14 +121,11 @@ def waits_for_a_lock(pid: int) -> bool:
     return any("->" in fields and str(pid) in fields for fields in lines)
 
 
-def test_a_run_that_slept_until_it_was_taken_for_dead_counts_again_when_it_wakes(mine, tmp_path, monkeypatch):
+def test_a_run_whose_file_another_machine_removed_counts_again(mine, tmp_path):
     with mine:
-        (own,) = (tmp_path / watchers.WATCHERS_FOLDER).glob("*.json")
-        os.utime(own, (0, 0))
+        shutil.rmtree(tmp_path / WATCHERS_FOLDER)
         assert watchers_of(tmp_path) == []
-        monkeypatch.setattr(watchers, "RENEW_SECONDS", -1.0)
-        mine.renew()
-        assert living(tmp_path) == ["my-run"]
+        assert mine.news() == [] and living(tmp_path) == ["my-run"]
 
 
 def test_nothing_is_left_when_the_last_one_leaves_or_is_found_dead(mine, another, tmp_path):
@@ -139,7 +136,9 @@ def test_nothing_is_left_when_the_last_one_leaves_or_is_found_dead(mine, another
     assert process.stdout.readline()
     process.kill()
     process.wait()
-    assert watchers_of(tmp_path) == [] and list(tmp_path.iterdir()) == []
+    assert watchers_of(tmp_path) == []
+    tidy(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_removes_what_its_killed_predecessor_left_though_the_job_has_ended_and_is_referred_to(tmp_path):
@@ -152,7 +151,7 @@ def test_a_run_removes_what_its_killed_predecessor_left_though_the_job_has_ended
     assert watcher.stdout.readline()
     watcher.kill()
     watcher.communicate()
-    assert {path.name for path in made.iterdir()} - before == {watchers.WATCHERS_FOLDER}
+    assert {path.name for path in made.iterdir()} - before == {WATCHERS_FOLDER}
     chosen = {"until": "crawl_archives", "snapshots": (cell.part,)}
     report = run_recipe(recipe, tmp_path, profile="local", announce=lambda *_: None, **chosen)
     assert report.exit_code == 0 and {path.name for path in made.iterdir()} == before

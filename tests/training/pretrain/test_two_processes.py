@@ -47,7 +47,7 @@ class Disturbed:
     def follow(self, task, strike=None):
         self.strike, self.began = strike, time.time()
         run = SimpleNamespace(log_metrics=lambda _: None, set_tags=lambda _: None)
-        with Watching(self.folder, run_id="test", launch="test") as watching:
+        with Watching(self.folder, run_id="test") as watching:
             with heard_by(self.hear):
                 job = Following(backend=LocalBackend(), task=task, run=run, watch=self, cell=None, watching=watching)
                 status = job.attempt()
