@@ -105,19 +105,15 @@ def sign_of_launch(root: Path, launch: str) -> Path:
     return dagster_home(root) / "launches" / f"{launch}.lock"
 
 
-def end_killed(instance: dg.DagsterInstance, root: Path) -> int:
-    """Report as failed the runs of commands that were killed, and return their number.
+def end_killed(instance: dg.DagsterInstance, root: Path) -> None:
+    """Report as failed the runs of commands that were killed.
 
     Dagster would list them as running for ever, because only the process of such a run reports its end.
     """
     gone = {path for path in sign_of_launch(root, "*").parent.glob("*.lock") if not lives(path)}
-    if not gone:
-        return 0
-    ended = 0
-    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, job_name=JOB)):
-        if (launch := launch_of(run.tags)) and sign_of_launch(root, launch) in gone:
+    running = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, job_name=JOB)
+    for run in instance.get_runs(running) if gone else ():
+        if sign_of_launch(root, launch_of(run.tags)) in gone:
             instance.report_run_failed(run, KILLED)
-            ended += 1
     for path in gone:
         path.unlink(missing_ok=True)  # last, so that a look that is killed is repeated
-    return ended
