@@ -31,11 +31,12 @@ from assets.chain import CHAIN, descendants
 from assets.reach import ARTIFACT, Folder, Folders
 from assets.tombstones import FOLDER, Tombstone
 from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
+from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
 from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
-from training.data.extract.terms import AddressList, parse_list
+from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
 from training.files.erased import erased_in, may_be_erased, overwriting
 from training.files.writing import is_abandoned, read_sealed, write_sealed, written
@@ -77,8 +78,7 @@ class Gone:
 def _merged(lists: Sequence[AddressList]) -> AddressList:
     whole = AddressList()
     for one in lists:
-        whole.keys.update(one.keys)
-        whole.ids.update(one.ids)
+        whole.reasons.update(one.reasons)
     return whole
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from assets.alive import at_work
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
-from assets.public_suffixes import is_public_suffix
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import LEARNED, Comparison, compare, last_made
 from assets.takedown_rows import rows_of
@@ -27,8 +26,11 @@ from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
 from training.artifact import folder_of
+from training.data.address_lists import Target, target_of, target_of_line
 from training.data.crawl.crawl import read_listing
+from training.data.extract.terms import cells_of
 from training.data.known import known_under
+from training.data.public_suffixes import is_public_suffix
 from training.job import DataError, RefusedInput
 from training.provenance.index import Index
 from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of
@@ -36,14 +38,11 @@ from training.provenance.trace import Tracer
 from training.provenance.withdrawal import (
     CRAWL,
     EXTRACTED,
-    Target,
     crawl_of,
     duplicates_of,
     indexes_under,
-    pages_of,
+    pages_of_entry,
     seen_by,
-    target_of,
-    target_of_line,
     told_of,
 )
 from training.records import RecipeError
@@ -108,7 +107,7 @@ def _of_list(file: Path, reason: str) -> Asked:
     found: dict[Target, str] = {}
     bad = []
     for number, line in enumerate(lines, 1):
-        text, _, own = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
+        text, own = cells_of(line)
         if not text:
             continue
         try:
@@ -152,7 +151,7 @@ class Holding:
 def held(root: Path, asked: Asked) -> Holding:
     """Find the pages that are asked for in all snapshots. Raise DataError if a snapshot cannot be searched."""
     indexes = held_indexes(root)
-    by_target = [[pages_of(index, target) for index in indexes] for target in asked.targets]
+    by_target = [[pages_of_entry(index, target.entry) for index in indexes] for target in asked.targets]
     named = [
         np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)
         for number in range(len(indexes))
@@ -206,7 +205,7 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         "asked": [
             {
                 "kind": target.kind,
-                "value": target.said,
+                "value": target.value,
                 "entry": target.entry,
                 "reason": reason,
                 "pages": sum(len(pages) for pages in own),

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.artifact import Artifact
-from training.data.urls import key_of, reversed_host
+from training.data.address_lists import Target
 from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED
 from training.provenance.lineage import artifacts_under
 from training.provenance.rows.rows import INDEXES, RowIndex, row_indexes_under, rows_holding
 from training.provenance.sound import sound
-from training.provenance.withdrawal import Target, ids_of
+from training.provenance.withdrawal import ids_of
 
 TEXTS = "decontaminated_documents"  # has the texts of pages that are in shards
 WITH_ROWS = tuple(asset for assets in INDEXES.values() for asset in assets)
@@ -34,9 +34,8 @@ def rows_of(
     if not known:
         return told
     texts = [text for index, own in zip(indexes, pages, strict=True) for text in _texts(index, own)]
-    keys = [key_of(one.value) for one in targets if one.kind == "url"]
-    hosts = [reversed_host(one.value) for one in targets if one.kind == "domain"]
-    return told | {"rows": rows_holding(known, texts, keys, hosts)}
+    entries = [one.entry for one in targets if one.kind != "document"]
+    return told | {"rows": rows_holding(known, texts, entries)}
 
 
 def _not_indexed(root: Path, known: Iterable[RowIndex]) -> Iterator[str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from assets.chain import CHAIN, GROUPS
 from assets.interrupt import ends_with_this
-from assets.public_suffixes import is_public_suffix
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
 from assets.status import Comparison, compare, last_made
@@ -21,9 +20,9 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
 from training.artifact import Artifact
-from training.data.extract.terms import DOCUMENT_ID
+from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.known import known_under
-from training.data.urls import domain_of
+from training.data.public_suffixes import is_public_suffix
 from training.job import DataError, RefusedInput
 from training.posttrain.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
@@ -249,11 +248,7 @@ def _check_domain(domain: str, tracer: Tracer) -> None:
 
     Names under a public suffix belong to many people.
     """
-    asked = domain_of(domain)
-    if not asked:
-        raise DataError(
-            f"{domain!r}: is no domain; write a domain such as example.org, which includes the hosts below it"
-        )
+    asked = target_of("domain", domain).value
     if not is_public_suffix(asked):
         return
     try:

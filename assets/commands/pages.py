@@ -85,7 +85,8 @@ def takedown(
     domain: Annotated[str, typer.Option(help="all pages of this domain and of the hosts below it")] = "",
     document: Annotated[str, typer.Option(help="the page with this id")] = "",
     list_: Annotated[
-        Path | None, typer.Option("--list", help="a file of these, one a line; a reason may follow after a tab")
+        Path | None,
+        typer.Option("--list", help="a file of these and of folders, one a line; a reason may follow after a tab"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what holds them, and what it costs")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="withdraw without asking")] = False,

@@ -9,10 +9,10 @@ from assets.takedown import asked_of, check_nobody_writes, withdraw
 from assets.tombstones import read_tombstones
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
+from training.data.address_lists import target_of, target_of_line
 from training.data.extract.terms import parse_list
 from training.files.writing import write_json
 from training.job import DataError
-from training.provenance.withdrawal import target_of, target_of_line
 from training.running.lease import Lease
 
 PAGE = "https://example.org/a/b"

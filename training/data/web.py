@@ -2,9 +2,9 @@
 
 Every connection, including that of each redirect, goes to an address that was looked up once and found to be public.
 Private, loopback, link-local and metadata addresses are refused, in whatever form they are written, unless the person
-who runs the machine allows them (PEDIGREE_FETCH_ALLOW: names, addresses and networks, separated by commas). A recipe
-cannot allow them. The only proxy taken from the environment is PEDIGREE_FETCH_PROXY, which then decides what may be
-reached.
+who runs the machine allows them: PEDIGREE_FETCH_ALLOW has names, `*.intern` for every name below one, addresses and
+networks, separated by commas. A recipe cannot allow them. The only proxy taken from the environment is
+PEDIGREE_FETCH_PROXY, which then decides what may be reached.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
+from training.data.address_lists import named_host
+from training.data.urls import normal_host, with_plain_host
 from training.job import DataError
 from training.process.lean import without
 from training.secrets import masked
@@ -52,6 +54,7 @@ WRONG_ADDRESSES = (
 EMBEDDING = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96")))
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Broken(DataError):
@@ -69,7 +72,8 @@ def response(
     """
     with _session() as session:
         try:
-            answer = session.request(method, url, headers=dict(headers), stream=True, timeout=timeout_seconds)
+            address = with_plain_host(url)
+            answer = session.request(method, address, headers=dict(headers), stream=True, timeout=timeout_seconds)
         except requests.TooManyRedirects:
             raise DataError(f"{masked(url)}: more than {MAX_REDIRECTS} redirects") from None
         except WRONG_ADDRESSES as error:
@@ -142,11 +146,11 @@ def public_addresses(name: str, port: int) -> list[str]:
     Raise DataError if one of them is neither public nor allowed.
     """
     found = [str(entry[4][0]) for entry in socket.getaddrinfo(name.strip("[]"), port, type=socket.SOCK_STREAM)]
-    allowed = _allowed()
-    if name.lower().rstrip(".") not in allowed:
+    networks, hosts = _allowed()
+    if hosts.isdisjoint(_entries(normal_host(name))):
         for text in found:
             address = ipaddress.ip_address(text.partition("%")[0])
-            if not _is_public(address) and not any(_holds(one, address) for one in allowed):
+            if not _is_public(address) and not any(address in network for network in networks):
                 raise DataError(
                     f"{name} is {text}, no public address; what is on this machine or beside it is not fetched unless"
                     f" whoever runs it names it in {ALLOW_VARIABLE}"
@@ -165,17 +169,38 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not strange
 
 
-def _holds(text: str, address: Address) -> bool:
-    """Whether an entry of the allow-list is this address or a network that contains it. Names return False."""
+def _entries(host: str) -> Iterator[str]:
+    """Yield what may allow a host: its own name, and a star before each name above it."""
+    yield host
+    while host := host.partition(".")[2]:
+        yield f"*.{host}"
+
+
+def _allowed() -> tuple[list[Network], set[str]]:
+    """Return the networks and names that are allowed. Raise DataError for an entry that is neither."""
+    networks: list[Network] = []
+    names = set()
+    for part in filter(None, map(str.strip, os.environ.get(ALLOW_VARIABLE, "").split(","))):
+        network, host, is_below = _network(part), part, False
+        if network is None:
+            try:
+                host, is_below = named_host(part)
+            except DataError as error:
+                raise DataError(f"{ALLOW_VARIABLE}: {error}") from None
+            network = _network(host)
+        if network is None:
+            names.add(f"*.{host}" if is_below else host)
+        else:
+            networks.append(network)
+    return networks, names
+
+
+def _network(text: str) -> Network | None:
+    """Return the network, or the address as one, that a text is; None if it is a name."""
     try:
-        network = ipaddress.ip_network(text, strict=False)
+        return ipaddress.ip_network(text.strip("[]"), strict=False)
     except ValueError:
-        return False
-    return address in network
-
-
-def _allowed() -> list[str]:
-    return [part.strip().lower() for part in os.environ.get(ALLOW_VARIABLE, "").split(",") if part.strip()]
+        return None
 
 
 class _HTTP(HTTPConnection):
@@ -228,7 +253,8 @@ class _Session(requests.Session):
         """
         target = super().get_redirect_target(resp)
         if target is not None:
-            scheme = urllib.parse.urlsplit(urllib.parse.urljoin(resp.url, target)).scheme.lower()
+            target = with_plain_host(urllib.parse.urljoin(resp.url, target))
+            scheme = urllib.parse.urlsplit(target).scheme.lower()
             if scheme not in ("http", "https") or (scheme == "http" and resp.url.lower().startswith("https:")):
                 raise DataError(f"{masked(resp.url)} leads to {masked(target)}; {scheme}: is not followed from there")
         return target

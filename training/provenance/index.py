@@ -125,13 +125,19 @@ class Index:
 
     def pages_of_key(self, key: Key) -> np.ndarray:
         """Return the pages that may have the key of a URL: pages of its host with the same hash."""
-        host = self._first_host(key.host)
-        if host >= len(self._arrays[layout.HOST_PAGES_FILE]) or self._host(host) != key.host:
-            return np.empty(0, np.int64)
-        start = self._first_page(host)
-        return self._with_hash(
-            layout.URLS_FILE, layout.URL_PAGES_FILE, hash_of(key.rest), start, self._first_page(host + 1)
-        )
+        start, stop = self._pages_between(key.host)
+        return self._with_hash(layout.URLS_FILE, layout.URL_PAGES_FILE, hash_of(key.rest), start, stop)
+
+    def pages_of_host(self, turned: str) -> np.ndarray:
+        """Return the pages of the host with this reversed name, without hosts below it."""
+        start, stop = self._pages_between(turned)
+        return np.array(self._arrays[layout.URL_PAGES_FILE][start:stop], dtype=np.int64)
+
+    def _pages_between(self, turned: str) -> tuple[int, int]:
+        host = self._first_host(turned)
+        if host >= self.num_hosts or self._host(host) != turned:
+            return 0, 0
+        return self._first_page(host), self._first_page(host + 1)
 
     def hosts_of_domain(self, turned: str) -> list[tuple[int, int]]:
         """Return the ranges of hosts that belong to a domain: the domain itself, and all hosts below it.

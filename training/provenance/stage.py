@@ -14,9 +14,9 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="2",
+    version="3",
     module="training.provenance.build",
-    libraries=("xxhash",),
+    libraries=("xxhash", "idna"),
     kinds=("numpy",),
     gates=("counts_balance",),
     in_ranks=True,

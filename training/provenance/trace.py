@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from training.data.urls import SAID, domain_of, exact_form, key_of, plain_host, reversed_host
+from training.data.address_lists import target_of
+from training.data.urls import SAID, exact_form, key_of, plain_host, reversed_host
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
@@ -319,9 +320,9 @@ class Tracer:
     def domain(self, domain: str, *, shown: int = 10) -> dict[str, Any]:
         """Return what became of all pages of a domain and of the hosts below it.
 
-        The `shown` largest hosts and as many pages are listed. Raise DataError if there is no page.
+        The `shown` largest hosts and as many pages are listed. Raise DataError if there is no page, or no such domain.
         """
-        asked = domain_of(domain)
+        asked = target_of("domain", domain).value
         turned = reversed_host(asked)
         hosts, outcomes = Counter[str](), Counter[tuple[int, str]]()
         kept: list[tuple[Index, np.ndarray]] = []
@@ -333,9 +334,7 @@ class Tracer:
                 outcomes.update(index.outcomes(pages))
                 kept.append((index, pages))
         if not hosts:
-            raise DataError(
-                f"{domain}: no snapshot has a page of {asked or 'this domain'}. Searched: {self._searched()}"
-            )
+            raise DataError(f"{domain}: no snapshot has a page of {asked}. Searched: {self._searched()}")
         return {
             "domain": asked,
             "hosts": [{"host": host, "pages": count} for host, count in _most(hosts, shown)],

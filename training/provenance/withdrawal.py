@@ -5,17 +5,15 @@ Standard questions are answered by arrays, without an object for each page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from training.artifact import Artifact, folder_of
-from training.data.extract.terms import DOCUMENT_ID, KEY_SIGN, domain_entry, page_entry
-from training.data.urls import Key, domain_of, exact_form, key_of, plain_host, reversed_host
+from training.data.address_lists import Target, entries_of, is_folder_entry
+from training.data.urls import KEY_SIGN, Key, key_of
 from training.job import DataError, InputArtifact
 from training.provenance.index import Index
 from training.provenance.layout import FIRST, KEPT_KIND, KIND, KINDS, RANK
@@ -28,51 +26,6 @@ CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
 MOST_SHARDS = 1_000  # shards that are named; all are counted
 
 Pages = tuple[Index, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A request to withdraw a page by URL, a domain with the hosts below it, or a document by id."""
-
-    kind: Literal["url", "domain", "document"]
-    value: str
-
-    @property
-    def entry(self) -> str:
-        """The entry of a takedown list that matches the same pages."""
-        if self.kind == "document":
-            return self.value
-        return page_entry(key_of(self.value)) if self.kind == "url" else domain_entry(reversed_host(self.value))
-
-    @property
-    def said(self) -> str:
-        """The normalized form of the target in which it is searched, to show to people."""
-        return exact_form(self.value) if self.kind == "url" else self.value
-
-
-def target_of(kind: Literal["url", "domain", "document"], text: str) -> Target:
-    """Parse an address, a domain or a document id. Raise DataError, with the right form, if it can name no page."""
-    text = text.strip()
-    if kind == "document":
-        if not DOCUMENT_ID.fullmatch(text):
-            raise DataError(f"{text!r}: is no document's id; ids are SNAPSHOT/WARC FILE/OFFSET with 12 digits")
-        return Target(kind, text)
-    if kind == "url":
-        if not key_of(text).host or re.search(r"\s", text):
-            raise DataError(f"{text!r}: is no address of a page; write https://example.org/page")
-        return Target(kind, text)
-    domain = domain_of(text)
-    if not domain or "/" in text.partition("://")[2].rstrip("/") or re.search(r"\s", text):
-        raise DataError(f"{text!r}: is no domain; write example.org, and hosts below it are meant too")
-    return Target(kind, domain)
-
-
-def target_of_line(text: str) -> Target:
-    """Return the target of a line of a list, which is a document's id, an address with a path, or a domain."""
-    if "://" not in text and DOCUMENT_ID.fullmatch(text.strip()):
-        return target_of("document", text)
-    has_path = "/" in text.partition("://")[2] or ("://" not in text and "/" in text)
-    return target_of("url" if has_path else "domain", text)
 
 
 # Indexes
@@ -141,29 +94,18 @@ def crawl_of(index: Index) -> str:
 # Pages
 
 
-def pages_of(index: Index, target: Target) -> np.ndarray:
-    """Return the pages of a snapshot that a target names, in order, int64."""
-    if target.kind == "domain":
-        ranges = index.hosts_of_domain(reversed_host(target.value))
-        found = [index.pages_of_hosts(first, stop) for first, stop in ranges]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
-    if target.kind == "document":
-        rows = index.rows(index.pages_of_id(target.value), lambda row: row["id"] == target.value)
-    else:
-        key = key_of(target.value)
-        rows = index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
-    return np.unique(np.array([one.page for one in rows], np.int64))
-
-
 def pages_of_entry(index: Index, entry: str) -> np.ndarray:
     """Return the numbers of the pages of a snapshot that one entry of a takedown list matches, sorted, int64."""
-    host, closed, rest = entry.removeprefix(KEY_SIGN).partition(")")
     if not entry.startswith(KEY_SIGN):
-        return pages_of(index, Target("document", entry))
-    if not closed:
-        return pages_of(index, Target("domain", plain_host(host.rstrip(","))))
-    key = Key(host, rest)
-    rows = index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
+        rows = index.rows(index.pages_of_id(entry), lambda row: row["id"] == entry)
+        return np.unique(np.array([one.page for one in rows], np.int64))
+    host, is_address, rest = entry.removeprefix(KEY_SIGN).partition(")")
+    if not is_address:
+        ranges = index.hosts_of_domain(host.removesuffix(","))
+        found = [index.pages_of_hosts(first, stop) for first, stop in ranges]
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    near = index.pages_of_host(host) if is_folder_entry(entry) else index.pages_of_key(Key(host, rest))
+    rows = index.rows(near, lambda row: entry in entries_of(key_of(row["url"])), columns=("id", "url"))
     return np.unique(np.array([one.page for one in rows], np.int64))
 
 
@@ -276,7 +218,7 @@ def seen_by(
     for index in tracer.indexes:
         pages = (known or {}).get(index.item.fingerprint)
         if pages is None:
-            own = [pages_of(index, one) for one in targets]
+            own = [pages_of_entry(index, one.entry) for one in targets]
             rows = index.rows(index.pages_of_ids(wanted), is_wanted, columns=("id",))
             own.append(np.array([one.page for one in rows], np.int64))
             pages = np.unique(np.concatenate(own))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data import urls
-from training.data.urls import Key, domain_of, exact_form, key_of, plain_host, reversed_host
+from training.data.urls import Key, exact_form, key_of, plain_host, reversed_host, site_of, with_plain_host
 
 ONE_PAGE = [
     "https://example.co.uk/a/~b?x=1&y=2",
@@ -56,11 +56,6 @@ def test_hosts_are_reversed_so_that_a_domain_is_what_they_begin_with():
     assert reversed_host("www.com") == "com,www"  # here `www` is the name itself
     assert reversed_host("127.0.0.1") == "127.0.0.1" and reversed_host("[::1]") == "[::1]"
     assert plain_host("uk,co,example") == "example.co.uk"
-    assert [domain_of(text) for text in ("WWW.Example.com.", "*.example.com", "https://example.com/a", "", "a b")] == [
-        *["example.com"] * 3,
-        "",
-        "",
-    ]
 
 
 SEGMENT = st.text("abcXYZ019_~-.", min_size=1, max_size=5)
@@ -81,3 +76,77 @@ def test_the_short_way_gives_the_same_key(scheme, labels, path, end):
     finally:
         urls._PLAIN = plain
     assert key_of(exact_form(url)) == short
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("EXAMPLE.com.", "com,example"),
+        ("example.com%2e", "com,example"),
+        ("ex\u00adam\u200bple.com", "com,example"),
+        ("\uff25\uff38\uff21\uff2d\uff30\uff2c\uff25\u3002com", "com,example"),
+        ("B\u00dcCHER.example", "example,xn--bcher-kva"),
+        ("Xn--BCHER-kva.example", "example,xn--bcher-kva"),
+        ("bu\u0308cher.example", "example,xn--bcher-kva"),
+        ("stra\u00dfe.example", "example,xn--strae-oqa"),
+        ("strasse.example", "example,strasse"),
+        ("under_score.example", "example,under_score"),
+        ("\u2603.example", "example,xn--n3h"),
+        ("127.1", "127.0.0.1"),
+        ("0x7F.0.0.01", "127.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("\uff11\uff12\uff17.0.0.1", "127.0.0.1"),
+        ("[0:0:0:0:0:FFFF:127.0.0.1]", "[::ffff:7f00:1]"),
+        ("[1:0:0:2:0:0:0:3]", "[1:0:0:2::3]"),
+        # What the standards refuse has a key too, because a crawl may hold it.
+        ("1.2.3.4.5", "5,4,3,2,1"),
+        ("08.1.1.1", "08.1.1.1"),
+        ("xn--a.example", "example,xn--a"),
+        ("a,b.example", "example,a%2cb"),
+        ("a)b.example", "example,a%29b"),
+    ],
+)
+def test_a_host_has_one_key_in_all_its_spellings(written, key):
+    assert key_of(f"http://{written}/").host == key
+    assert key_of(f"http://{plain_host(key)}/").host == key
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("HTTP:\\\\Shop.TEST\\a\\..\\b", "http://shop.test/b"),
+        ("https:shop.test/%2e%2E/b", "https://shop.test/b"),
+        ("http://shop.test/\ta\n/b", "http://shop.test/a/b"),
+        ("\x00 http://shop.test/b\x1f", "http://shop.test/b"),
+        ("http://shop.test:00080/?", "http://shop.test/"),
+        ("http://shop.test//b", "http://shop.test//b"),
+        ("http://shop.test/100%/%%41", "http://shop.test/100%25/%25A"),
+        ("http://shop.test/a'b?c'd|", "http://shop.test/a%27b?c%27d%7C"),
+    ],
+)
+def test_an_address_is_read_as_browsers_read_it(url, plain):
+    assert exact_form(url) == plain == exact_form(plain)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://shop.test:65536/", "http://[::1", "http://[::g]/", "http://a[b]/", "http://@/"]
+)
+def test_what_has_no_host_and_port_is_no_address(url):
+    assert key_of(url) == Key("", url)
+
+
+def test_a_very_long_host_is_read_in_time_that_grows_with_its_length():
+    assert key_of(f"http://{'ü' * 200_000}.test/a").host.startswith("test,%c3%bc")
+
+
+def test_what_is_asked_of_a_server_keeps_all_but_the_host_as_written():
+    assert with_plain_host("http://me:pw@STRASSE\u3002example:80/%7ea?b#c") == "http://me:pw@strasse.example/%7ea?b#c"
+    assert with_plain_host("no address") == "no address"
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [("https://www.A.org/x", "a.org"), ("http://a.org.:80", "a.org"), ("mailto:x", ""), ("http://[", ""), (None, "")],
+)
+def test_the_site_of_an_address(url, host):
+    assert site_of(url) == host

@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
 from training.data.documents import decompressed
-from training.data.hosts import host_of
 from training.data.sources import open_uri, seekable
 from training.job import DataError
 
@@ -95,23 +95,17 @@ def selected(
 
 
 def _filter(recipe: SelectionRecipe) -> Callable[[Row], bool]:
-    hosts, languages, mime_types = (frozenset(one) for one in (recipe.hosts, recipe.languages, recipe.mime_types))
+    hosts = address_list(recipe.hosts, "domain")
+    languages, mime_types = frozenset(recipe.languages), frozenset(recipe.mime_types)
 
     def accepts(row: Row) -> bool:
         if mime_types and (row["mime-detected"] or "").lower() not in mime_types:
             return False
         if languages and languages.isdisjoint((row["languages"] or "").lower().split(",")):
             return False
-        return not hosts or any(parent in hosts for parent in _parents(row["host"]))
+        return not recipe.hosts or hosts.find(row["url"] or "") is not None
 
     return accepts
-
-
-def _parents(host: str) -> Iterator[str]:
-    """Yield a host and the domains that contain it: for a.b.c these are a.b.c, b.c and c."""
-    while host:
-        yield host
-        host = host.partition(".")[2]
 
 
 def _checked(row: Row, where: str) -> Row:
@@ -142,8 +136,7 @@ def _cdx_rows(file: str, wanted: dict[str, str]) -> Iterator[Row]:
         for name in (*PLACE, *({"url"} if "hosts" in wanted else ())):
             if name not in row:
                 raise DataError(f"{file}, line {number}: no {name!r}; this is not a whole CDX record")
-        kept = {name: row.get(name) for name in COLUMNS}
-        yield _checked(kept | {"host": host_of(row.get("url")) if "hosts" in wanted else ""}, f"{file}, line {number}")
+        yield _checked({name: row.get(name) for name in COLUMNS}, f"{file}, line {number}")
     if number == 0:
         raise DataError(f"{file}: no records; an index that lists nothing selects nothing")
     if missing:
@@ -198,6 +191,6 @@ def _parquet_rows(file: str, wanted: dict[str, str]) -> Iterator[Row]:
                 values = [batch.column(column).to_pylist() for column in columns]
                 for row in zip(*values, strict=True):
                     found = dict(zip(names, row, strict=True))
-                    yield _checked(found | {"host": (found.get("url") or "").lower().strip(".")}, file)
+                    yield _checked(found | {"url": f"//{found.get('url') or ''}"}, file)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{file}: the index is damaged or ends early: {error}") from None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from training.data.address_lists import address_list
 from training.data.crawl.reader import SOURCES, ReaderRecipe
+from training.job import DataError
 from training.names import check_name
 from training.parts.outside import FROM, PartsOf
 from training.records import RecipeError
@@ -32,9 +34,13 @@ class SelectionRecipe:
             raise RecipeError("snapshots.select.index: empty; name at least one CDX or parquet file")
         if self.max_gap_bytes < 0:
             raise RecipeError(f"snapshots.select.max_gap_bytes={self.max_gap_bytes}; must not be negative")
-        for name in ("hosts", "languages", "mime_types"):
+        for name in ("languages", "mime_types"):
             if bad := next((word for word in getattr(self, name) if word != word.lower() or not word.strip()), None):
                 raise RecipeError(f"snapshots.select.{name}: {bad!r}; index files have lower-case names")
+        try:
+            address_list(self.hosts, "domain")
+        except DataError as error:
+            raise RecipeError(f"snapshots.select.hosts: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

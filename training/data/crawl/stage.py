@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CRAWL = Stage(
     name="crawl",
-    version="2",
+    version="3",
     module="training.data.crawl.crawl",
     libraries=("warcio",),  # generated sources write their archives with it
     kinds=("warc",),

@@ -35,7 +35,7 @@ class DedupRecipe:
     min_kept_fraction: float = 0.0  # gate, per source and language
     # Which of the duplicates in one snapshot stays; a document of an earlier snapshot always does:
     survivor: str = "first"  # or newest, longest, best_score, own_language, or a part from outside
-    urls: bool = False  # also remove a document whose normalized URL an earlier one has
+    urls: bool = False  # also remove a document whose URL's key (training/data/urls.py) an earlier one has
     # Cuts in the documents that stay, counted in groups of this many documents (Llama 3's line rule: 6 in 30 million):
     group_documents: int = 30_000_000
     line_unit: Literal["line", "paragraph"] = "line"

@@ -7,7 +7,7 @@
 - `count` int32 [documents]: number of distinct n-grams;
 - `bands` uint64 [buckets, documents]: MinHash keys; two documents of Jaccard similarity s share at least one with
   probability 1 - (1 - s^hashes_per_bucket)^buckets. A document without a word has zeros, which match nothing;
-- `url` uint64 [documents, 2], only with `dedup.urls`: 128-bit hash of the normalized URL; zeros without a URL.
+- `url` uint64 [documents, 2], only with `dedup.urls`: 128-bit hash of the URL's key; zeros without a URL.
 
 Source: MinHash (Broder 1997) with banding; the recipe's defaults are FineWeb's (arXiv 2406.17557). The permutations are
 h → a·h + b modulo 2^64 over well-mixed n-gram hashes. They take about a fifth of the signing time (docs/dedup.md), so
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ import xxhash
 from training.artifact import written
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
+from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import Hashes, mixed, ngram_set
 from training.job import Counts, Job, Outcome, Share, Work
 from training.running.runner import total_counts
@@ -175,26 +175,11 @@ def _sign_compiled(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], 
 
 
 def url_digests(urls: Iterable[str | None]) -> Hashes:
-    """128-bit hash of each normalized URL, uint64 [urls, 2]; zeros for None or an empty URL."""
+    """128-bit hash of each URL's key, uint64 [urls, 2]; zeros for None or an empty URL."""
     digests = b"".join(
-        xxhash.xxh3_128_digest(normalized_url(url).encode("utf-8", "replace")) if url else bytes(16) for url in urls
+        xxhash.xxh3_128_digest(page_entry(key_of(url)).encode("utf-8", "replace")) if url else bytes(16) for url in urls
     )
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
-
-
-def normalized_url(url: str) -> str:
-    """Return the URL without what does not distinguish pages: scheme, `www.`, default port, fragment, final slash.
-
-    The host becomes lower case; path and query stay as they are. Text that is not a valid URL is returned unchanged.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        host, port = (parts.hostname or "").removeprefix("www."), parts.port
-    except ValueError:
-        return url
-    place = "" if port in (None, 80, 443) else f":{port}"
-    query = f"?{parts.query}" if parts.query else ""
-    return f"{host}{place}{parts.path.rstrip('/')}{query}"
 
 
 def set_digest(ngrams: Hashes) -> tuple[int, int]:

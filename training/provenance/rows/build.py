@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from training.artifact import written
 from training.data.documents import read_lines
-from training.data.urls import Key, key_of
+from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import ngram_set
 from training.job import Gate, InputArtifact, Job, Outcome, Work
 
@@ -92,7 +92,7 @@ def _described(asset: str, file: str, line: int, row: Row, texts: Sequence[str])
     given = row.get("row") if isinstance(row.get("row"), dict) else {}
     address = row.get("url") or given.get("url") or ""
     found = [address, *(one.rstrip(".,;:!?") for text in texts for one in ADDRESS.findall(text))]
-    keys = {entry_of(key) for one in found if isinstance(one, str) and (key := key_of(one)).host}
+    keys = {page_entry(key) for one in found if isinstance(one, str) and (key := key_of(one)).host}
     source = row.get("source") or row["id"].partition("#")[0]
     return {
         "asset": asset,
@@ -105,11 +105,6 @@ def _described(asset: str, file: str, line: int, row: Row, texts: Sequence[str])
         "reason": row.get("reason", ""),
         "addresses": sorted(keys),
     }
-
-
-def entry_of(key: Key) -> str:
-    """Return an address in the form of the index, whose order keeps a host and the hosts below it together."""
-    return f"={key.host}){key.rest}"
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from training.data.address_lists import entries_of
 from training.data.documents import read_lines
-from training.data.urls import Key
+from training.data.urls import KEY_SIGN, Key
 from training.job import DataError, InputArtifact
 from training.provenance.lineage import Lineage, artifacts_under, item_of, named
-from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, entry_of, runs_of, short, texts_in
+from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, runs_of, short, texts_in
 from training.provenance.sound import sound
 
 INDEXES = {  # what each is about
@@ -87,22 +88,23 @@ class RowIndex:
                     own[line] = list(texts_in(row))
         return [lines[row["asset"], row["file"]][row["line"]] for row in rows]
 
-    def with_address(self, pages: Iterable[Key] = (), hosts: Iterable[str] = ()) -> list[Row]:
-        """Return the rows with an address of one of `pages`, or with one on or below one of the reversed `hosts`."""
-        entries = {entry_of(key) for key in pages}
-        starts = tuple(f"={host}{end}" for host in hosts for end in (")", ","))
-        found = []
+    def with_address(self, entries: Collection[str]) -> list[Row]:
+        """Return the rows with an address that one of these entries of a list matches."""
+        wanted, found = frozenset(entries), []
         for table, _ in self._parts():
             for number, own in enumerate(table["addresses"].to_pylist()):
-                if any(one in entries or (starts and one.startswith(starts)) for one in own):
+                if any(not wanted.isdisjoint(entries_of(_key(one))) for one in own):
                     found.append(table.slice(number, 1).select(list(WHERE)).to_pylist()[0])
         return found
 
 
-def rows_holding(
-    indexes: Iterable[RowIndex], texts: Sequence[str], pages: Sequence[Key] = (), hosts: Sequence[str] = ()
-) -> list[Row]:
-    """Return the rows that repeat withdrawn texts word for word, or name the address of a withdrawn page or host.
+def _key(address: str) -> Key:
+    host, _, rest = address.removeprefix(KEY_SIGN).partition(")")
+    return Key(host, rest)
+
+
+def rows_holding(indexes: Iterable[RowIndex], texts: Sequence[str], entries: Collection[str] = ()) -> list[Row]:
+    """Return the rows that repeat withdrawn texts word for word, or have an address that one of the entries matches.
 
     `shared` is the number of runs of eight words that a row shares with the texts, `names_it` whether the address
     stands in it. Rows of several indexes over the same artifact are named once.
@@ -110,7 +112,7 @@ def rows_holding(
     found: dict[tuple[Any, ...], Row] = {}
     for index in indexes:
         fingerprints = {asset: item.fingerprint for asset, item in index.inputs.items()}
-        rows = [*index.repeating(texts), *(index.with_address(pages, hosts) if pages or hosts else ())]
+        rows = [*index.repeating(texts), *(index.with_address(entries) if entries else ())]
         for row in rows:
             place = (fingerprints[row["asset"]], row["file"], row["line"])
             known = found.setdefault(place, {"shared": 0, "runs": 0, "names_it": False, **row})

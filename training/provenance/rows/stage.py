@@ -7,9 +7,9 @@ from training.stage import Asset, Input, Stage
 
 INDEX_ROWS = Stage(
     name="index_rows",
-    version="2",
+    version="3",
     module="training.provenance.rows.build",
-    libraries=("xxhash",),
+    libraries=("xxhash", "idna"),
     kinds=("parquet", "numpy"),
     gates=("every_row_is_in",),
 )

@@ -343,7 +343,7 @@ def selected(server: Server, index: Path, **filters: Any) -> SnapshotRecipe:
     return replace(at(server), select=SelectionRecipe(index=(str(index),), **filters))
 
 
-WANTED = {"hosts": ("bread.test",), "languages": ("eng",), "mime_types": ("text/html",), "max_gap_bytes": 0}
+WANTED = {"hosts": ("*.Bread.test",), "languages": ("eng",), "mime_types": ("text/html",), "max_gap_bytes": 0}
 
 
 def wanted_ids(item: InputArtifact) -> list[dict[str, Any]]:
@@ -448,4 +448,6 @@ def test_settings_that_would_have_no_effect_are_refused():
         with pytest.raises(RecipeError, match="single records"):
             SnapshotRecipe(name="s", paths=("x",), select=SelectionRecipe(index=("i",)), **fields)
     with pytest.raises(RecipeError, match="lower-case"):
-        SelectionRecipe(index=("i",), hosts=("Bread.test",))
+        SelectionRecipe(index=("i",), languages=("Eng",))
+    with pytest.raises(RecipeError, match=r"snapshots\.select\.hosts: 'bread\.test/a': is the entry of a url"):
+        SelectionRecipe(index=("i",), hosts=("bread.test/a",))

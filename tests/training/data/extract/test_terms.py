@@ -9,10 +9,10 @@ import pytest
 
 from tests.training.data.real import real_page
 from training.data.extract.html import extract_html
-from training.data.extract.list_check import problem_of
 from training.data.extract.responses import parse_response
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
-from training.data.extract.terms import Terms, parse_list, read_lists, terms_of
+from training.data.extract.terms import Terms, check_lists, parse_list, read_lists, terms_of
+from training.job import DataError
 
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
 
@@ -128,49 +128,10 @@ def test_several_lists_are_one(tmp_path: Path):
     (tmp_path / "one.txt").write_text("bad.test\tfirst\n", "utf-8")
     (tmp_path / "two.txt.gz").write_bytes(gzip.compress(b"bad.test\tsecond\nworse.test\n"))
     both = read_lists((str(tmp_path / "one.txt"), str(tmp_path / "two.txt.gz")))
-    assert both.domains == {"bad.test": "first", "worse.test": ""}
+    assert both.reasons == {"=test,bad,": "first", "=test,worse,": ""}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "example.org",
-        "WWW.Example.org.",
-        ".xyz",
-        "bücher.example",
-        "xn--bcher-kva.example",
-        "a.example/",
-        "https://a.example/b?c=d#e",
-        "http://a.example:8080/b",
-        "192.0.2.7",
-        "http://[2001:db8::1]/x",
-        "s/a.warc.gz/000000000000",
-        "intranet/x",
-    ],
-)
-def test_what_can_meet_a_page_may_stand_in_a_list(line: str):
-    assert problem_of(line) == ""
-    entries = parse_list([line])
-    url = line if "://" in line else f"http://{line.strip('.')}" if line != ".xyz" else "http://a.xyz/"
-    assert entries.find(url, line) is not None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "nonsense",
-        "a.example:80",
-        "*.a.example",
-        "{}",
-        "a b",
-        "http://",
-        "https:///x",
-        "/x/",
-        "ftp://a.example/",
-        "a..example",
-        "<a.example>",
-        "!",
-    ],
-)
-def test_what_can_meet_no_page_is_refused(line: str):
-    assert problem_of(line)
+def test_a_line_that_can_match_no_page_is_named_with_its_number(tmp_path: Path):
+    (tmp_path / "list.txt").write_text("# why\nbad.test\thttps://a.test/why\nhttps://\n", "utf-8")
+    with pytest.raises(DataError, match=r"list\.txt, line 3: 'https://': is no domain; write example\.org"):
+        check_lists([str(tmp_path / "list.txt")])

@@ -12,7 +12,6 @@ import pytest
 
 from tests.training.data import chain
 from training.data.summary import summarize
-from training.data.summary.summarize import site_of
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import InputArtifact
@@ -82,11 +81,3 @@ def test_a_shard_with_many_documents_is_not_held_as_rows(tmp_path: Path):
     finally:
         tracemalloc.stop()
     assert peak < 2 * 600 * summarize.AT_ONCE
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [("https://www.A.org/x", "a.org"), ("http://a.org.:80", "a.org"), ("mailto:x", ""), ("http://[", ""), (None, "")],
-)
-def test_the_host_of_an_address(url, host):
-    assert site_of(url) == host

@@ -12,7 +12,7 @@ import pytest
 from tests.training.data import chain
 from training.artifact import commit_record
 from training.data.documents import write_lines
-from training.data.urls import key_of, reversed_host
+from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import ngram_set
 from training.job import InputArtifact, RefusedInput
 from training.posttrain import sorting
@@ -156,10 +156,12 @@ def test_a_run_does_not_go_from_one_text_of_a_row_into_the_next(tmp_path, inputs
 
 def test_the_rows_that_name_an_address_or_a_host_are_found(tmp_path, inputs):
     index = indexed(tmp_path, inputs)
-    assert named(index.with_address([key_of("http://a.example/b?x=1")])) == {("instruction_data", "mine#0000002")}
-    assert named(index.with_address(hosts=[reversed_host("a.example")])) == {("instruction_data", "mine#0000002")}
-    assert index.with_address(hosts=["exampl"]) == []  # a domain is whole labels, not the beginning of one
-    both = rows_holding([index, index], [PAGE], [key_of("https://b.example")])
+    assert named(index.with_address([page_entry(key_of("http://a.example/b?x=1"))])) == {
+        ("instruction_data", "mine#0000002")
+    }
+    assert named(index.with_address(["=example,a,"])) == {("instruction_data", "mine#0000002")}
+    assert index.with_address(["=exampl,"]) == []  # a domain is whole labels, not the beginning of one
+    both = rows_holding([index, index], [PAGE], ["=example,b)"])
     assert named(both) == HOLDING and len(both) == len(HOLDING)  # each once
     assert {row["id"] for row in both if row["names_it"]} == {"mine#0000003"}
     assert all(row["fingerprint"] for row in both)

@@ -4,48 +4,54 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.data.address_lists import AddressList, Kind, address_list
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule
-from training.data.hosts import host_of
+from training.job import DataError
 from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CommonSettings):
-    """Domains and URLs whose pages are dropped."""
+    """Domains and URLs whose pages are dropped (training/data/address_lists.py)."""
 
     blocked_domains: tuple[str, ...] = ()
     blocked_urls: tuple[str, ...] = ()
 
 
 def check(settings: Settings) -> None:
-    """Raise RecipeError if domains or URLs are given but `filter.rules` lacks url."""
+    """Raise RecipeError for an entry that can match no page, and if `filter.rules` lacks url."""
     if (settings.blocked_domains or settings.blocked_urls) and "url" not in settings.rules:
         raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
+    _lists(settings)
 
 
 def decide(settings: Settings) -> Answer:
     """Return a function that drops pages of blocked domains, their subdomains, and blocked URLs.
 
-    A blocked URL that ends in / also blocks every URL below it.
+    A blocked URL that ends in / also blocks every URL below it, and one without a path its host.
     """
-    domains = frozenset(domain.lower().removeprefix("www.").strip(".") for domain in settings.blocked_domains)
-    addresses = frozenset(map(_plain_url, settings.blocked_urls))
-    folders = tuple(sorted(address for address in addresses if address.endswith("/")))
+    domains, addresses = _lists(settings)
 
     def decided(page: Page) -> str:
-        labels = host_of(page.url).split(".")
-        if any(".".join(labels[i:]) in domains for i in range(len(labels))):
+        if domains.find(page.url) is not None:
             return "blocked_domain"
-        plain = _plain_url(page.url)
-        return "blocked_url" if plain in addresses or (folders and plain.startswith(folders)) else KEPT
+        return KEPT if addresses.find(page.url) is None else "blocked_url"
 
     return decided
 
 
-def _plain_url(url: str) -> str:
-    """Return a URL without scheme, `www.` and fragment, for comparison."""
-    rest = url.partition("#")[0].partition("://")[2] or url.partition("#")[0]
-    return rest.removeprefix("www.")
+def _lists(settings: Settings) -> tuple[AddressList, AddressList]:
+    return (
+        _list("blocked_domains", settings.blocked_domains, "domain"),
+        _list("blocked_urls", settings.blocked_urls, "url", "folder", "domain"),
+    )
+
+
+def _list(name: str, entries: tuple[str, ...], *kinds: Kind) -> AddressList:
+    try:
+        return address_list(entries, *kinds)
+    except DataError as error:
+        raise RecipeError(f"filter.{name}: {error}") from None
 
 
 RULE = Rule(settings=Settings, check=check, decide=decide)

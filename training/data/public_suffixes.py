@@ -10,6 +10,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from training.data.urls import normal_host
+
 LIST_FILE = ".tld_set_snapshot"
 RULE = re.compile(r"^[.*!]*\w\S*", re.MULTILINE)
 
@@ -19,24 +21,20 @@ def is_public_suffix(domain: str) -> bool:
 
     Private suffixes such as `github.io` are included; nothing is fetched.
     """
-    if "." not in domain:
-        return ":" not in domain and not domain.isdigit()
-    labels = [_decoded(label) for label in domain.split(".")]
-    name, above = ".".join(labels), ".".join(labels[1:])
+    name = normal_host(domain)
+    if "." not in name:
+        return ":" not in domain and not name.isdigit()
     rules = _rules()
+    above = name.partition(".")[2]
     return name in rules or (f"*.{above}" in rules and f"!{name}" not in rules)
-
-
-def _decoded(label: str) -> str:
-    lower = label.lower()
-    try:
-        return lower.encode("ascii").decode("idna") if lower.startswith("xn--") else lower
-    except UnicodeError:
-        return lower
 
 
 @cache
 def _rules() -> frozenset[str]:
+    """Return the rules of the list, with hosts in ASCII."""
     spec = find_spec("tldextract")
     assert spec is not None and spec.origin is not None
-    return frozenset(RULE.findall(Path(spec.origin).with_name(LIST_FILE).read_text("utf-8")))
+    written = RULE.findall(Path(spec.origin).with_name(LIST_FILE).read_text("utf-8"))
+    return frozenset(
+        one if one.isascii() else one[: -len(one.lstrip("*.!"))] + normal_host(one.lstrip("*.!")) for one in written
+    )
