@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -160,11 +162,40 @@ def test_a_redirect_to_what_is_allowed_is_followed(trap, allowed, tmp_path):
     assert (tmp_path / "fetched").read_bytes() == SECRET
 
 
-@pytest.mark.parametrize("entry", ["localhost", "127.0.0.0/8", "10.0.0.1, 127.0.0.1/32", "0.0.0.0/0,::/0"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("localhost", "127.0.0.0/8", "10.0.0.1, 127.0.0.1/32", "0.0.0.0/0,::/0"),
+        *("LOCALHOST.", "https://localhost/", "127.1, [::1]", "\uff4cocalhost"),
+    ],
+)
 def test_the_person_who_runs_the_machine_allows_names_addresses_and_networks(trap, tmp_path, monkeypatch, entry):
     monkeypatch.setenv("PEDIGREE_FETCH_ALLOW", entry)
     fetch(url_of(trap, "/a", "localhost"), tmp_path / "fetched", tmp_path, HASTY)
     assert (tmp_path / "fetched").read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("entry", ["*.localhost", "host", "127.0.0.2", "localhost.example"])
+def test_another_name_or_address_allows_nothing(trap, tmp_path, monkeypatch, entry):
+    monkeypatch.setenv("PEDIGREE_FETCH_ALLOW", entry)
+    with pytest.raises(DataError, match="no public address"):
+        fetch(url_of(trap, "/a", "localhost"), tmp_path / "fetched", tmp_path, HASTY)
+
+
+@pytest.mark.parametrize("entry", ["*", "https://", "localhost/a", "10.0.0.0/33", "a..b"])
+def test_an_entry_that_can_allow_nothing_is_refused(trap, tmp_path, monkeypatch, entry):
+    monkeypatch.setenv("PEDIGREE_FETCH_ALLOW", f"127.0.0.1, {entry}")
+    with pytest.raises(DataError, match=f"PEDIGREE_FETCH_ALLOW: {re.escape(repr(entry))}"):
+        fetch(url_of(trap, "/a"), tmp_path / "fetched", tmp_path, HASTY)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1%2e", "\uff11\uff12\uff17.0.0.1", "0x7f.1.", "127\u30020\u30020\u30021"])
+def test_a_host_is_asked_for_in_its_one_spelling(trap, allowed, tmp_path, host):
+    fetch(url_of(trap, "/a", host), tmp_path / "fetched", tmp_path, HASTY)
+    fetch(
+        url_of(trap, f"/to/http://{quote(host, '%')}:{trap.server_address[1]}/a"), tmp_path / "again", tmp_path, HASTY
+    )
+    assert (tmp_path / "fetched").read_bytes() == (tmp_path / "again").read_bytes() == SECRET
 
 
 def test_redirects_end(trap, allowed, tmp_path):
