@@ -25,14 +25,13 @@ def tell(notify: Notify, kind: str, *, asset: str, partition: str, cause: str, r
     """
     if notify.webhook is None:
         return
-    address = notify.webhook.get_secret_value()
-    remember(address)
+    remember(notify.webhook)
     recipe = partition.partition("@")[0]
     cause = masked(cause).strip()[:CAUSE_CHARACTERS]
     link = f"{notify.ui.rstrip('/')}/runs/{run_id}"
     text = f"{recipe}: {asset} [{partition}] {_VERBS[kind]}: {cause}\n{link}"
     message = {"text": text, "kind": kind, "recipe": recipe, "asset": asset, "partition": partition}
-    post(address, {**message, "cause": cause, "link": link})
+    post(notify.webhook, {**message, "cause": cause, "link": link})
 
 
 _VERBS = {"failed": "failed", "refused": "was refused", "waiting": "is waiting"}

@@ -197,7 +197,7 @@ def _materialize_all(
     tags |= {START_ANEW: "true"} if starts_anew else {}
     launch = Launch(recipe=recipe_as_data(recipe), root=str(root), profile=profile, exact=exact, tags=tags)
     pipeline = launch.pipeline
-    at_once = pipeline.loaded_profile().cells_at_once
+    at_once = pipeline.loaded_profile().partitions_at_once
     pipeline.tracking().launch(launch_id, recipe.name, artifact.digest_of(recipe_as_data(recipe)))
     launched = pipeline.tracking().launched(launch_id)
     report_asked(launched, recipe)

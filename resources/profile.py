@@ -12,48 +12,36 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from resources.compute.base import Backend
 from resources.compute.outside import BACKENDS, outside_backend
-from resources.compute.size import ProfileRecord, Size, SlurmSettings, read_size
+from resources.compute.size import Size, SlurmSettings, read_size
 from training.parts.outside import PartsOf
 from training.process.cores import available_cores
-from training.records import RecipeError, all_of, did_you_mean, no_such
+from training.records import RecipeError, all_of, no_such, read_record
 from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
 
 SHIPPED = Path(__file__).parent / "profiles"
+MOST_AT_ONCE = 64
 
 
 class ProfileError(ValueError):
     """A mistake in a profile. The message gives the file, the field, its value and what would be valid."""
 
 
-class Notify(ProfileRecord):
-    """Settings of messages about runs that fail or wait: the webhook's address and the UI's address for links."""
+@dataclass(frozen=True, kw_only=True)
+class Notify:
+    """Settings of messages about runs that fail or wait."""
 
-    webhook: SecretStr | None = Field(
-        default=None, description="http or https; ${NAME} is an environment variable; None: no messages"
-    )
-    ui: str = Field(default="http://127.0.0.1:3000", description="the UI's address, for links to runs")
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_web(cls, webhook: SecretStr | None) -> SecretStr | None:
-        if webhook is None:
-            return None
-        address = with_variables(webhook.get_secret_value(), is_secret=True)
-        if not address:  # the variable is empty
-            return None
-        if not re.match(r"https?://[^/\s]", address):
-            raise ValueError("expected an address that begins with http:// or https://")
-        return SecretStr(address)
+    # http or https; `${NAME}` is an environment variable; None: no messages. The path of such an address is a password.
+    webhook: str | None = field(default=None, repr=False)
+    ui: str = "http://127.0.0.1:3000"  # the UI's address, for links to runs
 
 
 def with_variables(address: str, *, is_secret: bool = False) -> str:
@@ -83,31 +71,24 @@ def secret_variables(address: str, *, is_secret: bool = False) -> set[str]:
     return {name for name in names if is_secret or os.environ[name] not in place}
 
 
-class Profile(ProfileRecord):
+@dataclass(frozen=True, kw_only=True)
+class Profile:
     """Backend, resources, tracking store and notifications of all stages; one YAML file."""
-
-    _withheld: frozenset[str] = PrivateAttr(default=frozenset())  # environment variables that no job inherits
 
     name: str
     description: str = ""
-    tracking_uri: str | None = Field(
-        default=None, description="MLflow; None: sqlite under the root; ${NAME} stands for a variable, say a password"
-    )
+    tracking_uri: str | None = None  # MLflow; None: sqlite under the root; `${NAME}` is an environment variable
     notify: Notify = Notify()
-    cells_at_once: int = Field(
-        default=1, ge=1, le=64, description="assets and partitions that `pedigree run` makes at the same time"
-    )
-    default: dict[str, Any] = Field(default_factory=dict)  # fields of `Size`
-    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    slurm: SlurmSettings = SlurmSettings()
-    parts: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="place and settings of backends that are not Pedigree's, by name"
-    )
+    partitions_at_once: int = 1  # assets and partitions that `pedigree run` makes at the same time
+    default: dict[str, Any] = field(default_factory=dict)  # fields of `Size`
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # place and settings of outside backends, by name
+    withheld: tuple[str, ...] = ()  # environment variables that no job inherits, beside those of the addresses above
 
-    @field_validator("tracking_uri")
-    @classmethod
-    def _with_variables(cls, uri: str | None) -> str | None:
-        return None if uri is None else with_variables(uri)
+    def __post_init__(self) -> None:
+        if not 1 <= self.partitions_at_once <= MOST_AT_ONCE:
+            raise RecipeError(f"partitions_at_once={self.partitions_at_once}; 1 to {MOST_AT_ONCE} is right")
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
@@ -133,7 +114,7 @@ class Profile(ProfileRecord):
             return SlurmBackend(self.slurm)
         from resources.compute.local import LocalBackend
 
-        return LocalBackend(withheld=self._withheld)
+        return LocalBackend(withheld=frozenset(self.withheld))
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -154,12 +135,7 @@ def load_profile(name_or_path: str) -> Profile:
     if not isinstance(data, dict):
         raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
     try:
-        profile = Profile(**data)
-    except ValidationError as error:
-        raise ProfileError(f"{path.name}: {_first_problem(error)}") from None
-    own = {(str(data.get("tracking_uri") or ""), False), (str((data.get("notify") or {}).get("webhook") or ""), True)}
-    profile._withheld = frozenset().union(*(secret_variables(one, is_secret=is_secret) for one, is_secret in own))
-    try:
+        profile = read_record(Profile, _with_addresses(data))
         profile._check_parts()
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage
         all_of(*(partial(profile.size_for, asset) for asset in profile.stages))
@@ -168,21 +144,31 @@ def load_profile(name_or_path: str) -> Profile:
     return profile
 
 
-def _first_problem(error: ValidationError) -> str:
-    """A sentence about the first mistake: the field, its value, and what would be valid."""
-    problem = error.errors()[0]
-    place = [str(part) for part in problem["loc"]]
-    where = ".".join(place)
-    if problem["type"] == "extra_forbidden":
-        known = _fields_beside(place)
-        meant = did_you_mean(place[-1], known)
-        return f"{where}: unknown field;{meant} known fields here: {', '.join(known)}"
-    if problem["type"] == "value_error":
-        return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
-    return masked(f"{where}: {problem['msg']}, got {problem.get('input')!r}")
+def _with_addresses(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a profile's data with the variables in its two addresses replaced, and withheld if they are secret.
 
-
-def _fields_beside(place: Sequence[str]) -> list[str]:
-    """Return the valid field names of the section that has an unknown field, sorted, so that one can be suggested."""
-    parts = {"slurm": SlurmSettings, "notify": Notify}
-    return sorted((parts[place[0]] if len(place) > 1 else Profile).model_fields)
+    An address whose variables are empty is absent. This comes before anything is read, so that no message has a secret.
+    """
+    notify = data.get("notify")
+    given = {"tracking_uri": data.get("tracking_uri")}
+    given |= {"notify.webhook": notify.get("webhook")} if isinstance(notify, dict) else {}
+    found: dict[str, str | None] = {}
+    withheld = set[str]()
+    for place, address in given.items():
+        if not address:
+            continue
+        if not isinstance(address, str):
+            raise RecipeError(f"{place}: expected an address, got {type(address).__name__}")
+        is_secret = place == "notify.webhook"
+        try:
+            found[place] = with_variables(address, is_secret=is_secret) or None
+        except ValueError as error:
+            raise RecipeError(f"{place}: {error}") from None
+        if is_secret and not re.match(r"https?://[^/\s]", found[place] or "http://absent"):
+            raise RecipeError(f"{place}: expected an address that begins with http:// or https://")
+        withheld |= secret_variables(address, is_secret=is_secret)
+    if "tracking_uri" in found:
+        data = {**data, "tracking_uri": found["tracking_uri"]}
+    if "notify.webhook" in found:
+        data = {**data, "notify": {**data["notify"], "webhook": found["notify.webhook"]}}
+    return data | ({"withheld": [*data.get("withheld", ()), *sorted(withheld)]} if withheld else {})

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-
 from training.records import RecipeError, read_record
 from training.run_settings import RunSettings
 
@@ -28,20 +26,6 @@ ABOVE_ZERO = (
 )
 OF_RAY = ("ray_address", "rank_cpus", "rank_memory_gb", "rank_retries")  # only the engine `ray` reads them
 ADDRESS = re.compile(r"[A-Za-z0-9_.-]+:[0-9]+|\[[0-9A-Fa-f:]+\]:[0-9]+")
-
-
-class ProfileRecord(BaseModel):
-    """The base class of a profile's records: frozen, and unknown fields are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_given(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse an empty text where None is the default."""
-        if value == "" and cls.model_fields[str(info.field_name)].default is None:
-            raise ValueError("an empty text; null, or nothing, is right")
-        return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,12 +110,17 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
     return read_record(Size, {"workers": workers, **told}, where=where)
 
 
-class SlurmSettings(ProfileRecord):
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings:
     """The settings with which jobs are submitted to Slurm."""
 
     partition: str | None = None  # None, here and below: Slurm's own default
     account: str | None = None
     qos: str | None = None
-    python: str | None = Field(default=None, description="interpreter on the nodes; None: the one that runs Dagster")
-    environment: tuple[str, ...] = Field(default=(), description="names of environment variables passed to jobs")
-    poll_seconds: float = Field(default=2.0, gt=0)
+    python: str | None = None  # interpreter on the nodes; None: the one that runs Dagster
+    environment: tuple[str, ...] = ()  # names of environment variables passed to jobs
+    poll_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.poll_seconds <= 0:
+            raise RecipeError(f"poll_seconds={self.poll_seconds}; above 0 is right")

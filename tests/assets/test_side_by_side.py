@@ -38,7 +38,7 @@ ONE, TWO = "kitchen-small@kitchen-1", "kitchen-small@kitchen-2"
 @pytest.fixture
 def profile(tmp_path):
     path = tmp_path / "side.yaml"
-    path.write_text("name: side\ncells_at_once: 2\n")
+    path.write_text("name: side\npartitions_at_once: 2\n")
     return str(path)
 
 

@@ -97,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     MiniSlurm(folder).write_profile(
         folder / "cluster.yaml",
         tracking_uri=tracking_uri,
-        cells_at_once=3,
+        partitions_at_once=3,
         stages={
             "extracted_documents": {"nodes": 2},  # an array of two tasks, and the job that finishes
             "base_model": {"nodes": 2},

@@ -91,5 +91,5 @@ def test_the_address_comes_from_the_environment_and_does_not_show(tmp_path, monk
         load_profile(str(path))
     monkeypatch.setenv("HOOK", SECRET)
     profile = load_profile(str(path))
-    assert profile.notify.webhook.get_secret_value() == f"https://hooks/{SECRET}"
-    assert SECRET not in repr(profile) and SECRET not in profile.model_dump_json()
+    assert profile.notify.webhook == f"https://hooks/{SECRET}"
+    assert SECRET not in repr(profile) and SECRET not in str(profile.notify)

@@ -121,12 +121,12 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     data = yaml.safe_load(path.read_text())
     profile = load_profile(path.stem)
     assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
-    assert data["slurm"].keys() == SlurmSettings.model_fields.keys()
+    assert data["slurm"].keys() == {field.name for field in dataclasses.fields(SlurmSettings)}
     chosen = {name: data["default"][name] for name in ("backend", "engine")}
     workers = None if path.stem == "slurm" else available_cores()  # the node's cores are the job's to count
     assert profile.size_for("") == Size(**chosen, workers=workers)
     assert profile.slurm == SlurmSettings()
-    assert data["notify"].keys() == Notify.model_fields.keys() and profile.notify == Notify()
+    assert data["notify"].keys() == {field.name for field in dataclasses.fields(Notify)} and profile.notify == Notify()
 
 
 def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, monkeypatch):

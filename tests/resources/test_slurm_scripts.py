@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ def test_a_string_that_could_bend_an_sbatch_line_is_refused(hostile):
 def test_a_hostile_argument_or_value_reaches_the_job_as_it_is(tmp_path, hostile):
     text = hostile.replace("{mark}", str(tmp_path / "mark"))
     argv = ("-c", "import os, sys; print([sys.argv[1], os.environ['VALUE']])", text)
-    script = render(task_of(argv=argv, environment={"VALUE": text}), SETTINGS.model_copy(update={"python": "python3"}))
+    script = render(task_of(argv=argv, environment={"VALUE": text}), replace(SETTINGS, python="python3"))
     done = subprocess.run(["bash"], input=script, text=True, capture_output=True)
     assert done.stdout == f"{[text, text]}\n"
     assert not (tmp_path / "mark").exists()
