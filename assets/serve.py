@@ -17,7 +17,7 @@ from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.outside import is_version, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.run import FAILED
+from assets.run import BAD_INPUT, FAILED
 from assets.status import compare
 from resources.tracking.reports import Tracking
 from training.generate.checked_folder import check_folder
@@ -95,6 +95,8 @@ def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int,
         print(f"model {name}: http://{LOOPBACK}:{port}/v1   (Ctrl-C ends it)", flush=True)
     while not stopped_by and server.poll() is None:
         time.sleep(LOOK_SECONDS)
+    if not stopped_by and server.returncode == BAD_INPUT:
+        return BAD_INPUT  # it has said why
     if not stopped_by:
         print(f"error: the server of {name} ended with exit code {server.returncode}", file=sys.stderr)
         return FAILED

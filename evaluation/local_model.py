@@ -21,7 +21,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
 from training.generate.compact import of_tails, why_padded
-from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.model_folder import load_tokenizer, open_model, padded
 from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, by_length, in_passes
 from training.generate.spread import shared_out
@@ -304,9 +304,8 @@ def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: 
     The processes of a job share out the batches, and with `shard` the weights. A batch is one pass, and has fewer than
     `batch_size` conversations where these are long.
     """
-    check_folder(folder)
-    tokenizer = load_tokenizer(folder)
     model = open_model(folder, dtype="auto", reward=True, shard=shard).eval()
+    tokenizer = load_tokenizer(folder)
     longest = int(model.config.max_position_embeddings)
     texts = [tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
     encoded = [tokenizer.encode(text, add_special_tokens=False)[-longest:] for text in texts]

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.artifact import ARTIFACT_FILE, model_digest
+from training.artifact import ARTIFACT_FILE
 from training.job import DataError
+from training.model_files import model_digest
 from training.records import RecipeError, read_record
 from training.run_settings import RunSettings
 from training.settings.evaluation import EvaluationRecipe

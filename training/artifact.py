@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -289,23 +288,3 @@ def check_record(item: InputArtifact) -> Artifact:
         gate = artifact.failed_gates[0]
         raise RefusedInput(f"{where}: gate {gate['name']} refused it: {canonical_json(gate['evidence'])}")
     return artifact
-
-
-def model_digest(folder: Path) -> str:
-    """Return the digest of a model folder: the artifact's digest, or one over the files of a plain folder.
-
-    Each process reads a plain folder once, and again only when the size or time of a file has changed. Raise DataError
-    if the folder holds no model.
-    """
-    made = find(folder)
-    if made is not None:
-        return made.digest
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: no artifact and no model is there; artifact.json or config.json is needed")
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return _files_digest(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
-
-
-@lru_cache(maxsize=64)
-def _files_digest(files: tuple[tuple[Path, int, int], ...]) -> str:
-    return digest_of_files(entry for path, _, _ in files for entry in manifest(path.parent, [path.name]))

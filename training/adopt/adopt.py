@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from training.adopt.settings import AdoptRecipe
-from training.artifact import manifest, model_digest, write_json
+from training.artifact import manifest, write_json
 from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
 from training.identity import numerics
 from training.job import Gate, Job, Outcome, RefusedInput, Work
+from training.model_files import model_digest, model_files
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
@@ -120,14 +121,13 @@ def provenance(recipe: AdoptRecipe, folder: Path, vocabulary: Vocabulary) -> dic
     It has the model's known facts, its unknown facts, and the changes made to it.
     """
     licence = recipe.licence or _stated_licence(folder)
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return {
         "name": recipe.name or "not stated",
         "revision": recipe.revision or "not stated",
         "licence": licence or "not stated",
         "licence_from": "recipe" if recipe.licence else "README.md" if licence else "",
         "digest": model_digest(folder),
-        "files": manifest(folder, names),
+        "files": manifest(folder, model_files(folder)),
         "config": json.loads((folder / "config.json").read_text("utf-8")),
         "not_known": list(NOT_KNOWN),
         "changes": list(vocabulary.changes),

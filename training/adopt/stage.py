@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from training.artifact import model_digest
+from training.model_files import model_digest
 from training.stage import Asset, Stage
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from training.job import DataError
 
 TEMPLATE_FILE = "chat_template.jinja"
+MORE_FOLDER = "additional_chat_templates"  # of which loaders prefer default.jinja to TEMPLATE_FILE
 DIGEST_FIELD = "chat_template_sha256"  # in config.json
 
 
@@ -29,6 +30,8 @@ def check_template(model_folder: Path) -> None:
     trained = json.loads(config.read_text("utf-8")).get(DIGEST_FIELD) if config.is_file() else None
     if trained is None:
         return
+    if (more := model_folder / MORE_FOLDER).exists():
+        raise DataError(f"{more}: the model was trained with one chat template, {TEMPLATE_FILE}; remove the others")
     path = model_folder / TEMPLATE_FILE
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
     if found != trained:

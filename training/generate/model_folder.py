@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 
 from training.generate.checked_folder import check_folder as check_folder
 from training.generate.spread import is_spread, options_for, prepare
+from training.model_files import loaded
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -46,20 +47,20 @@ def device() -> torch.device:
     )
 
 
-def open_model(folder: Path, *, dtype: Any, reward: bool = False, shard: int = 1) -> Any:
+def open_model(folder: Path, *, dtype: Any, reward: bool = False, new_head: bool = False, shard: int = 1) -> Any:
     """Return the model in a folder, on this process's device; with `reward`, as a model with one scalar output.
 
-    With `shard`, each weight is divided among so many processes of the job (training/generate/spread.py).
-
-    This is the only place where transformers opens weights, and `check_folder` runs before.
+    With `new_head`, the folder holds a language model, and the weights of that output are drawn. With `shard`, each
+    weight is divided among so many processes of the job (training/generate/spread.py). Raise DataError, with the name
+    of the file or weight, unless the folder holds exactly such a model.
     """
     check_folder(folder)
     if reward:
         _add_classifier(json.loads((folder / "config.json").read_text("utf-8")).get("model_type"))
     cls = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
-    options = {"num_labels": 1} if reward else {}
-    options |= options_for(shard)
-    model = cls.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **options)
+    options = ({"num_labels": 1} if reward else {}) | options_for(shard)
+    part = (0, 1) if shard == 1 else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    model = loaded(cls, folder, new_head=new_head, part=part, dtype=dtype, **options)
     if is_spread(model):
         prepare(model)
         return model

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from training.generate.model_folder import check_folder, load_tokenizer, open_model, padded
+from training.generate.model_folder import load_tokenizer, open_model, padded
 from training.generate.pass_rows import passes
 from training.generate.spread import shared_out
 from training.job import DataError
@@ -33,9 +33,8 @@ class Sampler:
     """
 
     def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
-        check_folder(folder)
-        self.tokenizer = load_tokenizer(folder)
         self.model = open_model(folder, dtype="auto", shard=shard).eval()
+        self.tokenizer = load_tokenizer(folder)
         self.batch_size, self.gathers = batch_size, gathers
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0

@@ -1,9 +1,10 @@
 """Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD`.
 
-The server is `transformers serve`, which loads the model that the folder NAME of the working directory holds. This
-module adds what it lacks: it answers no request whose host is not this machine. Otherwise a web page could send it
-requests through a host name that points to 127.0.0.1 (DNS rebinding). It has no address by which another model could be
-loaded, or this one unloaded, and it downloads nothing. And it writes a byte into the open file FD once it listens.
+The server is `transformers serve`, for the model that the folder NAME of the working directory holds. This module adds
+what it lacks: it opens the model as everything here does, before it listens, and ends with exit code 2 if the folder
+holds no whole model. It answers no request whose host is not this machine. Otherwise a web page could send it requests
+through a host name that points to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded,
+or this one unloaded, and it downloads nothing. And it writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
@@ -14,22 +15,34 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import training.generate.model_folder  # noqa: F401 - the first to import transformers: offline, without torchao
 from training.generate.chat_template import TEMPLATE_FILE
+from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
+from training.job import DataError
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
 ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health")
+BAD_INPUT = 2
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 
 def main(name: str, port: int, ready: int) -> None:
-    """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens."""
+    """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens.
+
+    Raise DataError if the folder holds no whole model.
+    """
     import uvicorn
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serve import Serve
     from transformers.cli.serving import server, utils
+    from transformers.cli.serving.model_manager import ModelManager
 
+    first = [open_model(Path(name), dtype="auto").eval()]
+
+    def opened(*_: Any, **__: Any) -> Any:
+        return first.pop() if first else open_model(Path(name), dtype="auto").eval()  # it was unloaded while idle
+
+    ModelManager._load_model = opened
     if not _has_markers_of_its_type(Path(name)):
         utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
     build = server.build_server
@@ -76,4 +89,8 @@ def _has_markers_of_its_type(model: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    try:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)

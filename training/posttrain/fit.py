@@ -149,7 +149,7 @@ def load_for_training(folder: Path, *, precision: str, reward: bool = False, sha
 
     Implementations give equal results up to rounding. With `shard`, each weight is divided among so many processes.
     """
-    model = load_model(folder, reward=reward, shard=shard)
+    model = load_model(folder, reward=reward, new_head=reward, shard=shard)
     if _device().type == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")

@@ -26,12 +26,13 @@ TEMPLATE_FILE = "chat_template.jinja"
 VERSION_FIELD = "transformers_version"  # left out, because the model does not depend on it
 
 
-def load_model(folder: Path, *, reward: bool = False, shard: int = 1) -> Any:
+def load_model(folder: Path, *, reward: bool = False, new_head: bool = False, shard: int = 1) -> Any:
     """Return the language model (or the reward model) in a folder, in fp32, the precision of the master weights.
 
-    With `shard`, each weight is divided among so many processes of the job.
+    With `new_head`, a reward model is made of a language model. With `shard`, each weight is divided among so many
+    processes of the job.
     """
-    return open_model(folder, reward=reward, dtype=torch.float32, shard=shard)
+    return open_model(folder, reward=reward, new_head=new_head, dtype=torch.float32, shard=shard)
 
 
 def load_tokenizer(folder: Path, chat: Chat) -> Any:

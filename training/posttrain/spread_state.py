@@ -23,13 +23,13 @@ from transformers.core_model_loading import revert_weight_conversion
 from training.artifact import write_json, written
 from training.generate.spread import is_first, is_spread
 from training.job import RefusedInput
+from training.model_files import INDEX, WEIGHTS
 from training.pretrain.tensor_files import Saved, TensorPlace, header, save_tensors, write_tensor
 
 PARTS_FOLDER = "parts"
 SCHEDULE_FILE = "scheduler.json"
 FILE_BYTES = 5 * 10**9  # of one file of an exported model, as in pretraining
 WEIGHT, STATE = "weight.", "optimizer."  # with which the names of saved tensors begin
-INDEX_FILE = "model.safetensors.index.json"
 
 
 def saving_parts(trainer_class: type) -> Any:
@@ -266,7 +266,7 @@ def write_weights(model: Any, folder: Path, *, file_bytes: int = FILE_BYTES) -> 
             part: file_name(at, len(files)) for at, some in enumerate(files, 1) for n in some for part in names[n]
         }
         size = sum(part.nbytes for parts in names.values() for part in parts.values())
-        write_json(folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": listed})
+        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": listed})
 
 
 def _write_whole(model: Any, name: str, weight: Tensor, stream: IO[bytes] | None) -> None:
@@ -300,4 +300,4 @@ def in_files(names: dict[str, dict[str, Tensor]], file_bytes: int) -> list[list[
 
 
 def file_name(number: int, count: int) -> str:
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
+    return WEIGHTS if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"

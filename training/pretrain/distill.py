@@ -17,8 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.artifact import check_input, find, model_digest
+from training.artifact import check_input, find
 from training.job import DataError, InputArtifact, Job, RefusedInput
+from training.model_files import CONFIG_FILE, model_digest
 from training.order.loss_mask import IGNORED
 from training.pretrain.loss import CHUNK, softcapped
 from training.pretrain.models import export
@@ -195,7 +196,7 @@ def teacher_folder(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: Wor
             f" {world.degrees.sizes(world.size)}; set shard, tensor, context, expert and pipeline to 1"
         )
     folder, digest = Path(job.settings["teacher"]["path"]), job.settings["teacher"]["digest"]
-    made = find(folder)
+    made = None if (folder / CONFIG_FILE).is_file() else find(folder)
     if made is not None:
         named = {name: made.record[name] for name in ("asset", "partition", "fingerprint")}
         check_input(InputArtifact(**named, digest=digest, path=str(folder)))

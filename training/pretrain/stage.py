@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.artifact import model_digest
 from training.data.sections import sections, with_parts
 from training.guards import CLEAN_DATA
+from training.model_files import model_digest
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.stage import Asset, Input, Stage
 

@@ -20,11 +20,11 @@ from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
 from training.adopt import adopt
 from training.adopt.settings import AdoptRecipe
-from training.artifact import model_digest
 from training.data.tokens import tokenizer as tokenizer_stage
 from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.job import DataError, InputArtifact, RefusedInput
+from training.model_files import model_digest
 from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import first_weights, model_shape

@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.training.pretrain.tiny import MODEL, PRETRAIN, TinyChain, commit, make_tokenizer, work_in  # noqa: E402
-from training.artifact import model_digest  # noqa: E402
 from training.job import DataError, RefusedInput  # noqa: E402
+from training.model_files import model_digest  # noqa: E402
 from training.order.loss_mask import IGNORED  # noqa: E402
 from training.pretrain import distill  # noqa: E402
 from training.pretrain import pretrain as stage  # noqa: E402

@@ -9,17 +9,16 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from training.artifact import write_json
 from training.job import DataError
+from training.model_files import INDEX, WEIGHTS, check_tied, loaded, open_weights, tensor_of
 from training.parts.outside import FROM
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
@@ -35,9 +34,6 @@ from training.tokenizer_files import write_tokenizer
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
 OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
-WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"  # which file each weight is in, if there are several
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOLERANCE = 1e-4  # largest difference of fp32 logits
 
 
@@ -271,13 +267,13 @@ def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor
     """Yield the name and tensor of each weight and buffer of the decoder that a model folder holds, one at a time.
 
     The folder has transformers' layout or this package's, with weights in one safetensors file, or in several with an
-    index. DataError is raised if a weight is missing, has another shape or is unknown to this model, and for pickled
-    weights, which are never read.
+    index. DataError is raised if a weight is missing, has another shape, is unknown to this model or is not finite.
     """
     data = _config(folder)
     parts = _parts(shape, own_layout=data.get("model_type") == OWN_TYPE)
-    with ExitStack() as opened:
-        weights = _weights(folder, opened)
+    with open_weights(folder) as weights:
+        if shape.tied_embeddings:
+            check_tied(folder, weights)
         known = {name for some in parts.values() for name, _ in some}
         unknown = [name for name in weights if name not in known and not _is_repeated(name, shape)]
         if unknown:
@@ -291,31 +287,13 @@ def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor
             whole = torch.zeros(tensor.shape)  # a router's bias, which only the own layout has, is 0
             for name, view in parts[weight]:
                 part = whole.as_strided(view.shape, view.stride(), view.storage_offset())
-                part.copy_(weights[name].get_tensor(name).view(view.shape))
+                part.copy_(tensor_of(folder, weights, name).view(view.shape))
             yield weight, whole
 
 
 def _is_repeated(name: str, config: ModelConfig) -> bool:
     """Whether older files store this tensor although it follows from others, such as a tied head."""
     return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
-
-
-def _weights(folder: Path, opened: ExitStack) -> dict[str, Any]:
-    """Map the name of each tensor of a model folder to the open safetensors file that holds it."""
-    index = folder / INDEX
-    files = [WEIGHTS]
-    if not (folder / WEIGHTS).exists() and index.exists():
-        files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    found: dict[str, Any] = {}
-    for name in files:
-        # An index may only name files in the same folder; other paths could lead to any file of the machine.
-        if Path(name).name != name or not (folder / name).exists():
-            pickled = any(path.suffix in PICKLES for path in folder.iterdir())
-            advice = "; weights in pickles are not read, save them again as safetensors" if pickled else ""
-            raise DataError(f"{folder}: there is no {name} in it{advice}")
-        file = opened.enter_context(safe_open(folder / name, framework="pt"))
-        found |= dict.fromkeys(file.keys(), file)
-    return found
 
 
 def _special_id(tokenizer: Path, name: str) -> int | None:
@@ -395,8 +373,6 @@ def _transformers_logits(folder: Path, tokens_BL: Tensor, offload_folder: Path |
 
     transformers_logging.disable_progress_bar()
     placed: dict[str, Any] = {"device_map": {"": "disk"}, "offload_folder": offload_folder} if offload_folder else {}
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True, **placed
-    )
+    model = loaded(AutoModelForCausalLM, folder, dtype=torch.float32, **placed)
     model = model if placed else model.to(tokens_BL.device)
     return model.eval()(tokens_BL, use_cache=False).logits
