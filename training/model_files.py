@@ -176,7 +176,7 @@ def _check_experts(folder: Path, weights: Mapping[str, Any]) -> None:
             layers.setdefault(found[1], {}).setdefault(found[3], {})[int(found[2])] = shape
     for layer, kinds in layers.items():
         for kind, shapes in kinds.items():
-            for number in range(1 + max(number for one in kinds.values() for number in one)):
+            for number in range(max(map(len, kinds.values()))):
                 name = f"{layer}{number}{kind}"
                 if number not in shapes:
                     raise DataError(f"{folder}: {name} is missing; each layer has all its experts, numbered from 0")

@@ -59,7 +59,7 @@ def open_model(folder: Path, *, dtype: Any, reward: bool = False, new_head: bool
         _add_classifier(json.loads((folder / "config.json").read_text("utf-8")).get("model_type"))
     cls = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
     options = ({"num_labels": 1} if reward else {}) | options_for(shard)
-    part = (0, 1) if shard == 1 else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    part = (0, 1) if shard == 1 else (int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
     model = loaded(cls, folder, new_head=new_head, part=part, dtype=dtype, **options)
     if is_spread(model):
         prepare(model)

@@ -27,7 +27,7 @@ def test_a_reward_model_is_opened_from_a_causal_one_and_comes_back_the_same(name
     folder, written = tmp_path / "causal", tmp_path / "reward"
     causal.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
-    model = open_model(folder, dtype=torch.float32, reward=True)
+    model = open_model(folder, dtype=torch.float32, reward=True, new_head=True)
     scores = model(rows).logits
     assert type(model).__name__ == f"{name}ForSequenceClassification" and scores.shape == (2, 1)
     assert torch.equal(model.model.embed_tokens.weight.cpu(), causal.model.embed_tokens.weight)
