@@ -172,12 +172,13 @@ def changed_files(statement: Mapping[str, Any], folder: Path, *apart: str) -> It
     subjects = {one["name"] for one in statement["subject"][1:]}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in subjects and name not in apart:
+        is_folder = path.is_dir() and not path.is_symlink()
+        if not is_folder and name not in subjects and name not in apart:
             yield f"{name}: lies in {folder}, and the attestation does not name it"
     for one in statement["subject"][1:]:
         path = folder / one["name"]
-        if not path.is_file():
-            yield f"{one['name']}: is named in the attestation, and is not in {folder}"
+        if path.is_symlink() or not path.is_file():
+            yield f"{one['name']}: is named in the attestation, and is no file in {folder}"
         elif (own := sha256_of(path)) != one["digest"]["sha256"]:
             yield f"{one['name']}: has sha256 {own[:12]}, the attestation names {one['digest']['sha256'][:12]}"
 

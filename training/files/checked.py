@@ -7,15 +7,16 @@ once, and again if the file has changed since. Standard library only.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from training.files.checksums import Identity, digest_of_files, identity_of, sha256_of
 from training.files.erased import states_of
-from training.files.writing import Unsealed, read_sealed
+from training.files.writing import Unsealed, is_being_written, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
 FOREIGN = "is not in the manifest; somebody put it there"
@@ -33,8 +34,10 @@ def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> st
 
     With `reads=False` only the size is compared.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return f"{path}: missing"
+    if not _is_regular(path):
+        return f"{path}: is no regular file"
     if path.stat().st_size != entry["bytes"]:
         return f"{path}: {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
     if not reads:
@@ -47,21 +50,31 @@ def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> st
 
 
 def unlisted(folder: Path, listed: Collection[str], inside: str = os.curdir) -> list[str]:
-    """Return the names of the files in an artifact's folder that its manifest, `listed`, does not list.
+    """Return the names of what lies in an artifact's folder and is neither a listed file nor a folder above one.
 
-    Whoever reads the whole folder, as libraries read that of a model, would take them for parts of the artifact. The
-    commit leaves no such file. `inside` names the folder; by default all folders are searched in which the manifest
-    lists files. Hidden files are ignored.
+    Whoever reads the whole folder, as libraries read that of a model, would take it for a part of the artifact. The
+    commit leaves no such thing: no other file, hidden or not, no link, no pipe, no socket and no other folder. Files
+    that a living process is writing are left out. `listed` is the manifest; `inside` names the folder that is searched,
+    by default all folders in which the manifest lists files.
     """
+    above = {str(parent) for name in listed for parent in PurePath(name).parents}
     tops = {path.partition("/")[0] for path in listed if "/" in path} if inside == os.curdir else {inside}
-    found = (
-        os.path.relpath(os.path.join(place, name), folder)
-        for top in sorted(tops)
-        for place, _, names in os.walk(folder / top)
-        for name in sorted(names)
-        if not name.startswith(".")
-    )
-    return [name for name in found if name not in listed]
+    found, waiting = [], sorted(tops)
+    while waiting:
+        name = waiting.pop()
+        path = folder / name
+        if path.is_symlink() or not path.is_dir():
+            if os.path.lexists(path) and not (name in listed and _is_regular(path)) and not is_being_written(path):
+                found.append(name)
+        elif name in above:
+            waiting += [os.path.join(name, one) for one in os.listdir(path)]
+        else:
+            found.append(name)
+    return sorted(found)
+
+
+def _is_regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def note_sound(path: Path, sha256: str) -> None:
@@ -102,8 +115,9 @@ def check(folder: Path, digest: str, name: str) -> None:
         if damage := unsound(folder, entry, trusts=True):
             raise Refused(damage)
     listed = manifest_of(str(folder), digest)
-    is_foreign = os.sep in name and name not in listed and (folder / name).is_file()
-    if foreign := [name] if is_foreign else unlisted(folder, listed, name):
+    links = [str(one) for one in PurePath(name).parents if (folder / one).is_symlink() and one.name]
+    is_own = os.sep not in name and name not in listed and not (folder / name).is_dir()  # artifact.json and the like
+    if foreign := links or ([] if is_own else unlisted(folder, listed, name)):
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
 
 

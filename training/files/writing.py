@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import hashlib
@@ -10,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +20,8 @@ from typing import IO, Any
 
 from training.files.checksums import note_written, sha256_of_written
 from training.process.lifetime import machine_id, start_of
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}-[0-9]+-[^.]+-[0-9a-f]{8}\.tmp")
 
 
 @contextmanager
@@ -55,6 +59,11 @@ def temporary_for(path: Path) -> Path:
 def is_abandoned(temporary: Path) -> bool:
     """Whether the process that writes the file at a `temporary_for` name has ended. False for a process elsewhere."""
     return has_ended(temporary.name.split(".")[-2].rpartition("-")[0])
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a file has a `temporary_for` name of a process that may still write it."""
+    return _TEMPORARY.fullmatch(path.name) is not None and not path.is_symlink() and not is_abandoned(path)
 
 
 def this_process() -> str:
@@ -170,9 +179,23 @@ def write_sealed(path: Path, value: Mapping[str, Any], *, durable: bool = True) 
     write_text(path, sealed_text(value), durable=durable)
 
 
+def _content(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raise Unsealed for a link, and for a pipe, on which others would wait."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise Unsealed(f"{path.name} is no regular file") from None
+        raise
+    with open(number, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise Unsealed(f"{path.name} is no regular file")
+        return stream.read()
+
+
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed."""
-    data = path.read_bytes()
+    data = _content(path)
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
