@@ -69,7 +69,7 @@ def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, 
     assert [one["asset"] for one in told["models"]] == ["base_model", *CHAT]
 
 
-def test_a_training_on_known_gpus_is_predicted_and_priced(monkeypatch, capsys, tmp_path, written):
+def test_a_training_on_known_gpus_is_predicted_and_priced_and_its_layout_named(monkeypatch, capsys, tmp_path, written):
     profile = written("p.yaml", f"name: p\n{CLUSTER}")
     recipe = written("large.yaml", LARGE % "llama-3-8b")
     code, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
@@ -85,13 +85,7 @@ def test_a_training_on_known_gpus_is_predicted_and_priced(monkeypatch, capsys, t
     assert code == 2 and "1 x (weights 32.1" in told["problem"]
     layout = model["layouts"][0]
     assert f"{layout['in_words']} fits" in told["problem"] and layout["shard"] > 1
-
-
-def test_the_layout_that_a_refusal_names_is_accepted(monkeypatch, capsys, tmp_path, written):
-    profile = written("p.yaml", f"name: p\n{CLUSTER}")
-    recipe = written("large.yaml", LARGE % "llama-3-8b")
-    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--json")
-    layout = json.loads(answer)["models"][0]["layouts"][0]
+    # And that layout is accepted.
     names = ("shard", "tensor", "context", "expert", "pipeline", "micro_batch_tokens", "recompute")
     fields = ", ".join(f"{name}: {layout[name]}" for name in names)
     better = CLUSTER.replace("micro_batch_tokens: 8192", fields)

@@ -110,9 +110,9 @@ def test_promotions_through_a_server(kitchen, server):
 
     server.end()
     code, answer = command(kitchen, good, "verify")
-    assert code == 0 and any("MLflow was not asked" in line for line in answer["not_asked"])
+    assert code == 0 and any("MLflow" in line for line in answer["not_asked"])
     ran = kitchen.run(good)
-    assert ran.exit_code == 1 and "it does not answer" in ran.error and not ran.promoted
+    assert ran.exit_code == 1 and "does not answer" in ran.error and not ran.promoted
     with pytest.raises(TrackingError, match="does not answer"):
         roll_back("served", kitchen.tracking, "")
 

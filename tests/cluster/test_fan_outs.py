@@ -123,5 +123,5 @@ def test_nodes_with_another_version_of_the_code_are_refused_before_any_rank(slur
     other = SlurmBackend(SlurmSettings(partition="main", poll_seconds=0.2, python=str(python)))
     made, said = made_of(replace(task, environment={**task.environment, VARIABLE: str(noted)}), other)
     assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
-    assert "has other versions than the machine that submitted this job: toy_ranks " in str(made)
+    assert "other versions" in str(made) and "toy_ranks " in str(made)
     assert "in the profile (`slurm.python`)" in str(made) and ranks_of(task) == []

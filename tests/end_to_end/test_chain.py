@@ -260,9 +260,9 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     shards = first.answer["assets"]["token_shards"].values()
     assert sum(rows["token_count"]) == sum(entry["metrics"]["tokens"] for entry in shards)
     assert len(rows) == sum(entry["counts"]["kept"] for entry in shards)
-    with pytest.raises(DataError, match="exists and is not an empty folder"):
+    with pytest.raises(DataError, match="not an empty folder"):
         export(made_here, "aligned_model", tmp_path / "corpus")
-    with pytest.raises(DataError, match="--asset tokenizer: cannot be exported; there are aligned_model"):
+    with pytest.raises(DataError, match="--asset tokenizer: "):
         export(made_here, "tokenizer", tmp_path / "tokenizer")
 
 

@@ -94,12 +94,12 @@ def test_an_address_is_not_told_while_another_process_has_its_port(first, root, 
 def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no-such-model: neither a folder"):
         serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
-    with pytest.raises(DataError, match=r"aligned_model of recipe kitchen is not made under .*`pedigree run kitchen`"):
+    with pytest.raises(DataError, match=r"aligned_model of recipe kitchen .*`pedigree run kitchen`"):
         serve.model_of("kitchen", tmp_path, Tracking("", tmp_path))
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(DataError, match=r"pytorch_model.bin is a pickle, which is never read"):
+    with pytest.raises(DataError, match=r"pytorch_model.bin is a pickle"):
         serve.serve(*serve.model_of(str(tmp_path), tmp_path, Tracking("", tmp_path)), free_ports(1)[0])
     monkeypatch.setattr(serve, "NEEDED", ("no_such_package",))
     with pytest.raises(DataError, match=r"no_such_package is not installed; `pip install 'pedigree\[serve\]'`"):

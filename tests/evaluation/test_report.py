@@ -438,7 +438,7 @@ def test_a_verdict_without_an_exam_says_so_everywhere(tmp_path):
     assert "Contamination: tolerated; no exam was looked for" in output.getvalue()
     assert "Verdict: **tolerated**. No exam was looked for in what the models were trained on." in card
     for text in (output.getvalue(), card):
-        assert f"exams: {why}" in text and "too short or not their own" not in text
+        assert f"exams: {why}" in text and "too short" not in text
     assert f"exams: {why}." in _Page(render_report(records)).text
 
 

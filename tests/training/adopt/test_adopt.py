@@ -94,7 +94,7 @@ def test_the_record_says_what_is_known_what_is_not_and_what_was_changed(given, m
     assert (record["name"], record["revision"]) == ("somebody/small", "not stated")
     assert (record["licence"], record["licence_from"]) == ("apache-2.0", "README.md")
     assert {entry["path"] for entry in record["files"]} == {path.name for path in given.iterdir()}
-    assert "no item of an exam can be ruled out" in record["not_known"][0] and len(record["changes"]) == 3
+    assert "ruled out" in record["not_known"][0] and len(record["changes"]) == 3
 
 
 def test_a_model_that_changed_after_the_job_was_written_is_refused(given, tmp_path):
@@ -166,7 +166,7 @@ def refusal(path: Path) -> str:
 def test_the_shape_is_the_adopted_models_and_no_other_may_be_named(write, given):
     recipe = load_recipe(str(write(f"adopt: {{model: {given}}}")))
     assert (recipe.model.width, recipe.model.layers, recipe.tokenizer.vocabulary) == (32, 2, 403)
-    assert "the adopted model has 2" in refusal(write(f"adopt: {{model: {given}}}\nmodel: {{layers: 3}}"))
+    assert "model has 2" in refusal(write(f"adopt: {{model: {given}}}\nmodel: {{layers: 3}}"))
 
 
 def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
@@ -213,7 +213,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(write, text, said):
 
 def test_a_model_of_which_nothing_is_made_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_text("extends: base\nname: r\nadopt: {model: data://nowhere}\n")
-    assert "nothing is made of the model" in refusal(tmp_path / "r.yaml")
+    assert "nothing is made" in refusal(tmp_path / "r.yaml")
 
 
 def test_a_tokenizer_that_changes_texts_is_refused(tmp_path):

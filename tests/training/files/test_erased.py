@@ -46,7 +46,7 @@ def test_an_erased_file_is_sound_and_its_rows_stay_without_text(item):
 def test_nothing_is_made_from_erased_documents(item):
     check_record(item)
     folder = erased(item)
-    with pytest.raises(RefusedInput, match="takedown 4 erased pages in it"):
+    with pytest.raises(RefusedInput, match="takedown 4 "):
         check_record(item)
     found = look(folder, item.asset, set())
     assert found.artifact is None and "takedown 4" in found.damage

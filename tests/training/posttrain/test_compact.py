@@ -148,7 +148,7 @@ def test_a_model_that_needs_padding_makes_the_passes_of_trl(reason, monkeypatch)
 
 def test_a_model_that_is_divided_among_processes_makes_the_passes_of_trl(monkeypatch):
     monkeypatch.setattr(passes, "is_spread", lambda _: True)
-    assert passes.why_padded(both_of("llama")[0]) == "the model is divided among processes"
+    assert "divided" in passes.why_padded(both_of("llama")[0])
 
 
 def test_a_pass_without_trained_tokens_is_that_of_trl():

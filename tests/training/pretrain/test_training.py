@@ -422,7 +422,7 @@ def test_the_files_of_a_run_that_goes_on_count_as_free(tmp_path):
     with open(tmp_path / "checkpoint", "wb") as stream:
         stream.truncate(1 << 40)  # sparse
     check_disk("pretrain", {"checkpoints": free // 2 + (1 << 40)}, tmp_path)
-    with pytest.raises(RecipeError, match=r"and 1,100 GB in its folder"):
+    with pytest.raises(RecipeError, match=r"1,100 GB in its folder"):
         check_disk("pretrain", {"checkpoints": free + (2 << 40)}, tmp_path)
 
 

@@ -233,7 +233,7 @@ def test_of_several_processes_only_the_first_makes_what_one_can_make(tmp_path, s
     monkeypatch.setenv("RANK", "0")
     assert run_job(toy_job(tmp_path), stages) == 0
     assert artifact.find(tmp_path / "out" / "f") is not None
-    assert "stage toy runs in one process; the other 1 have nothing to do" in caplog.text
+    assert "stage toy runs in one process" in caplog.text
 
 
 JOINS_A_GROUP = """
