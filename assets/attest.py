@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets.tombstones import read_tombstones
 from assets.trace import MODELS, meant, versions_of
+from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
 from evaluation.hub import MODEL_FOLDER, checked_files, new_folder
 from resources.tracking.reports import Tracking
@@ -38,6 +40,7 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     check_key(key)
     made = _model(model, root, tracking)
     lineage = lineage_of(root, made)
+    check_witnessed(lineage, root, tracking)
     statement = attestation.statement_of(lineage, {name: entry["sha256"] for name, entry in checked_files(made)})
     new_folder(folder)
     return write_attestation(statement, made.path / MODEL_FOLDER, folder, key)
@@ -99,7 +102,8 @@ def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pa
     if not plain.is_file() or plain.read_bytes() != payload:
         problems.append(f"{attestation.STATEMENT_FILE}: is not the statement that was signed")
     problems += attestation.changed_files(statement, place, *(OWN_FILES if place.samefile(folder) else ()))
-    same, changed = attestation.changed_records(statement, root, all_here=not is_folder)
+    takedowns = [one.number for one in read_tombstones(root)]
+    same, changed = attestation.changed_records(statement, root, all_here=not is_folder, takedowns=takedowns)
     return Answer(len(statement["subject"]) - 1, same, [*problems, *changed])
 
 

@@ -38,7 +38,7 @@ from training.data.dedup.index import remove as remove_index
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
-from training.files.erased import erased_in, may_be_erased, overwriting
+from training.files.erased import MaskedRecord, erased_in, may_be_erased, note_masked, overwriting
 from training.files.writing import is_abandoned, read_sealed, write_sealed, written
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
@@ -417,7 +417,7 @@ def mask(root: Path, hits: Iterable[Mapping[str, Any]], wanted: Hashes, takedown
 
 def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
     if path.name in (*RECORDS, *SEALED):
-        return _mask_sealed(path, wanted)
+        return _mask_sealed(path, wanted, takedown)
     with open(path, "rb") as stream:
         if stream.read(16) == b"SQLite format 3\x00":
             return _mask_sqlite(path, wanted)
@@ -439,10 +439,11 @@ def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
     return True
 
 
-def _mask_sealed(path: Path, wanted: Hashes) -> bool:
+def _mask_sealed(path: Path, wanted: Hashes, takedown: int) -> bool:
     """Mask the texts in a record or a job, such as the pages that a gate shows; write its checksum again.
 
-    The record says that it replaces the one before, so that references to that one still hold.
+    The record says that it replaces the one before, so that references to that one still hold. For whoever does not
+    believe it, the takedown notes both digests beside it.
     """
     fields = read_sealed(path)
     clean = _clean_within(fields, wanted)
@@ -451,7 +452,9 @@ def _mask_sealed(path: Path, wanted: Hashes) -> bool:
     clean.pop("checksum")
     if path.name in RECORDS:
         before = clean.pop("record_digest", None) or record_digest(fields)
-        commit_record(path.parent, clean | {"replaces": sorted({*clean.get("replaces", ()), before})})
+        clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
+        note_masked(path.parent, MaskedRecord(takedown=takedown, before=before, after=record_digest(clean)))
+        commit_record(path.parent, clean)
     else:
         write_sealed(path, clean)
     return True

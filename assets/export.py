@@ -7,7 +7,9 @@ from pathlib import Path
 from assets.attest import attested_export, check_key
 from assets.chain import partition_key
 from assets.status import Comparison
+from assets.witnesses import check_witnessed
 from evaluation.hub import Snapshot, export_corpus, export_model
+from resources.tracking.reports import Tracking
 from training.artifact import Artifact
 from training.job import DataError, InputArtifact
 from training.provenance.lineage import lineage_of
@@ -18,11 +20,14 @@ CORPUS, SCORES = "decontaminated_documents", "model_scores"
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 
 
-def export(comparison: Comparison, asset: str, target: Path, *, key: Path | None = None) -> list[str]:
+def export(
+    comparison: Comparison, asset: str, target: Path, *, tracking: Tracking, key: Path | None = None
+) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
-    corpus, if it is not made, if `target` is not empty, or if the key cannot be used.
+    corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
+    know another record of anything behind the model.
     """
     recipe = comparison.recipe
     asset = asset or last_model(recipe)
@@ -38,6 +43,7 @@ def export(comparison: Comparison, asset: str, target: Path, *, key: Path | None
     scored = comparison.cells.get((SCORES, recipe.name))
     scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
     lineage = lineage_of(comparison.root, model)
+    check_witnessed(lineage, comparison.root, tracking)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
     names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
     return sorted([*names, *attested_export(lineage, target, key)])

@@ -101,7 +101,7 @@ def _told(comparison: Comparison, tracking: Tracking, found: Verified, *, mend: 
     if not cells:
         return [], []
     home, store = home_of(comparison.root), tracking.store or comparison.root
-    dagster, no_dagster = asked(lambda: told_dagster(comparison, cells), home, "Dagster")
+    dagster, no_dagster = asked(lambda: told_dagster(comparison.root, cells), home, "Dagster")
     runs, no_tracker = asked(lambda: told_tracker(cells, tracking), store, "MLflow")
     version = [] if no_tracker else asked(lambda: told_version(comparison, tracking), store, "MLflow")[0]
     version += [] if no_tracker else asked(lambda: told_loadable(comparison, tracking, mend=mend), store, "MLflow")[0]

@@ -8,18 +8,97 @@ The older digests that a record says it replaces (`replaces`) do not count, beca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from assets.lineage import DECISION, lineage_of, model_of
 from assets.status import Cell, Comparison
+from assets.tombstones import read_tombstones
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact, problems_of
+from training.files.erased import masked_since
+from training.job import DataError
+from training.provenance.lineage import Lineage
 
 RECENT = 200  # how many of the newest materializations are searched for the fingerprint
 Said = tuple[Cell, str]
+
+
+class Held(Protocol):
+    """An artifact in its partition, such as a cell."""
+
+    @property
+    def asset(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def artifact(self) -> Artifact | None: ...
+
+
+H = TypeVar("H", bound=Held)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behind:
+    """An artifact from which a model was made."""
+
+    asset: str
+    partition: str
+    fingerprint: str
+    artifact: Artifact | None
+
+
+def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> None:
+    """Raise DataError if a record behind a model is not the one that others were told of.
+
+    The others are Dagster, MLflow, and the records of what was made from it; what a record says that it replaces is no
+    evidence. A record with another digest than its descendants hold must be known to Dagster or MLflow, or have been
+    masked by a takedown of the root. A store that cannot be asked says nothing.
+    """
+    behind = [
+        Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
+        for name, node in lineage.nodes.items()
+        if node.made is not None
+    ]
+    told = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")[0]
+    told += asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")[0]
+    for one, sentence in told:
+        raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed or exported of it")
+    takedowns = {stone.number for stone in read_tombstones(root)}
+    known = {one.fingerprint: one for one in behind}
+    for reader in behind:
+        for item in reader.artifact.record["inputs"] if reader.artifact else ():
+            one = known.get(item["fingerprint"])
+            if one is None or one.artifact is None or item.get("record_digest", "") in ("", one.artifact.record_digest):
+                continue
+            masked = masked_since(one.artifact.path, item["record_digest"], one.artifact.record_digest)
+            if not (masked and takedowns.issuperset(masked)) and not _is_confirmed(one, root, tracking):
+                raise DataError(
+                    f"{one.asset} [{one.partition}]: its record has digest {one.artifact.record_digest[:12]}, of which"
+                    f" neither Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from"
+                    f" {item['record_digest'][:12]}; nothing is signed or exported of it"
+                )
+
+
+def _is_confirmed(one: Behind, root: Path, tracking: Tracking) -> bool:
+    """Whether Dagster or MLflow was told of exactly this record."""
+    assert one.artifact is not None
+    digests: set[str] = set()
+    if home_of(root).exists():
+        import dagster as dg
+
+        with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
+            digests |= {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
+    if (tracking.store or root).exists():
+        with suppress(TrackingError), explained(tracking):
+            digests |= {tags["record_digest"] for tags in tracking.told_of({one.fingerprint}).get(one.fingerprint, [])}
+    return one.artifact.record_digest in digests
 
 
 def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
@@ -28,10 +107,10 @@ def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Trac
     This is checked before steps that cannot be undone. Raises TrackingError if MLflow does not answer.
     """
     cells = list(cells)
-    return told_dagster(comparison, cells) + told_tracker(cells, tracking)
+    return told_dagster(comparison.root, cells) + told_tracker(cells, tracking)
 
 
-def asked(ask: Callable[[], list[Said]], place: Path, name: str) -> tuple[list[Said], str]:
+def asked(ask: Callable[[], list[tuple[H, str]]], place: Path, name: str) -> tuple[list[tuple[H, str]], str]:
     """Ask a store for contradictions with `ask`; return them, and a sentence if the store could not be asked, else "".
 
     `place` is the store's file or folder; if it does not exist, or the store does not answer, there are no
@@ -53,12 +132,12 @@ def home_of(root: Path) -> Path:
     return root / "dagster" / "dagster.yaml"
 
 
-def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
+def told_dagster(root: Path, cells: Iterable[H]) -> list[tuple[H, str]]:
     """Return cells whose record on disk has another digest than Dagster stored at their last materialization.
 
     Empty if the root has no instance.
     """
-    home = home_of(comparison.root)
+    home = home_of(root)
     if not home.exists():
         return []
     import dagster as dg
@@ -68,7 +147,7 @@ def told_dagster(comparison: Comparison, cells: Iterable[Cell]) -> list[Said]:
     return [(cell, contradiction(cell.artifact, "Dagster", {other})) for cell, other in told if cell.artifact and other]
 
 
-def told_otherwise(cell: Cell, instance: Any) -> str:
+def told_otherwise(cell: Held, instance: Any) -> str:
     """Return the record digest that Dagster stored at the cell's last materialization, if it differs from the record's.
 
     If they are equal, or Dagster stored none, the result is "".
@@ -79,7 +158,7 @@ def told_otherwise(cell: Cell, instance: Any) -> str:
     return "" if told == cell.artifact.record_digest else told
 
 
-def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
+def _last_told(cell: Held, instance: Any, partitions: list[str] | None) -> str:
     """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint.
 
     The result is "" without one. Recipes share artifacts, so with `partitions=None` materializations of all partitions
@@ -99,7 +178,7 @@ def _last_told(cell: Cell, instance: Any, partitions: list[str] | None) -> str:
 # MLflow
 
 
-def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
+def told_tracker(cells: Iterable[H], tracking: Tracking) -> list[tuple[H, str]]:
     """Return the cells whose artifact MLflow knows only with record digests that differ from the one on disk.
 
     Each comes with a sentence.
@@ -113,7 +192,7 @@ def told_tracker(cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
     return found
 
 
-def _told_by_runs(cells: list[Cell], tracking: Tracking) -> list[Said]:
+def _told_by_runs(cells: list[H], tracking: Tracking) -> list[tuple[H, str]]:
     found = []
     by_fingerprint = tracking.told_of({cell.fingerprint for cell in cells if cell.artifact is not None})
     for cell in cells:

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from assets.export import export
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import compare
+from resources.tracking.reports import Tracking
 
 QUESTIONS = ("How hot must the oven be?", "Which region does the dish come from?", "Say <|end|> twice.")
 NEW_TOKENS = 24
@@ -118,7 +119,12 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "model")
-        export(compare(load_recipe(options.recipe, recipe_folders(options.root)), options.root), "", folder)
+        export(
+            compare(load_recipe(options.recipe, recipe_folders(options.root)), options.root),
+            "",
+            folder,
+            tracking=Tracking("", options.root),
+        )
         rows = rows_of(folder, older=options.transformers, vllm=options.vllm)
     print("\n".join(lines_of(rows)))
     return int(any(row.failed for row in rows))

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.artifact import Damaged, canonical_json, find, folder_of, sha256_of
+from training.artifact import Artifact, Damaged, canonical_json, find, folder_of, sha256_of
+from training.files.erased import masked_since
+from training.files.writing import Unsealed
 from training.job import DataError
 from training.provenance.lineage import Lineage, Node
 
@@ -183,11 +185,14 @@ def changed_files(statement: Mapping[str, Any], folder: Path, *apart: str) -> It
             yield f"{one['name']}: has sha256 {own[:12]}, the attestation names {one['digest']['sha256'][:12]}"
 
 
-def changed_records(statement: Mapping[str, Any], root: Path, *, all_here: bool) -> tuple[int, list[str]]:
+def changed_records(
+    statement: Mapping[str, Any], root: Path, *, all_here: bool, takedowns: Collection[int] = ()
+) -> tuple[int, list[str]]:
     """Compare the records that a statement names with those under a root.
 
     Return how many are the same, and a sentence for each that was changed. If they must be `all_here`, also one for
-    each that is not under the root.
+    each that is not under the root. What a record says that it replaces is no evidence. A record in which one of the
+    root's `takedowns` masked texts since counts as the same: that is the takedown's evidence.
     """
     same, problems = 0, []
     for one in (statement["subject"][0], *statement["predicate"]["buildDefinition"]["resolvedDependencies"]):
@@ -199,7 +204,7 @@ def changed_records(statement: Mapping[str, Any], root: Path, *, all_here: bool)
             continue
         if made is None:
             problems += [f"{where}: is named in the attestation, and is not under {root}"] if all_here else []
-        elif one["digest"][RECORD_DIGEST] not in made.stands_for:
+        elif not _is_attested(made, one["digest"][RECORD_DIGEST], takedowns):
             problems.append(
                 f"{where}: its record has digest {made.record_digest[:12]}, the attestation names"
                 f" {one['digest'][RECORD_DIGEST][:12]}: what was decided about it was changed"
@@ -209,6 +214,16 @@ def changed_records(statement: Mapping[str, Any], root: Path, *, all_here: bool)
         else:
             same += 1
     return same, problems
+
+
+def _is_attested(made: Artifact, attested: str, takedowns: Collection[int]) -> bool:
+    if attested == made.record_digest:
+        return True
+    try:
+        masked = masked_since(made.path, attested, made.record_digest)
+    except Unsealed:
+        return False
+    return bool(masked) and set(masked) <= set(takedowns)
 
 
 def read_statement(text: bytes | str) -> dict[str, Any]:

@@ -80,14 +80,18 @@ def export(
     asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
     """Lay out a model or the corpus for upload to a model hub, with card, attestation, origin and licences."""
     from assets.attest import SIGNING_KEY, key_named
     from assets.export import CORPUS, export
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
 
+    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
-    names = export(compare(read(recipe, root), root.resolve()), asset, folder, key=key)
+    names = export(compare(read(recipe, root), root.resolve()), asset, folder, tracking=tracking, key=key)
     print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
 
 

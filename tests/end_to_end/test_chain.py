@@ -25,6 +25,7 @@ from assets.status import compare
 from evaluation.hub import FINEWEB_SCHEMA
 from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
+from resources.tracking.reports import Tracking
 from resources.tracking.store import default_uri
 from tests import golden
 from tests.assets.fabricate import point_to_shared
@@ -239,7 +240,7 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     made_here = compare(load_recipe("kitchen-small", (RECIPES, SHIPPED)), root)
-    names = export(made_here, "aligned_model", tmp_path / "model")
+    names = export(made_here, "aligned_model", tmp_path / "model", tracking=Tracking("", made_here.root))
     assert {"README.md", "LICENCES.md", "pedigree.json", "model.safetensors", "chat_template.jinja"} <= set(names)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
@@ -253,7 +254,7 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     origin = json.loads((tmp_path / "model" / "pedigree.json").read_text())
     assert origin["digest"] == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
 
-    export(made_here, "decontaminated_documents", tmp_path / "corpus")
+    export(made_here, "decontaminated_documents", tmp_path / "corpus", tracking=Tracking("", made_here.root))
     rows = datasets.load_dataset(str(tmp_path / "corpus"), split="train", cache_dir=str(tmp_path / "cache"))
     one = datasets.load_dataset(str(tmp_path / "corpus"), "kitchen-1", split="train", cache_dir=str(tmp_path / "cache"))
     assert rows.column_names == FINEWEB_SCHEMA.names and set(one["dump"]) == {"kitchen-1"}
@@ -261,9 +262,9 @@ def test_model_and_corpus_are_laid_out_for_a_hub(first, root, tmp_path):
     assert sum(rows["token_count"]) == sum(entry["metrics"]["tokens"] for entry in shards)
     assert len(rows) == sum(entry["counts"]["kept"] for entry in shards)
     with pytest.raises(DataError, match="not an empty folder"):
-        export(made_here, "aligned_model", tmp_path / "corpus")
+        export(made_here, "aligned_model", tmp_path / "corpus", tracking=Tracking("", made_here.root))
     with pytest.raises(DataError, match="--asset tokenizer: "):
-        export(made_here, "tokenizer", tmp_path / "tokenizer")
+        export(made_here, "tokenizer", tmp_path / "tokenizer", tracking=Tracking("", made_here.root))
 
 
 LOAD = """

@@ -12,9 +12,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from assets.attest import checked, write_attestation
+from assets.tombstones import Tombstone, append
+from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
 from resources.tracking.reports import Tracking
 from training.artifact import commit_record, digest_of_files, find, manifest
+from training.files.erased import MaskedRecord, note_masked
 from training.job import DataError
 from training.provenance.lineage import lineage_of
 
@@ -266,3 +269,37 @@ def test_the_envelope_is_read_by_another_library(signed):
     envelope = Envelope.from_dict(text)
     assert envelope.verify([key], 1)
     assert envelope.payload == (signed / "signatures" / attestation.STATEMENT_FILE).read_bytes()
+
+
+def forge(place, **notes) -> tuple[Path, str, str]:
+    """Change a record as who has read the code would: it says that it replaces the signed one."""
+    folder = place / "root" / "crawl_archives" / NAMES["crawl_archives"]
+    record, before = dict(find(folder).record), find(folder).record_digest
+    for name in ("record_digest", "checksum"):
+        record.pop(name)
+    commit_record(folder, record | {"notes": notes, "replaces": [before]})
+    return folder, before, find(folder).record_digest
+
+
+def test_a_record_that_names_the_signed_digest_as_its_own_former_one_is_found(place):
+    forge(place, said="decided otherwise")
+    assert any("crawl_archives [may] cccccccccccc: its record has digest" in one for one in problems(place))
+    assert problems(place, model=str(model_in(place / "root"))) != []
+
+
+def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one(place):
+    folder, before, after = forge(place, said="\u2588")
+    note_masked(folder, MaskedRecord(takedown=1, before=before, after=after))
+    assert any("its record has digest" in one for one in problems(place))  # the root has no takedown 1
+    append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
+    assert problems(place) == []
+    forge(place, said="decided otherwise")
+    assert any("its record has digest" in one for one in problems(place))
+
+
+def test_nothing_is_attested_of_a_record_whose_descendants_know_another_one(place):
+    tracking = Tracking("", place / "root", in_background=False)
+    check_witnessed(lineage(place / "root"), place / "root", tracking)
+    forge(place, said="decided otherwise")
+    with pytest.raises(DataError, match=r"crawl_archives \[toy@may\]: .* token_shards \[toy@may\] was made from"):
+        check_witnessed(lineage(place / "root"), place / "root", tracking)

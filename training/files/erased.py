@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -40,22 +40,58 @@ class ErasedState:
     pages: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedRecord:
+    """A takedown that masked texts in the artifact's record, and the record's digests before and after."""
+
+    takedown: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Erased:
+    """The content of an artifact's `erased.json`."""
+
+    files: Mapping[str, Sequence[ErasedState]] = field(default_factory=dict)
+    records: Sequence[MaskedRecord] = ()
+
+
 def erased_in(folder: Path) -> Mapping[str, Sequence[ErasedState]]:
     """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
 
     Raise Unsealed if the list was changed.
     """
+    return _erased(folder).files
+
+
+def masked_since(folder: Path, before: str, after: str) -> tuple[int, ...]:
+    """Return the takedowns that made a record with the digest `after` of one with the digest `before`, oldest first.
+
+    Empty if the list of the artifact in `folder` does not lead from one to the other. Raise Unsealed if it was changed.
+    """
+    found: list[int] = []
+    for one in _erased(folder).records:
+        if one.before == before and before != after:
+            before, found = one.after, [*found, one.takedown]
+    return tuple(found) if before == after else ()
+
+
+def _erased(folder: Path) -> _Erased:
     try:
         return _read(str(folder), identity_of(folder / ERASED_FILE))
     except FileNotFoundError:
-        return {}
+        return _Erased()
 
 
 @lru_cache(maxsize=256)
-def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState]]:
+def _read(folder: str, _identity: Identity) -> _Erased:
     try:
-        files = read_sealed(Path(folder, ERASED_FILE))["files"]
-        return {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
+        content = read_sealed(Path(folder, ERASED_FILE))
+        return _Erased(
+            files={path: tuple(ErasedState(**one) for one in states) for path, states in content["files"].items()},
+            records=tuple(MaskedRecord(**one) for one in content.get("records", ())),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
 
@@ -99,8 +135,20 @@ def _note(folder: Path, path: str, state: ErasedState) -> None:
     known = {name: list(states) for name, states in erased_in(folder).items()}
     if state not in known.setdefault(path, []):
         known[path].append(state)
-        files = {name: [asdict(one) for one in states] for name, states in known.items()}
-        write_sealed(folder / ERASED_FILE, {"files": files})
+        _write(folder, _Erased(files=known, records=_erased(folder).records))
+
+
+def note_masked(folder: Path, record: MaskedRecord) -> None:
+    """Note, before a record is written again, that a takedown masks texts in it."""
+    known = _erased(folder)
+    if record not in known.records:
+        _write(folder, _Erased(files=known.files, records=(*known.records, record)))
+
+
+def _write(folder: Path, content: _Erased) -> None:
+    files = {name: [asdict(one) for one in states] for name, states in content.files.items()}
+    records = [asdict(one) for one in content.records]
+    write_sealed(folder / ERASED_FILE, {"files": files, **({"records": records} if records else {})})
 
 
 def may_be_erased(name: str) -> bool:
