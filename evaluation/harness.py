@@ -95,7 +95,7 @@ def run_suites(
             fewshot_as_multiturn=form == "chat",
         )
         for benchmark, items in chosen:
-            results[benchmark.name] = _result(tasks[benchmark.name], benchmark, items, form, outcome)
+            results[benchmark.name] = _result(tasks[benchmark.name], benchmark, items, form, outcome, model.generated)
     return [results[benchmark.name] for benchmark, _ in exams]
 
 
@@ -216,6 +216,7 @@ def _result(
     items: Sequence[ExamItem],
     form: Form,
     outcome: Mapping[str, Any],
+    generated: Mapping[str, dict[str, Any]],
 ) -> SuiteResult:
     numbers = {key: value for key, value in outcome["results"][benchmark.name].items() if _is_number(key, value)}
     metric, filter_name = _headline(benchmark, numbers)
@@ -244,7 +245,7 @@ def _result(
             "task_hash": _task_hash(records),
             "higher_is_better": outcome["higher_is_better"][benchmark.name],
             "lm_eval": lm_eval.__version__,
-            **_how(task, benchmark),
+            **_how(task, benchmark, generated.get(str(task.config.task))),
         },
     )
 
@@ -283,16 +284,15 @@ def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequen
     return kinds
 
 
-def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> dict[str, Any]:
-    """Return the settings with which lm-eval made the score of a suite.
+def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe, generated: dict[str, Any] | None) -> dict[str, Any]:
+    """Return how the score of a suite was made: how the model says that it generated the answers, None if it did not.
 
-    These are the generation settings and, for a task of lm-eval, its name and answer filters.
+    For a task of lm-eval, also its name and answer filters.
     """
     if not benchmark.is_task:
-        made = {"max_new_tokens": benchmark.max_new_tokens, "do_sample": False}
-        return {"generation": None if benchmark.kind == "multiple_choice" else made}
+        return {"generation": generated}
     return {
-        "generation": task.config.generation_kwargs,
+        "generation": generated,
         "task": benchmark.task or benchmark.task_file,
         "filters": task.config.filter_list,
     }

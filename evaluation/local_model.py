@@ -51,6 +51,7 @@ class LocalModel(TemplateLM):
         self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, gathers=gathers)
         self.tokenizer, self.model = self.sampler.tokenizer, self.sampler.model
         self.batch_size, self.max_length = batch_size, self.sampler.max_length
+        self.generated: dict[str, dict[str, Any]] = {}  # by task: how its answers were generated
 
     @property
     def truncated_prompts(self) -> int:
@@ -264,7 +265,10 @@ class LocalModel(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return greedy answers to the requests, each cut at its first stop string."""
+        """Return greedy answers to the requests, each cut at its first stop string; note by task how they were made.
+
+        Of what a task asks for, only stop strings and length are used.
+        """
         del disable_tqdm
         answers = [""] * len(requests)
         groups: dict[tuple[tuple[str, ...], int], list[int]] = {}
@@ -272,7 +276,10 @@ class LocalModel(TemplateLM):
             _, wanted = request.args
             until = wanted.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)
-            groups.setdefault((stops, int(wanted.get("max_gen_toks", TASK_NEW_TOKENS))), []).append(i)
+            longest = int(wanted.get("max_gen_toks", TASK_NEW_TOKENS))
+            groups.setdefault((stops, longest), []).append(i)
+            made = {"until": list(stops), "max_new_tokens": longest, "do_sample": False}
+            self.generated[str(request.task_name)] = made
         for (until, max_new_tokens), members in groups.items():
             prompts = [requests[i].args[0] for i in members]
             for i, text in zip(members, self.answers(prompts, until=until, max_new_tokens=max_new_tokens), strict=True):

@@ -43,6 +43,8 @@ OPEN_ITEMS = [
 
 
 class _Request:
+    task_name = "asked"
+
     def __init__(self, *args: object) -> None:
         self.args = args
 

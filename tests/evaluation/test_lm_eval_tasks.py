@@ -256,3 +256,10 @@ def test_fields_of_a_task_need_a_task():
         BenchmarkRecipe(name="a", uri="x.jsonl", kind="chat", num_fewshot=3)
     with pytest.raises(RecipeError, match=r"lm_eval\.dataset_path "):
         BenchmarkRecipe(name="a", uri="x.jsonl", kind="chat", lm_eval={"dataset_path": "x"})
+
+
+def test_the_record_says_how_answers_were_generated_and_not_what_the_task_asked_for(tmp_path, folder):
+    asked = {"until": ["\n"], "max_gen_toks": 4, "do_sample": True, "temperature": 0.9}
+    suite = own_suite(tmp_path, lm_eval={**OWN, "generation_kwargs": asked})
+    (result,) = run_suites(LocalModel(folder, batch_size=4), [(suite, read_exam(suite, {}).items)], has_template=False)
+    assert result.how["generation"] == {"until": ["\n"], "max_new_tokens": 4, "do_sample": False}
