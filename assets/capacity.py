@@ -25,7 +25,7 @@ from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.degrees import Degrees
 from training.pretrain.devices import MFU, Device, device_of, step_seconds
 from training.pretrain.divisible import check_degrees
-from training.pretrain.fp8 import check_fp8
+from training.pretrain.fp8_checks import check_fp8
 from training.pretrain.models.account import Recompute
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.needs import (

@@ -330,7 +330,8 @@ def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
     """
     import torch
 
-    from training.pretrain.fp8 import check_fp8, check_gpu, require_torchao
+    from training.pretrain.fp8 import require_torchao
+    from training.pretrain.fp8_checks import check_fp8, check_gpu
 
     try:
         if task.device == "cpu":

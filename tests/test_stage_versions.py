@@ -217,6 +217,12 @@ def test_infrastructure_is_what_closures_import_and_says_why_it_does_not_count(c
     assert all(len(reason.split()) > 3 for reason in INFRASTRUCTURE.values())
 
 
+def test_an_edit_of_a_check_that_only_refuses_changes_no_closure(code):
+    checks = {f"training.pretrain.{name}" for name in ("divisible", "fp8_checks", "room")}
+    assert checks <= code.imported("training.pretrain.pretrain")
+    assert not any(checks & set(code.digests(stage.module)) for stage in STAGES.values())
+
+
 # Stages whose code imports a section that no recipe hands to them, and what of it they use.
 BESIDE = {
     "extract": ("the formats of archives", {"data.crawl.settings"}),

@@ -33,6 +33,7 @@ INFRASTRUCTURE = {
     "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.identity.generated_sources": "the table of sources, each of which has a version of its own",
     "training.pretrain.divisible": "refuses degrees that do not divide a model, before anything is computed",
+    "training.pretrain.fp8_checks": "refuses fp8 that is impossible or does not pay, before anything is computed",
     "training.pretrain.needs": "computes bytes for refusals, before anything is computed",
     "training.pretrain.room": "refuses what does not fit, before anything is computed",
     "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",

@@ -35,7 +35,7 @@ from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.degrees import Degrees
 from training.pretrain.distill import read_teacher, teacher_folder
 from training.pretrain.divisible import check_degrees
-from training.pretrain.fp8 import check_fp8, check_gpu
+from training.pretrain.fp8_checks import check_fp8, check_gpu
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export

@@ -19,7 +19,8 @@ from training.order.batch_settings import BatchPhase
 from training.pretrain import fp8
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
-from training.pretrain.fp8 import balance, check_fp8, check_gpu, fp8_product
+from training.pretrain.fp8 import fp8_product
+from training.pretrain.fp8_checks import balance, check_fp8, check_gpu
 from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
