@@ -16,11 +16,10 @@ from benchmarks import parallel
 from benchmarks.parallel import MODELS, Combination
 from tests.training.pretrain import tiny
 from training.order.batch_settings import BatchPhase
-from training.pretrain import fp8
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import fp8_product
-from training.pretrain.fp8_checks import balance, check_fp8, check_gpu
+from training.pretrain.fp8_checks import EAGER_BYTES, balance, check_fp8, check_gpu
 from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
@@ -84,7 +83,7 @@ def test_torchao_moves_as_many_bytes_as_are_counted_when_nothing_is_compiled():
     with Moved() as moved:
         hp_tensor_to_float8_dynamic(x, torch.float8_e4m3fn, None)
     # Forward and backward cast anew, and one of the two is turned round.
-    assert 2 * moved.count / x.numel() + 2 == pytest.approx(fp8.EAGER_BYTES, rel=0.01)
+    assert 2 * moved.count / x.numel() + 2 == pytest.approx(EAGER_BYTES, rel=0.01)
 
 
 # Refusals
