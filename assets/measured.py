@@ -10,18 +10,25 @@ from dataclasses import fields
 
 from resources.compute.size import Size
 from training.recipe import Recipe
-from training.records import RecipeError, write_record
+from training.records import write_record
 from training.run_settings import RunSettings
 
 MODULE = "training.pretrain.measured"
 MOST_LINES = 3  # of what a process said that failed
 
 
-def measured(asset: str, recipe: Recipe, size: Size) -> dict[str, int]:
-    """Return the most bytes that the first process of a pretraining holds at each moment, as on a GPU.
+def measured(recipe: Recipe, size: Size) -> tuple[dict[str, int], str]:
+    """Return the most bytes that the first process of a pretraining holds at each moment, as on a GPU, and "".
 
-    Raise RecipeError with the reason if its code cannot be run without content.
+    If its code cannot be run without content: nothing, and why.
     """
+    unlike = {  # settings whose code has no form without content, or whose memory would be that of another setting
+        "distill.teacher": recipe.pretrain.distill.teacher,
+        "precision: fp8": recipe.pretrain.precision == "fp8",
+        "expert above 1": size.expert > 1,
+    }
+    if named := [name for name, is_set in unlike.items() if is_set]:
+        return {}, f"not possible with {', '.join(named)}"
     given = {
         "model": write_record(recipe.model),
         "vocabulary": recipe.tokenizer.vocabulary,
@@ -34,5 +41,5 @@ def measured(asset: str, recipe: Recipe, size: Size) -> dict[str, int]:
     done = subprocess.run(argv, input=json.dumps(given), capture_output=True, text=True, env=environment)
     if done.returncode:
         said = "; ".join(done.stderr.strip().splitlines()[-MOST_LINES:])
-        raise RecipeError(f"{asset} cannot be measured without content: {said}")
-    return json.loads(done.stdout.splitlines()[-1])
+        return {}, said or f"its process ended with {done.returncode}"
+    return json.loads(done.stdout.splitlines()[-1]), ""

@@ -212,6 +212,7 @@ def _model(
             "checkpoint_seconds": size.checkpoint_seconds,
             "layouts": [],
             "measured": {},
+            "not_measured": "",
         }
         | more
         | {"time": more["time"] | {"measured_seconds": cost.get("wall_seconds")}}
@@ -264,6 +265,7 @@ def _training(
         moments, trained = {}, trainings[-1]
     flops = training_operations(shape, batches.phases if batches else ())
     fitting = layouts(trained, size, gpu, mfu=mfu)[:SHOWN_LAYOUTS] if gpu else []
+    held, why_not = measured(recipe, size) if measures and moments else ({}, "")
     model = _model(
         cell,
         shape,
@@ -278,7 +280,8 @@ def _training(
         time=_training_time(cell, trainings, batches, size, gpu, mfu, flops, comparison),
         disk=disk_bytes(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
         layouts=[_layout(*fit) for fit in fitting],
-        measured=measured(cell.asset, recipe, size) if measures and moments else {},
+        measured=held,
+        not_measured=why_not,
     )
     model["memory"]["host"] = host_bytes(trained, size) if on_gpu and moments else {}
     return model

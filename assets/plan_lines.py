@@ -80,6 +80,8 @@ def _model(one: Mapping[str, Any]) -> Iterator[str]:
     yield from _memory(one["memory"], one["processes"])
     if one["measured"]:
         yield f"  held without content, as on a GPU: {_parts(one['measured'])}"
+    if one["not_measured"]:
+        yield f"  not measured without content: {one['not_measured']}"
     if one["answer_weights"]:
         yield f"  weights while answers are drawn: {one['answer_weights']}"
     yield f"  time: {_time(one['time'])}"

@@ -255,14 +255,14 @@ def plan(
     ] = 0.5,
     tuning_mfu: Annotated[float, typer.Option(help="the same for post-training", min=0.01, max=1)] = 0.15,
     measure: Annotated[
-        bool, typer.Option("--measure", help="also run each stage's own code on tensors without content")
+        bool, typer.Option("--measure", help="also run the code of each pretraining on tensors without content")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
 
     Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
-    recipe.
+    recipe; 1 if `--measure` could not measure a pretraining.
     """
     from assets.plan import plan as planned
     from assets.plan_lines import lines_of
@@ -273,8 +273,9 @@ def plan(
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     assumed = {"device": device, "mfu": mfu, "tuning_mfu": tuning_mfu}
     answer = planned(comparison, load_profile(profile), name=profile, measures=measure, **assumed)
+    code = BAD_INPUT if answer["problem"] else FAILED if any(one["not_measured"] for one in answer["models"]) else OK
     if json_:
-        print(json.dumps(answer | {"ok": not answer["problem"]}, ensure_ascii=False))
+        print(json.dumps(answer | {"ok": code == OK}, ensure_ascii=False))
     else:
         print("\n".join(lines_of(answer)))
-    raise typer.Exit(BAD_INPUT if answer["problem"] else OK)
+    raise typer.Exit(code)

@@ -11,10 +11,12 @@ import pytest
 
 from assets.capacity import check_fit
 from assets.commands import look
+from assets.measured import measured
 from assets.plan import plan
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
 from assets.status import compare
+from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from tests.assets.fabricate import make_all
 from tests.assets.test_first_run import put
@@ -228,6 +230,28 @@ def test_a_training_is_measured_beside_the_closed_form(monkeypatch, capsys, tmp_
     step = sum(stated["step"].values()) - stated["step"]["libraries"]
     assert base["measured"]["step"] == pytest.approx(step, rel=TOLERANCE)
     assert "held without content, as on a GPU: start" in " ".join(" ".join(lines_of(told)).split())
+
+
+def test_a_training_that_cannot_be_measured_is_told_with_its_reason_in_the_whole_plan(
+    monkeypatch, capsys, tmp_path, written
+):
+    settings = {
+        "distill.teacher": "pretrain: {distill: {teacher: made://base_model/kitchen}}",
+        "expert above 1": "model: {experts: {count: 4, active: 2, width: 64}}",
+    }
+    for why, section in settings.items():
+        recipe = written("r.yaml", f"name: r\nextends: kitchen\npromote: {{model_name: r}}\n{section}\n")
+        layout = "processes: 2, gpus_per_node: 2, gpu: H100" + (", expert: 2" if "expert" in why else "")
+        profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm, {layout}}}\n")
+        given = recipe, "--profile", profile, "--measure", "--json"
+        code, answer, _ = planned(monkeypatch, capsys, tmp_path, *given)
+        told = json.loads(answer)
+        base = told["models"][0]
+        assert (code, told["ok"], told["problem"], base["measured"]) == (1, False, "", {})
+        assert base["not_measured"] == f"not possible with {why}" and len(told["models"]) > 1
+        assert "not measured without content: " in " ".join(lines_of(told))
+    in_fp8 = dataclasses.replace(RECIPE, pretrain=dataclasses.replace(RECIPE.pretrain, precision="fp8"))
+    assert measured(in_fp8, Size()) == ({}, "not possible with precision: fp8")
 
 
 def test_what_a_stage_took_stands_beside_what_is_predicted(monkeypatch, capsys, tmp_path):
