@@ -46,7 +46,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
             return FAILED
     make_writable(root)
     write_page_address(root, mlflow_port)
-    make_stores(root, load_profile(profile).tracking_uri or default_uri(root))
+    make_stores(root, load_profile(profile).tracker or default_uri(root))
     ending = threading.Event()
     commands = _commands(root, profile, port, mlflow_port)
     processes = [_start(argv, env, cwd=dagster_home(root), ending=ending) for argv, env in commands]
@@ -93,7 +93,7 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         "--port",
         str(port),
     ]
-    mlflow, mlflow_environment = server_command(load_profile(profile).tracking_uri, root, mlflow_port)
+    mlflow, mlflow_environment = server_command(load_profile(profile).tracker, root, mlflow_port)
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
 
 

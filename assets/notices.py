@@ -12,7 +12,7 @@ import dagster as dg
 from assets.job import launch_of
 from resources.notify import post
 from resources.profile import Notify, load_profile
-from training.secrets import masked, remember
+from training.secrets import masked
 
 CAUSE_CHARACTERS = 2000
 SENSOR_SECONDS = 30
@@ -23,15 +23,15 @@ def tell(notify: Notify, kind: str, *, asset: str, partition: str, cause: str, r
 
     Does nothing if the profile has no webhook.
     """
-    if notify.webhook is None:
+    address = notify.address
+    if address is None:
         return
-    remember(notify.webhook)
     recipe = partition.partition("@")[0]
     cause = masked(cause).strip()[:CAUSE_CHARACTERS]
     link = f"{notify.ui.rstrip('/')}/runs/{run_id}"
     text = f"{recipe}: {asset} [{partition}] {_VERBS[kind]}: {cause}\n{link}"
     message = {"text": text, "kind": kind, "recipe": recipe, "asset": asset, "partition": partition}
-    post(notify.webhook, {**message, "cause": cause, "link": link})
+    post(address, {**message, "cause": cause, "link": link})
 
 
 _VERBS = {"failed": "failed", "refused": "was refused", "waiting": "is waiting"}
@@ -69,7 +69,7 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
     def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         """Posts each failed run to the profile's webhook: recipe, asset, cause and link. Launches nothing."""
         notify, run = load_profile(profile).notify, context.dagster_run
-        if notify.webhook is None:
+        if notify.address is None:
             return dg.SkipReason("the profile names no webhook (notify.webhook)")
         if launch_of(run.tags) or run.tags.get("dagster/will_retry") == "true":
             return dg.SkipReason("the command that ran it tells by itself, or it is tried again")

@@ -134,7 +134,7 @@ def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Co
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    comparison = compare_exactly(recipe, root, Tracking(load_profile(profile).tracking_uri, root))
+    comparison = compare_exactly(recipe, root, Tracking(load_profile(profile).tracker, root))
     kept(comparison, lambda cell, text: announce("told", cell, {"text": text}))
     return comparison
 
@@ -275,7 +275,7 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
     recipe = comparison.recipe
     if model_of(comparison).artifact is None:
         return None
-    tracking = Tracking(load_profile(profile).tracking_uri, comparison.root)
+    tracking = Tracking(load_profile(profile).tracker, comparison.root)
     try:
         with explained(tracking):
             registry = Registry(tracking, recipe.promote.model_name)

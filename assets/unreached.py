@@ -79,7 +79,7 @@ class Look:
 
     def __init__(self, root: Path, profile: Profile) -> None:
         self.root, self._profile = root, profile
-        self._tracking = Tracking(profile.tracking_uri, root)
+        self._tracking = Tracking(profile.tracker, root)
         self.folders = Folders(root)
         self._by_recipes = by_recipes(root, self.folders.all())
 

@@ -35,25 +35,34 @@ class ProfileError(ValueError):
     """A mistake in a profile. The message gives the file, the field, its value and what would be valid."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Notify:
     """Settings of messages about runs that fail or wait."""
 
-    # http or https; `${NAME}` is an environment variable; None: no messages. The path of such an address is a password.
-    webhook: str | None = field(default=None, repr=False)
+    webhook: str | None = field(default=None, repr=False)  # `${NAME}` is an environment variable; None: no messages
     ui: str = "http://127.0.0.1:3000"  # the UI's address, for links to runs
 
+    @property
+    def address(self) -> str | None:
+        """The webhook with its variables replaced; None if that leaves it empty. Raises RecipeError if it is wrong."""
+        address = with_variables("notify.webhook", self.webhook, is_secret=True)
+        if address and not re.match(r"https?://[^/\s]", address):
+            raise RecipeError("notify.webhook: expected an address that begins with http:// or https://")
+        return address or None
 
-def with_variables(address: str, *, is_secret: bool = False) -> str:
+
+def with_variables(where: str, address: str | None, *, is_secret: bool = False) -> str | None:
     """The address with each `${NAME}` replaced by that environment variable; its secrets are masked in later output.
 
     With `is_secret`, the whole address and every value in it are secret, as for a webhook, whose path is its password.
-    Raises ValueError if a variable is not set.
+    Raises RecipeError if a variable is not set.
     """
+    if address is None:
+        return None
     values = []
     for name in re.findall(r"\$\{(\w+)\}", address):
         if name not in os.environ:
-            raise ValueError(f"the environment variable {name} is not set")
+            raise RecipeError(f"{where}: the environment variable {name} is not set")
         values.append(os.environ[name])
         address = address.replace(f"${{{name}}}", os.environ[name])
     remember_address(address)
@@ -64,14 +73,14 @@ def with_variables(address: str, *, is_secret: bool = False) -> str:
     return address
 
 
-def secret_variables(address: str, *, is_secret: bool = False) -> set[str]:
+def secret_variables(address: str, *, is_secret: bool = False) -> frozenset[str]:
     """The environment variables in an address whose values are secret, by the same rule as `with_variables`."""
     names = set(re.findall(r"\$\{(\w+)\}", address)) & os.environ.keys()
     place = without_secrets(re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), address))
-    return {name for name in names if is_secret or os.environ[name] not in place}
+    return frozenset(name for name in names if is_secret or os.environ[name] not in place)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """Backend, resources, tracking store and notifications of all stages; one YAML file."""
 
@@ -84,11 +93,21 @@ class Profile:
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # place and settings of outside backends, by name
-    withheld: tuple[str, ...] = ()  # environment variables that no job inherits, beside those of the addresses above
 
     def __post_init__(self) -> None:
         if not 1 <= self.partitions_at_once <= MOST_AT_ONCE:
             raise RecipeError(f"partitions_at_once={self.partitions_at_once}; 1 to {MOST_AT_ONCE} is right")
+
+    @property
+    def tracker(self) -> str | None:
+        """`tracking_uri` with its variables replaced. Raises RecipeError if one is not set."""
+        return with_variables("tracking_uri", self.tracking_uri)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """The environment variables that no job inherits, because they are secrets of the two addresses."""
+        webhook = secret_variables(self.notify.webhook or "", is_secret=True)
+        return webhook | secret_variables(self.tracking_uri or "")
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
@@ -114,7 +133,7 @@ class Profile:
             return SlurmBackend(self.slurm)
         from resources.compute.local import LocalBackend
 
-        return LocalBackend(withheld=frozenset(self.withheld))
+        return LocalBackend(withheld=self.withheld)
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -134,41 +153,16 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     if not isinstance(data, dict):
         raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
+    notify = data.get("notify")
+    webhook = notify.get("webhook") if isinstance(notify, dict) else notify
+    if isinstance(webhook, (str, list, dict)):
+        remember(str(webhook))  # before reading, so that no message repeats it
     try:
-        profile = read_record(Profile, _with_addresses(data))
+        profile = read_record(Profile, data)
+        all_of(lambda: profile.tracker, lambda: profile.notify.address)
         profile._check_parts()
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage
         all_of(*(partial(profile.size_for, asset) for asset in profile.stages))
     except RecipeError as error:
         raise ProfileError(masked(str(error.in_file(path.name)))) from None
     return profile
-
-
-def _with_addresses(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a profile's data with the variables in its two addresses replaced, and withheld if they are secret.
-
-    An address whose variables are empty is absent. This comes before anything is read, so that no message has a secret.
-    """
-    notify = data.get("notify")
-    given = {"tracking_uri": data.get("tracking_uri")}
-    given |= {"notify.webhook": notify.get("webhook")} if isinstance(notify, dict) else {}
-    found: dict[str, str | None] = {}
-    withheld = set[str]()
-    for place, address in given.items():
-        if not address:
-            continue
-        if not isinstance(address, str):
-            raise RecipeError(f"{place}: expected an address, got {type(address).__name__}")
-        is_secret = place == "notify.webhook"
-        try:
-            found[place] = with_variables(address, is_secret=is_secret) or None
-        except ValueError as error:
-            raise RecipeError(f"{place}: {error}") from None
-        if is_secret and not re.match(r"https?://[^/\s]", found[place] or "http://absent"):
-            raise RecipeError(f"{place}: expected an address that begins with http:// or https://")
-        withheld |= secret_variables(address, is_secret=is_secret)
-    if "tracking_uri" in found:
-        data = {**data, "tracking_uri": found["tracking_uri"]}
-    if "notify.webhook" in found:
-        data = {**data, "notify": {**data["notify"], "webhook": found["notify.webhook"]}}
-    return data | ({"withheld": [*data.get("withheld", ()), *sorted(withheld)]} if withheld else {})

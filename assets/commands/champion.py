@@ -52,7 +52,7 @@ def _by_hand(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str
     from resources.tracking.reports import Tracking
 
     try:
-        said = act(Tracking(load_profile(profile).tracking_uri, root.resolve()))
+        said = act(Tracking(load_profile(profile).tracker, root.resolve()))
     except TrackingError as error:
         print(f"error: {error}", file=sys.stderr)
         if json_:

@@ -38,7 +38,7 @@ def status(
     from resources.tracking.reports import Tracking
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    comparison = with_stale_noted(comparison, Tracking(load_profile(profile).tracking_uri, root.resolve()))
+    comparison = with_stale_noted(comparison, Tracking(load_profile(profile).tracker, root.resolve()))
     if json_:
         print(
             json.dumps(
@@ -124,7 +124,7 @@ def verify(
 
     forget(root.resolve())  # so that the recipe's own sources are read too
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+    tracking = Tracking(load_profile(profile).tracker, root.resolve())
     answer = verified(comparison, tracking, mend=mend)
     if not answer.verified and not answer.problems:
         raise DataError(
@@ -147,7 +147,7 @@ def _verify_signature(
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    tracking = Tracking(load_profile(profile).tracker, root)
     told = checked(model, folder, root=root, tracking=tracking, key=key_named(public_key, PUBLIC_KEY))
     if json_:
         found = {"files": told.files, "records": told.records, "problems": list(told.problems)}
@@ -192,7 +192,7 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 
     if model_of(comparison).artifact is None:
         return {}
-    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    tracking = Tracking(load_profile(profile).tracker, root)
     try:
         with explained(tracking):
             registry = Registry(tracking, comparison.recipe.promote.model_name)

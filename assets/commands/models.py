@@ -49,7 +49,7 @@ def chat(
         from resources.profile import load_profile
         from resources.tracking.reports import Tracking
 
-        tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+        tracking = Tracking(load_profile(profile).tracker, root.resolve())
         model = f"{made.record['asset']}/{made.fingerprint}"
         raise typer.Exit(traced_answers(arguments, model, root=root.resolve(), tracking=tracking, json_=json_))
     arguments += ["--json"] if json_ else []
@@ -109,7 +109,7 @@ def attest(
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+    tracking = Tracking(load_profile(profile).tracker, root.resolve())
     key = key_named(key, SIGNING_KEY)
     names = write(model, folder, root=root.resolve(), tracking=tracking, key=key)
     print(json.dumps({"folder": str(folder), "files": names, "signed": key is not None}) if json_ else "\n".join(names))
@@ -134,7 +134,7 @@ def evaluate(
     from resources.tracking.reports import Tracking
 
     exams, loaded = suites_of(suites, root.resolve()), load_profile(profile)
-    folder = model_folder(model, Tracking(loaded.tracking_uri, root.resolve()))
+    folder = model_folder(model, Tracking(loaded.tracker, root.resolve()))
     say([f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)} ..."])
     scores = evaluate(folder, exams, output, size=loaded.size_for("model_scores"))
     print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
@@ -178,7 +178,7 @@ def serve(
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
-    folder, name = model_of(model, root, Tracking(load_profile(profile).tracking_uri, root))
+    folder, name = model_of(model, root, Tracking(load_profile(profile).tracker, root))
     say([f"loading {name} ..."])
     raise typer.Exit(serve(folder, name, port))
 
@@ -198,7 +198,7 @@ def compare_(
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
-    told = compared(sides_of(models, root, Tracking(load_profile(profile).tracking_uri, root)))
+    told = compared(sides_of(models, root, Tracking(load_profile(profile).tracker, root)))
     if html is not None:
         html.write_text(page_of(told), "utf-8")
     print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))

@@ -63,7 +63,7 @@ def trace(
             f"trace: give one of --step, --url, --domain, --document, --text and --lineage, not {len(asked)}"
         )
     root = root.resolve()
-    tracking = Tracking(load_profile(profile).tracking_uri, root)
+    tracking = Tracking(load_profile(profile).tracker, root)
     if html is not None and not text:
         raise DataError("trace: --html shows the answer to --text; give a text")
     if graph is not None and not lineage:
@@ -105,7 +105,7 @@ def takedown(
     root = root.resolve()
     asked = asked_of(url=url, domain=domain, document=document, file=list_, reason=reason)
     compute = load_profile(profile)
-    how: dict[str, Any] = {"tracking": Tracking(compute.tracking_uri, root), "profile": compute}
+    how: dict[str, Any] = {"tracking": Tracking(compute.tracker, root), "profile": compute}
     if dry_run:
         told = answer(root, asked, **how)
         print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
@@ -139,7 +139,7 @@ def takedown(
     code, problem = rebuild(told["rebuild"]["recipes"]) if told["done"] and not no_rebuild else (OK, "")
     report = None
     if told["done"] and not no_rebuild and code == OK:
-        where = compute.tracking_uri
+        where = compute.tracker
         report = finish(root, tracking=where or "", say=lambda line: print(line, file=sys.stderr))
     if json_:
         print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))

@@ -61,15 +61,15 @@ class Pipeline(dg.ConfigurableResource):
 
 def tracking_of(root: Path, profile: Profile) -> Tracking:
     """The tracking client of a root; one per root and process, because opening one takes seconds."""
-    key = (root, profile.tracking_uri)
+    key = (root, profile.tracker)
     if key not in _TRACKING:
-        _TRACKING[key] = Tracking(profile.tracking_uri, root)
+        _TRACKING[key] = Tracking(profile.tracker, root)
     return _TRACKING[key]
 
 
 def report_for(owner: str, root: Path, profile: Profile) -> None:
     """Let this process report to MLflow through the writer of another process, which is the owner of what it opens."""
-    _TRACKING[root, profile.tracking_uri] = Tracking(profile.tracking_uri, root, in_background=False, owner=owner)
+    _TRACKING[root, profile.tracker] = Tracking(profile.tracker, root, in_background=False, owner=owner)
 
 
 _TRACKING: dict[tuple[Path, str | None], Tracking] = {}

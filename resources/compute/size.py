@@ -110,7 +110,7 @@ def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
     return read_record(Size, {"workers": workers, **told}, where=where)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmSettings:
     """The settings with which jobs are submitted to Slurm."""
 

@@ -165,6 +165,8 @@ def refused_profiles(day: Day) -> None:
         f"stages: {{base_model: 'postgresql://me:{new()}@host/db'}}",
         f"slurm: {{partition: 5, account: ['https://host/?token={new()}']}}",
         f"description: 5\ntracking_uri: https://host/?access_token={new()}",
+        f"notify: 'https://host/{new()}'",
+        f"notify: {{webhook: ['https://host/{new()}']}}",
     ):
         day.type(*SMALL, profile=day.profile(text))
 

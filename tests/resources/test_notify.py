@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -91,5 +92,21 @@ def test_the_address_comes_from_the_environment_and_does_not_show(tmp_path, monk
         load_profile(str(path))
     monkeypatch.setenv("HOOK", SECRET)
     profile = load_profile(str(path))
-    assert profile.notify.webhook == f"https://hooks/{SECRET}"
+    assert profile.notify.address == f"https://hooks/{SECRET}"
     assert SECRET not in repr(profile) and SECRET not in str(profile.notify)
+    monkeypatch.setenv("HOOK", "")
+    path.write_text(yaml.safe_dump({"name": "mine", "notify": {"webhook": "${HOOK}"}}))
+    assert load_profile(str(path)).notify.address is None
+
+
+@pytest.mark.parametrize(
+    "notify", ["https://own/{}", {"webhook": ["https://own/{}"]}, {"webhook": "own/{}"}, {"webhook": "https://own/{}"}]
+)
+def test_a_webhook_written_into_the_profile_is_not_repeated(tmp_path, notify):
+    path, secret = tmp_path / "mine.yaml", f"own-{uuid4()}"
+    path.write_text(yaml.safe_dump({"name": "mine", "notify": notify}).replace("{}", secret))
+    try:
+        told = repr(load_profile(str(path)))
+    except ProfileError as refused:
+        told = str(refused)
+    assert "notify" in told and secret not in told

@@ -44,6 +44,8 @@ def written(tmp_path, **content):
             {"stages": {"base_model": {"processes": 0}}},
             "stages.base_model: processes=0; at least 1 is right",
         ),
+        ({"partitions_at_once": 65}, "mine.yaml: partitions_at_once=65; 1 to 64 is right"),
+        ({"slurm": {"poll_seconds": 0}}, "mine.yaml: slurm: poll_seconds=0.*; above 0 is right"),
         ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),
         ({"default": {"backend": "kubernetes"}}, "default.backend: the kubernetes backend is not built yet; there are"),
         (
@@ -161,4 +163,4 @@ def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkey
     with pytest.raises(ProfileError, match=r"tracking_uri: .* MLFLOW_PASSWORD"):
         load_profile(path)
     monkeypatch.setenv("MLFLOW_PASSWORD", "pw-of-mlflow")  # masked from now on in this process: no word
-    assert load_profile(path).tracking_uri == "postgresql+psycopg2://mlflow:pw-of-mlflow@db/mlflow"
+    assert load_profile(path).tracker == "postgresql+psycopg2://mlflow:pw-of-mlflow@db/mlflow"
