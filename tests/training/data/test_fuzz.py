@@ -36,6 +36,6 @@ def test_hostile_pages_end_nobody_and_leave_clean_text(extractor: str):
     number = len(fuzz.PAGES)
     report = fuzz.extract_pages(range(number), fuzz.SETTINGS[extractor])
     assert report.fates.total() == number
-    assert report.fates["kept"] > 5
+    assert report.fates["kept"] > 2
     assert (report.failures, report.unclean, report.deaths) == ([], [], 0)
     assert 0 < report.peak_bytes < fuzz.PEAK_BYTES
