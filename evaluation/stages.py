@@ -39,7 +39,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="6",
+    version="7",
     module="evaluation.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -49,7 +49,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="10",
+    version="11",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -75,7 +75,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="27",
+    version="28",
     module="evaluation.card",
     parts=(
         ("training.data.filter.rules", "none"),

@@ -24,6 +24,7 @@ from training.stages import STAGES as TRAINING_STAGES
 
 RECORD = Path(__file__).with_name("stage_versions.json")
 COMMAND = "python -m tests.stage_versions"
+MOST_SHOWN = 5  # lines of one stage
 STAGES: dict[str, Stage] = {**TRAINING_STAGES, **EVALUATION_STAGES}
 GUARDED: dict[str, Stage | Source] = {**STAGES, **SOURCES}
 """What has a version that is written by hand."""
@@ -99,7 +100,8 @@ def not_entered(stages: Mapping[str, list[str]], trace: Trace) -> list[str]:
     """Return a line for each stage of which changed places were not entered, and these places."""
     missed = {stage: [place for name in what for place in trace.missed(name)] for stage, what in stages.items()}
     return [
-        f"stage {stage}: the small kitchen did not enter {', '.join(places)}"
+        f"stage {stage}: the small kitchen did not enter {', '.join(places[:MOST_SHOWN])}"
+        + (f" and {len(places) - MOST_SHOWN} more lines" if len(places) > MOST_SHOWN else "")
         for stage, places in missed.items()
         if places
     ]

@@ -24,7 +24,7 @@ SIGN = Stage(
 )
 DEDUP = Stage(
     name="dedup",
-    version="3",
+    version="4",
     module="training.data.dedup.dedup",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="6",
+    version="7",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
 )
 DECONTAMINATE = Stage(
     name="decontaminate",
-    version="4",
+    version="5",
     module="training.data.exams.decontaminate",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="15",
+    version="16",
     module="training.posttrain.align.align",
     parts=(
         ("training.posttrain.methods", "none"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="3",
+    version="4",
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="3",
+    version="4",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

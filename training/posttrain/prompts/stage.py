@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PROMPTS = Stage(
     name="prompts",
-    version="3",
+    version="4",
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),

@@ -8,7 +8,7 @@ from training.stage import Asset, Input, Stage
 
 REWARD = Stage(
     name="reward",
-    version="7",
+    version="8",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="8",
+    version="9",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
