@@ -60,14 +60,14 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="2",
+    version="3",
     module="evaluation.contamination_report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
-    version="4",
+    version="5",
     module="evaluation.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -96,7 +96,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="5",
+    version="6",
     module="evaluation.gate",
     kinds=("mlflow",),
     gates=("promotion",),

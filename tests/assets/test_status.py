@@ -9,7 +9,7 @@ import pytest
 
 from assets.chain import CHAIN, descendants, trains
 from assets.recipe_folders import find_recipe, load_recipe
-from assets.status import compare, held_digests, last_made
+from assets.status import as_read, compare, held_digests, last_made
 from tests.assets.fabricate import make_all, make_one
 from tests.examples import RECIPE_FILES, example
 from training.artifact import commit_record
@@ -19,7 +19,8 @@ from training.data.known import forget
 from training.data.sources import _checksum_of_local
 from training.identity.generated_sources import SOURCES
 from training.job import DataError
-from training.records import write_record
+from training.recipe import SECTIONS
+from training.records import read_record, write_record
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
@@ -60,6 +61,14 @@ def test_fields_that_a_record_lacks_at_their_defaults_are_no_reason(kitchen, tmp
     assert compare(changed, tmp_path).cells[key].reasons == (
         f"pretrain.seed: {kitchen.pretrain.seed} → {kitchen.pretrain.seed + 1}",
     )
+
+
+def test_a_section_that_this_code_cannot_read_leaves_the_other_sections_as_read():
+    unknown = ("adopt", "decontaminate", "extract", "filter", "kitchen", "quality")
+    known = ("align", "dedup", "ladder", "mixture", "reward", "shards")
+    old = {name: {"a field of other code": 1} if name in unknown else {} for name in (*unknown, *known)}
+    new = {name: write_record(read_record(SECTIONS[name], {})) for name in old}
+    assert as_read(old, new) == ({**old, **{name: new[name] for name in known}}, new)
 
 
 def test_a_source_that_writes_something_else_marks_what_reads_it_and_nothing_more(kitchen, tmp_path, monkeypatch):

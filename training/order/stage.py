@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PLAN = Stage(
     name="plan",
-    version="3",
+    version="4",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="6",
+    version="7",
     module="training.pretrain.pretrain",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -32,7 +32,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="4",
+    version="5",
     module="training.pretrain.doremi",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -44,7 +44,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="6",
+    version="7",
     module="training.pretrain.long_context",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),

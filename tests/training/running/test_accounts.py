@@ -298,6 +298,16 @@ def test_what_comes_in_is_what_all_inputs_kept_and_of_dedup_what_its_own_snapsho
     assert judged("dedup", Counts(records_in=2, kept=2), (earlier, own, signed)) == (True, [])
 
 
+@pytest.mark.parametrize(
+    ("files_in", "faults"), [(3, []), (None, ["extract: crawl_archives kept 3, 1 came in: 2 lost"])]
+)
+def test_files_are_counted_as_such_where_one_rank_reads_several(tmp_path, files_in, faults):
+    archives = chain.documents(tmp_path, "s", [["a", "b", "c"]], asset="crawl_archives")
+    pages = Counts(records_in=9, kept=9)
+    counts = Counts(records_in=9, kept=9, parts=(pages,), files_in=files_in)
+    assert judged("extract", counts, (archives,)) == (not faults, faults)
+
+
 def test_an_input_without_an_account_is_said_to_have_none(tmp_path):
     item = chain.committed(tmp_path, "token_shards", "tiny@s", [])
     gate = balance_gate(job_by_hand("plan", inputs=[item]), STAGES["plan"], Counts(records_in=3, kept=3))

@@ -86,6 +86,8 @@ def test_a_conversation_ends_with_the_user(tmp_path):
     row = {"messages": [*turns, {"role": "assistant", "content": "So."}], "answer": "So."}
     (item,) = read_items(asked(file_of(tmp_path, [row]), kind="chat"))
     assert item.messages == (("system", "Be brief."), ("user", "Why?")) and item.question == "Why?"
+    with pytest.raises(DataError, match=r"field 'messages' is .* expected a conversation with a user's message"):
+        read_items(asked(file_of(tmp_path, [{"messages": turns[:1], "answer": "So."}]), kind="chat"))
 
 
 @pytest.mark.parametrize(

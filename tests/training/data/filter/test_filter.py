@@ -62,6 +62,8 @@ def test_every_page_is_kept_or_dropped_with_its_reason(tmp_path):
     assert {row["id"] for row in kept} | {row["id"] for row in dropped} == {
         row["id"] for row in chain.rows(pages(tmp_path / "again"))
     }
+    characters = sum(len(row["text"]) for row in chain.rows(pages(tmp_path / "again")))
+    assert record["metrics"]["characters_in"] == characters > record["metrics"]["characters_kept"]
     assert record["metrics"]["kept_fraction"] == 0.5 and record["metrics"]["dropped_language"] == 1
     funnel = {step["rule"]: (step["in"], step["dropped"]) for step in record["notes"]["funnel"]}
     assert funnel["url"] == (6, 0) and funnel["gopher_quality"] == (5, 1) and funnel["personal_data"] == (3, 0)

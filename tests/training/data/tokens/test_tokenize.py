@@ -266,6 +266,20 @@ def test_a_shard_with_another_token_or_one_beyond_the_vocabulary_fails_the_gate(
     assert tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape) == found
 
 
+def test_every_written_shard_with_a_token_beyond_the_vocabulary_fails_the_gate(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(5)] * 3, asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    names = [f"shards/0000{number}.bin" for number in (0, 2)]
+    for name in names:
+        tokens = np.fromfile(made.file(name), "<u2")
+        tokens[1] = 60_000
+        tokens.tofile(made.file(name))
+    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
+    found = tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape)
+    assert found == (5, [f"{name}: token 60000 of a vocabulary of 400" for name in names])
+
+
 def test_gigatoken_reads_slices_of_a_column_in_place(tokenizer):
     """Batches are slices of a row group: they begin in the midst of its bytes, and some are empty."""
     pytest.importorskip("gigatoken")
