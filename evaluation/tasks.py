@@ -108,7 +108,7 @@ def _entry_of(name: str) -> Entry | None:
     The whole index parses 14,000 files, which takes ten seconds; looking for a word in them takes one.
     """
     index: dict[str, Entry] = {}
-    for path in sorted(Path(lm_eval.tasks.__file__).parent.rglob("*.yaml"), key=Path.as_posix):
+    for path in sorted(Path(lm_eval.tasks.__path__[0]).rglob("*.yaml"), key=Path.as_posix):
         if name.encode() in path.read_bytes():
             with suppress(Exception):  # as lm-eval passes over files that are no task
                 TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)

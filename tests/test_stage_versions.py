@@ -32,6 +32,8 @@ UNDECLARED = {
     "fastwarc": ("checks digests of WARC records; a test compares with the records of warcio", {"crawl", "extract"}),
     "fsspec": ("fetches bytes that are known by their checksum", EVERYWHERE),
     "requests": ("fetches bytes that are known by their checksum", EVERYWHERE),
+    "idna": ("reads a person's list of hosts that may be fetched; declared where pages are chosen by it", EVERYWHERE),
+    "tldextract": ("has the public suffixes by which entries of lists are refused", EVERYWHERE),
     "urllib3": ("fetches bytes that are known by their checksum", EVERYWHERE),
     "numba": ("compiles kernels; tests compare each with the same function in Python", EVERYWHERE),
     "numpy": ("arithmetic of whole numbers and of IEEE numbers one by one; declared where more is asked", EVERYWHERE),
