@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assets.lineage import DECISION, lineage_of, model_of
 from assets.status import Cell, Comparison
@@ -22,7 +22,9 @@ from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact, problems_of
 from training.files.erased import masked_since
 from training.job import DataError
-from training.provenance.lineage import Lineage
+
+if TYPE_CHECKING:  # it reads tables
+    from training.provenance.lineage import Lineage
 
 RECENT = 200  # how many of the newest materializations are searched for the fingerprint
 Said = tuple[Cell, str]

@@ -64,6 +64,7 @@ class Oracle(LM):
     def __init__(self, items: list[ExamItem], say: Callable[[int], str], chosen: Callable[[int], int]) -> None:
         super().__init__()
         self.items, self.say, self.chosen = items, say, chosen
+        self.generated = {}
 
     def generate_until(self, requests, disable_tqdm=False):
         return [self.say(request.doc_id) for request in requests]
