@@ -244,7 +244,8 @@ def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(pl
 
 
 def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page):
-    before, recipe = cells(place), "kitchen-small"
+    """The page may have been withdrawn before, by another test."""
+    before, recipe, earlier = cells(place), "kitchen-small", len(read_tombstones(place))
     (damaged,) = quarantined(place)["kitchen-1"]
     domain = urlsplit(damaged["url"]).hostname
     withdrawn = of_domain(records_by_host(place), domain)
@@ -260,12 +261,12 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page
     assert cells(place)["provenance_index", f"{recipe}@kitchen-1"].state == "outdated"  # no page can be searched
     assert killed_when(lambda: lists() > num_lists, argv)
     assert killed_when(lambda: lists() > num_lists + 3, finish)  # what follows the rebuild
-    assert killed_when(lambda: len(list(place.glob("takedowns/*.report.md"))) > 1, finish)
+    assert killed_when(lambda: len(list(place.glob("takedowns/*.report.md"))) > earlier, finish)
     assert all(not damaged_files(made) for made in artifacts_under(place))
     ended = pedigree(*command, root=place)
     assert ended.code == 0, ended.errors
     report = ended.answer["report"]
-    assert report["takedowns"] == [2] and report["proof"]["is_proved"] and report["proof"]["runs"] > 100
+    assert report["takedowns"] == [earlier + 1] and report["proof"]["is_proved"] and report["proof"]["runs"] > 100
     erased = {one["asset"] for one in report["erased"]["files"] if one["pages"]}
     assert erased >= {"crawl_archives", "extracted_documents", "document_signatures", "token_shards"}
     indexes = list(place.glob("deduplicated_documents/*/index"))  # texts and keys of pages, packed
@@ -277,7 +278,8 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page
     }
     assert all(after[key].is_kept and after[key].artifact == before[key].artifact for key in models)
     assert after["token_shards", f"{recipe}@kitchen-1"].state == "made"
-    also = {one.entry for stone in read_tombstones(place) for one in stone.entries if one.cluster} | {page["id"]}
+    also = {one.entry for stone in read_tombstones(place) for one in stone.entries if one.cluster}
+    also |= {page["id"]} if earlier else set()
     dropped = [
         row
         for (asset, _), cell in after.items()
