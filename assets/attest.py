@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets.said import say
 from assets.tombstones import read_tombstones
 from assets.trace import MODELS, meant, versions_of
 from assets.witnesses import check_witnessed
@@ -40,7 +41,8 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     check_key(key)
     made = _model(model, root, tracking)
     lineage = lineage_of(root, made)
-    check_witnessed(lineage, root, tracking)
+    if unasked := check_witnessed(lineage, root, tracking):
+        say(unasked)
     statement = attestation.statement_of(lineage, {name: entry["sha256"] for name, entry in checked_files(made)})
     new_folder(folder)
     return write_attestation(statement, made.path / MODEL_FOLDER, folder, key)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from assets.attest import attested_export, check_key
 from assets.chain import partition_key
+from assets.said import say
 from assets.status import Comparison
 from assets.witnesses import check_witnessed
 from evaluation.hub import Snapshot, export_corpus, export_model
@@ -43,7 +44,8 @@ def export(
     scored = comparison.cells.get((SCORES, recipe.name))
     scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
     lineage = lineage_of(comparison.root, model)
-    check_witnessed(lineage, comparison.root, tracking)
+    if unasked := check_witnessed(lineage, comparison.root, tracking):
+        say(unasked)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
     names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
     return sorted([*names, *attested_export(lineage, target, key)])

@@ -56,21 +56,21 @@ class Behind:
     artifact: Artifact | None
 
 
-def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> None:
-    """Raise DataError if a record behind a model is not the one that others were told of.
+def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[str]:
+    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
 
-    The others are Dagster, MLflow, and the records of what was made from it; what a record says that it replaces is no
-    evidence. A record with another digest than its descendants hold must be known to Dagster or MLflow, or have been
-    masked by a takedown of the root. A store that cannot be asked says nothing.
+    What a record says that it replaces is no evidence. A record with another digest than its descendants hold must be
+    known to Dagster or MLflow, or have been masked by a takedown of the root. Return a sentence for each store that
+    could not be asked.
     """
     behind = [
         Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
         for name, node in lineage.nodes.items()
         if node.made is not None
     ]
-    told = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")[0]
-    told += asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")[0]
-    for one, sentence in told:
+    told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
+    more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
+    for one, sentence in (*told, *more):
         raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed or exported of it")
     takedowns = {stone.number for stone in read_tombstones(root)}
     known = {one.fingerprint: one for one in behind}
@@ -86,6 +86,7 @@ def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> None:
                     f" neither Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from"
                     f" {item['record_digest'][:12]}; nothing is signed or exported of it"
                 )
+    return [sentence for sentence in (no_dagster, no_tracker) if sentence]
 
 
 def _is_confirmed(one: Behind, root: Path, tracking: Tracking) -> bool:

@@ -89,7 +89,7 @@ def export(
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    tracking = Tracking(load_profile(profile).tracking_uri, root.resolve())
+    tracking = Tracking(load_profile(profile).tracker, root.resolve())
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
     names = export(compare(read(recipe, root), root.resolve()), asset, folder, tracking=tracking, key=key)
     print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))

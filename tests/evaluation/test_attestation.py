@@ -299,7 +299,8 @@ def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one
 
 def test_nothing_is_attested_of_a_record_whose_descendants_know_another_one(place):
     tracking = Tracking("", place / "root", in_background=False)
-    check_witnessed(lineage(place / "root"), place / "root", tracking)
+    unasked = check_witnessed(lineage(place / "root"), place / "root", tracking)
+    assert [sentence.split()[0] for sentence in unasked] == ["Dagster", "MLflow"]  # the root has neither
     forge(place, said="decided otherwise")
     with pytest.raises(DataError, match=r"crawl_archives \[toy@may\]: .* token_shards \[toy@may\] was made from"):
         check_witnessed(lineage(place / "root"), place / "root", tracking)

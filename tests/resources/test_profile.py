@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 
 import pytest
@@ -95,6 +96,15 @@ def test_a_stage_differs_only_in_what_it_names(tmp_path):
     assert profile.size_for("token_shards") == Size(backend="slurm", nodes=4, workers=3)
     assert isinstance(profile.backend_for("token_shards"), SlurmBackend)
     assert isinstance(profile.backend_for("tokenizer"), LocalBackend)
+
+
+def test_nobody_takes_an_address_with_its_variables_unreplaced():
+    project = SHIPPED.parents[1]
+    sources = [
+        path for name in ("assets", "evaluation", "resources", "training") for path in project.glob(f"{name}/**/*.py")
+    ]
+    raw = {path.name for path in sources if re.search(r"\.(tracking_uri|notify\.webhook)\b", path.read_text("utf-8"))}
+    assert raw == {"profile.py"}
 
 
 def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):

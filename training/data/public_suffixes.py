@@ -31,7 +31,7 @@ def is_public_suffix(domain: str) -> bool:
 
 @cache
 def _rules() -> frozenset[str]:
-    """Return the rules of the list, with hosts in ASCII."""
+    """Return the rules of the public suffix list, with domains of other letters in Punycode."""
     spec = find_spec("tldextract")
     assert spec is not None and spec.origin is not None
     written = RULE.findall(Path(spec.origin).with_name(LIST_FILE).read_text("utf-8"))

@@ -62,7 +62,7 @@ def is_abandoned(temporary: Path) -> bool:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a file has a `temporary_for` name of a process that may still write it."""
+    """Whether a file is a temporary one (`temporary_for`) that a process may still be writing."""
     return _TEMPORARY.fullmatch(path.name) is not None and not path.is_symlink() and not is_abandoned(path)
 
 
