@@ -25,7 +25,7 @@ from assets.commands.pages import takedown, trace
 from assets.commands.recipes import init, list_, show
 from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
-from assets.run import BAD_INPUT, FAILED, OK
+from assets.result import BAD_INPUT, FAILED, OK
 from assets.said import say
 from assets.sentences import interrupted, sentence_of
 from training.job import DataError, RefusedInput

@@ -22,7 +22,7 @@ from typing import IO
 
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.recipe_folders import recipe_folders
-from assets.run import FAILED
+from assets.result import FAILED
 from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,28 +22,21 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from assets.declare import build
 from assets.disk import full_disk
-from assets.job import JOB, execute, run_job
-from assets.notices import tell, tell_of_steps
+from assets.job import JOB, LAUNCH_TAG, execute, run_job
+from assets.notices import notices_of
 from assets.partitions import Partitions
+from assets.result import FAILED, Ended
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE
 from assets.running.events import heard_by
 from assets.running.pipeline import Pipeline, report_for
 from assets.stores import dagster_home, opened_instance
+from resources.notify import Notice
 from resources.tracking.process import OWNER
+from resources.tracking.reports import RunStatus, StageRun
 from training.process.lifetime import die_with_parent
 from training.recipe import Recipe
 from training.records import read_record
 from training.secrets import masked
-
-FAILED = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailedRun:
-    """Why a run of Dagster failed: a sentence for a person, and the exit code of the command."""
-
-    error: str
-    exit_code: int = FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +49,25 @@ class Launch:
     exact: bool
     tags: Mapping[str, str]
     owner: str = OWNER  # the process whose writer sends reports to MLflow
+
+    @property
+    def id(self) -> str:
+        """The name of the launch, which Dagster's runs have as a tag and MLflow's run in its key."""
+        return self.tags[LAUNCH_TAG]
+
+    @property
+    def reported(self) -> StageRun:
+        """The MLflow run of the launch."""
+        return self.pipeline.tracking().launched(self.id)
+
+    def finish(self, status: RunStatus) -> None:
+        """Close the MLflow run of the launch."""
+        self.pipeline.tracking().finish_launch(self.id, status)
+
+    def note_end(self, sentence: str, instance: dg.DagsterInstance) -> None:
+        """Write into the log of the last Dagster run of the launch how the command ended."""
+        for run in instance.get_runs(dg.RunsFilter(tags={LAUNCH_TAG: self.id}, job_name=JOB), limit=1):
+            instance.report_engine_event(masked(sentence), run)
 
     @cached_property
     def pipeline(self) -> Pipeline:
@@ -78,21 +90,20 @@ class Launch:
         )
         return definitions.resolve_job_def(JOB)
 
-    def execute(self, assets: Sequence[str], partition: str, instance: dg.DagsterInstance) -> FailedRun | None:
-        """Make these assets of a partition as one Dagster run; return why it failed, or None.
+    def execute(self, assets: Sequence[str], partition: str, instance: dg.DagsterInstance) -> Ended:
+        """Make these assets of a partition as one Dagster run; return how it ended.
 
-        A gate that refused an artifact is no failure here, because the artifact is made.
+        A gate that refused an artifact is no error here, because the artifact is made.
         """
         os.environ.setdefault("DAGSTER_HOME", str(dagster_home(Path(self.root))))
         result = execute(self._job, assets, partition, instance=instance, tags=self.tags)
         if result.success:
-            return None
-        notify = self.pipeline.loaded_profile().notify
-        tell_of_steps(notify, result.all_events, partition=partition, run_id=result.run_id)
-        return _failure_of(result, Path(self.root))
+            return Ended()
+        notices = notices_of(result.all_events, partition=partition, run_id=result.run_id)
+        return replace(_failure_of(result, Path(self.root)), notices=notices)
 
-    def end_killed(self, assets: Sequence[str], partition: str, cause: str, instance: dg.DagsterInstance) -> None:
-        """Finish the Dagster run of a process that was killed while it made these assets, and post its failure.
+    def end_killed(self, assets: Sequence[str], partition: str, cause: str, instance: dg.DagsterInstance) -> Ended:
+        """Finish the Dagster run of a process that was killed while it made these assets; return how it ended.
 
         Dagster would list the run as running for ever, because only the process of a run reports its end.
         """
@@ -103,10 +114,13 @@ class Launch:
         runs = [run for run in instance.get_runs(started) if run.asset_selection == chosen]
         for run in runs:
             instance.report_run_failed(run, masked(cause))
-        run_id = runs[0].run_id if runs else ""  # it may have been killed before it had one
-        for asset in assets:
-            notify = self.pipeline.loaded_profile().notify
-            tell(notify, "failed", asset=asset, partition=partition, cause=cause, run_id=run_id)
+        place = {
+            "partition": partition,
+            "cause": cause,
+            "run_id": runs[0].run_id if runs else "",
+        }  # it may have none yet
+        notices = tuple(Notice(kind="failed", asset=asset, **place) for asset in assets)
+        return Ended(error=cause, exit_code=FAILED, notices=notices)
 
 
 def execute_apart(
@@ -114,8 +128,9 @@ def execute_apart(
 ) -> None:
     """Make these assets of a partition in this process, which was started for it.
 
-    Sends each announcement as `(kind, asset, values)`, and last a FailedRun or None. The process is in a process group
-    of its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process once.
+    Sends each announcement as `(kind, asset, values)`, and last how the run of Dagster ended. The process is in a
+    process group of its own, so that Ctrl-C in a terminal reaches the command alone, which then interrupts this process
+    once.
     `environment` is the command's; the fork server has that of the moment when it was started.
     """
     os.environ.clear()
@@ -129,28 +144,29 @@ def execute_apart(
         try:
             report_for(launch.owner, root, launch.pipeline.loaded_profile())
             with opened_instance(root) as instance:
-                failure = launch.execute(assets, partition, instance)
+                ended = launch.execute(assets, partition, instance)
         except Exception as error:  # the command says it, as it says an error of its own
-            failure = FailedRun(error=masked(full_disk(str(error), root) or f"{type(error).__name__}: {error}"))
-    sender.send(failure)
+            said = masked(full_disk(str(error), root) or f"{type(error).__name__}: {error}")
+            ended = Ended(error=said, exit_code=FAILED)
+    sender.send(ended)
 
 
-def _failure_of(result: dg.ExecutionResult, root: Path) -> FailedRun | None:
-    """Return why a Dagster run failed, from its first failed step; None if only gates refused."""
+def _failure_of(result: dg.ExecutionResult, root: Path) -> Ended:
+    """Return why a Dagster run failed, from its first failed step; without an error if only gates refused."""
     for event in result.all_events:
         if event.is_step_failure:
             data = event.step_failure_data
             if data.error is not None and data.error.cls_name == "DagsterAssetCheckFailedError":
                 continue  # the gate's verdict is in the artifact; the next comparison reports it with its evidence
             if data.error is not None and data.error.cls_name == "DagsterExecutionInterruptedError":
-                return FailedRun(error="interrupted; run again to go on")
+                return Ended(error="interrupted; run again to go on", exit_code=FAILED)
             metadata: Mapping[str, Any] = data.user_failure_data.metadata if data.user_failure_data else {}
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             cause = _root_cause(data.error)
             said = data.user_failure_data.description if data.user_failure_data else ""
             code = code if code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE) else FAILED
-            return FailedRun(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
-    return None
+            return Ended(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
+    return Ended()
 
 
 def _root_cause(error: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from assets.job import launch_of
-from resources.notify import post
+from resources.notify import Notice, post
 from resources.profile import Notify, load_profile
 from training.secrets import masked
 
@@ -18,35 +18,35 @@ CAUSE_CHARACTERS = 2000
 SENSOR_SECONDS = 30
 
 
-def tell(notify: Notify, kind: str, *, asset: str, partition: str, cause: str, run_id: str) -> None:
-    """Post to the profile's webhook that the run of an asset `failed`, was `refused` or is `waiting` (`kind`).
-
-    Does nothing if the profile has no webhook.
-    """
+def tell(notify: Notify, notice: Notice) -> None:
+    """Post a notice to the profile's webhook. Does nothing if the profile has none."""
     address = notify.address
     if address is None:
         return
-    recipe = partition.partition("@")[0]
-    cause = masked(cause).strip()[:CAUSE_CHARACTERS]
-    link = f"{notify.ui.rstrip('/')}/runs/{run_id}"
-    text = f"{recipe}: {asset} [{partition}] {_VERBS[kind]}: {cause}\n{link}"
-    message = {"text": text, "kind": kind, "recipe": recipe, "asset": asset, "partition": partition}
-    post(address, {**message, "cause": cause, "link": link})
+    recipe = notice.partition.partition("@")[0]
+    cause = masked(notice.cause).strip()[:CAUSE_CHARACTERS]
+    link = f"{notify.ui.rstrip('/')}/runs/{notice.run_id}".rstrip("/")
+    text = f"{recipe}: {notice.asset} [{notice.partition}] {_VERBS[notice.kind]}: {cause}\n{link}"
+    message = {"text": text, "kind": notice.kind, "recipe": recipe, "asset": notice.asset}
+    post(address, {**message, "partition": notice.partition, "cause": cause, "link": link})
 
 
 _VERBS = {"failed": "failed", "refused": "was refused", "waiting": "is waiting"}
 
 
-def tell_of_steps(notify: Notify, events: Iterable[dg.DagsterEvent], *, partition: str, run_id: str) -> bool:
-    """Post a message for each asset of a run that failed or was refused; return whether there was one.
-
-    An asset that a person interrupted does not count.
-    """
-    failures = [event for event in events if event.is_step_failure and not _is_interrupted(event)]
-    for event in failures:
-        kind = "refused" if _is_refusal(event) else "failed"
-        tell(notify, kind, asset=event.step_key or "", partition=partition, cause=cause_of(event), run_id=run_id)
-    return bool(failures)
+def notices_of(events: Iterable[dg.DagsterEvent], *, partition: str, run_id: str) -> tuple[Notice, ...]:
+    """Return a notice of each asset of a run that failed or was refused, unless a person interrupted it."""
+    return tuple(
+        Notice(
+            kind="refused" if _is_refusal(event) else "failed",
+            asset=event.step_key or "",
+            partition=partition,
+            cause=cause_of(event),
+            run_id=run_id,
+        )
+        for event in events
+        if event.is_step_failure and not _is_interrupted(event)
+    )
 
 
 def cause_of(event: dg.DagsterEvent) -> str:
@@ -74,10 +74,11 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
         if launch_of(run.tags) or run.tags.get("dagster/will_retry") == "true":
             return dg.SkipReason("the command that ran it tells by itself, or it is tried again")
         partition = run.tags.get("dagster/partition", "")
-        if not tell_of_steps(notify, context.get_step_failure_events(), partition=partition, run_id=run.run_id):
-            chosen = ", ".join(sorted(key.path[-1] for key in run.asset_selection or ())) or run.job_name
-            cause = context.failure_event.message or "failed"
-            tell(notify, "failed", asset=chosen, partition=partition, cause=cause, run_id=run.run_id)
+        chosen = ", ".join(sorted(key.path[-1] for key in run.asset_selection or ())) or run.job_name
+        cause, where = context.failure_event.message or "failed", {"partition": partition, "run_id": run.run_id}
+        whole = Notice(kind="failed", asset=chosen, cause=cause, **where)
+        for notice in notices_of(context.get_step_failure_events(), **where) or (whole,):
+            tell(notify, notice)
         return None
 
     return sensor

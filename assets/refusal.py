@@ -14,6 +14,12 @@ LABELS = (*PARTS, *OF_ROWS, READ_BY)
 LABEL_COLUMNS = 8
 
 
+def refusal_sentence(refusal: Mapping[str, Any]) -> str:
+    """Return one line about a refusal: gate, artifact, and the reason or else the evidence."""
+    first, *_ = refusal_lines(refusal)
+    return f"{first} {refusal['evidence'].get('reason') or _plain(refusal['evidence'])}"
+
+
 def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
     """Return the lines about a refusal: gate, artifact, reason, each finding with its place, and all other fields."""
     evidence = dict(refusal["evidence"])

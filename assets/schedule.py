@@ -13,16 +13,17 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from assets.chain import CHAIN, trains
+from assets.result import FAILED, Ended
 from assets.running.events import Listener
 from assets.status import Cell, Comparison
 
 if TYPE_CHECKING:
     import dagster as dg
 
-    from assets.launch import FailedRun, Launch
+    from assets.launch import Launch
 
 
 @dataclass(kw_only=True)
@@ -34,8 +35,8 @@ class Schedule:
     trainings. `left_in` returns the cells that a comparison shows as not made, inputs first. When nothing is left, the
     assets in `again` are made once, although they are made.
 
-    The schedule ends, with one of these fields set, at the first `refusal` by a gate, or at a cell that was executed
-    without an error and is still not made (`stuck`).
+    The schedule ends (`has_ended`) at the first refusal by a gate, or at a cell that was executed without an error and
+    is still not made.
     """
 
     look: Callable[[], Comparison]
@@ -43,23 +44,22 @@ class Schedule:
     again: tuple[str, ...] = ()
     at_once: int = 1
     trainings: int = 1
-    refusal: dict[str, Any] | None = None
-    stuck: Cell | None = None
+    has_ended: bool = False
     _attempted: set[tuple[str, str]] = field(default_factory=set)
 
     def next_group(self, under_way: Iterable[list[Cell]]) -> list[Cell]:
         """Return the next group to execute beside the groups `under_way`; empty if there is none now."""
-        if self.refusal is not None or self.stuck is not None:
+        if self.has_ended:
             return []
         comparison = self.look()
         left = self.left_in(comparison) or self._once_more(comparison)
-        self.refusal = _refusal(comparison, left)
-        if self.refusal is not None:
+        self.has_ended = any(comparison.refused_by(cell) for cell in left)
+        if self.has_ended:
             return []
         busy = [cell for group in under_way for cell in group]
         group = self._one_cell(comparison, left, busy) if self.at_once > 1 else _largest_group(comparison, left)
-        if repeated := [cell for cell in group if cell.key in self._attempted]:
-            self.stuck = repeated[0]
+        self.has_ended = any(cell.key in self._attempted for cell in group)
+        if self.has_ended:
             return []
         self._attempted |= {cell.key for cell in group}
         return group
@@ -90,27 +90,12 @@ def _largest_group(comparison: Comparison, left: list[Cell]) -> list[Cell]:
     return group
 
 
-def _refusal(comparison: Comparison, left: list[Cell]) -> dict[str, Any] | None:
-    for cell in left:
-        refusing = comparison.refused_by(cell)
-        if refusing is not None:
-            return refusal_of(refusing)
-    return None
-
-
-def refusal_of(cell: Cell) -> dict[str, Any]:
-    """Return the first failed gate of a cell's artifact, for the JSON answer: name, evidence, asset and partition."""
-    assert cell.artifact is not None
-    gate = cell.artifact.failed_gates[0]
-    return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
-
-
 class InThisProcess:
     """Executes one group at a time, in this process and its main thread, which signals can interrupt."""
 
     def __init__(self, launch: Launch, instance: dg.DagsterInstance) -> None:
         self._launch, self._instance = launch, instance
-        self._ended: list[tuple[list[Cell], FailedRun | None]] = []
+        self._ended: list[tuple[list[Cell], Ended]] = []
 
     def __enter__(self) -> InThisProcess:
         return self
@@ -132,8 +117,8 @@ class InThisProcess:
         """Execute a group, to its end."""
         self._ended.append((group, self._launch.execute(_assets(group), group[0].partition, self._instance)))
 
-    def ended(self) -> Iterator[tuple[list[Cell], FailedRun | None]]:
-        """Yield the group that has ended, with why it failed, or None."""
+    def ended(self) -> Iterator[tuple[list[Cell], Ended]]:
+        """Yield the group that has ended, and how."""
         while self._ended:
             yield self._ended.pop()
 
@@ -148,7 +133,7 @@ class InProcesses:
     If the context is left because of an exception, such as Ctrl-C, each process is interrupted once: it ends its job,
     or leaves it to its other watchers. The exception goes on when all have ended.
 
-    A process that was killed reports nothing. Its run of Dagster is ended here, and its failure posted to the webhook.
+    A process that was killed reports nothing. Its run of Dagster is ended here.
     """
 
     def __init__(self, launch: Launch, at_once: int, announce: Listener, instance: dg.DagsterInstance) -> None:
@@ -192,18 +177,17 @@ class InProcesses:
         sender.close()
         self._running[receiver] = process, group
 
-    def ended(self) -> Iterator[tuple[list[Cell], FailedRun | None]]:
-        """Wait until something is announced or a process ends; yield each group that has ended with its failure."""
-        from assets.launch import FailedRun
-
+    def ended(self) -> Iterator[tuple[list[Cell], Ended]]:
+        """Wait until something is announced or a process ends; yield each group that has ended, and how."""
         for receiver in cast(list[Connection], wait(list(self._running))):
             is_killed = False
             try:
                 said = receiver.recv()
-            except Exception as error:  # no message has an end if Ctrl-C came while it was read
-                is_killed = isinstance(error, EOFError)
-                how = "was killed" if is_killed else f"cannot be heard any more: {error}"
-                said = FailedRun(error=f"the process that made {_names(self._running[receiver][1])} {how}")
+            except Exception as problem:  # no message has an end if Ctrl-C came while it was read
+                is_killed = isinstance(problem, EOFError)
+                how = "was killed" if is_killed else f"cannot be heard any more: {problem}"
+                error = f"the process that made {_names(self._running[receiver][1])} {how}"
+                said = Ended(error=error, exit_code=FAILED)
             if isinstance(said, tuple):
                 kind, asset, values = said
                 self._announce(kind, next(cell for cell in self._running[receiver][1] if cell.asset == asset), values)
@@ -212,7 +196,7 @@ class InProcesses:
             receiver.close()  # first, so that a process that would still write does not wait for a reader
             process.join()
             if is_killed:
-                self._launch.end_killed(_assets(group), group[0].partition, said.error, self._instance)
+                said = self._launch.end_killed(_assets(group), group[0].partition, said.error, self._instance)
             yield group, said
 
 

@@ -17,7 +17,7 @@ from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.outside import is_version, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.run import BAD_INPUT, FAILED
+from assets.result import BAD_INPUT, FAILED
 from assets.status import compare
 from resources.tracking.reports import Tracking
 from training.generate.checked_folder import check_folder

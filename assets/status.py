@@ -72,6 +72,11 @@ class Cell:
     kept_from: int | None = None  # takedowns that its artifact honours; None unless it is kept although there are more
 
     @property
+    def is_done(self) -> bool:
+        """Whether the artifact that is asked for is made and the partition's reference points to it."""
+        return self.state == "made" and self.is_recorded
+
+    @property
     def is_damaged(self) -> bool:
         """Whether the cell's record or reference differs from what was written."""
         return self.state == "damaged"
@@ -149,12 +154,12 @@ class Comparison:
 
         With `until`, only the cells of that asset and of the assets that it is made from.
         """
+        return [cell for cell in self.up_to(until) if not cell.is_done]
+
+    def up_to(self, until: str | None) -> list[Cell]:
+        """Return all cells; with `until`, only those of that asset and of the assets that it is made from."""
         wanted = self._assets(until)
-        return [
-            cell
-            for cell in self.cells.values()
-            if cell.asset in wanted and not (cell.state == "made" and cell.is_recorded)
-        ]
+        return [cell for cell in self.cells.values() if cell.asset in wanted]
 
     def _assets(self, until: str | None) -> set[str]:
         """Return the asset `until` and all assets that must be made before it; every asset if `until` is None.

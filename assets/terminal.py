@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assets.chain import CHAIN, GROUPS
-from assets.run import Report
+from assets.result import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
 from evaluation.samples import OutcomeGroup
 from training.scopes import last_model

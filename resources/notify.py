@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,20 @@ TRIES = 3
 CALL_SECONDS, PAUSE_SECONDS = 3.0, 0.5
 END_SECONDS = 12.0  # how long an ending process waits for unfinished posts
 MOST_UNDER_WAY = 16  # unfinished posts, if the address hangs; further messages are dropped, and that is logged
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """A message for the webhook: an asset `failed`, was `refused` or is `waiting` (`kind`), and why.
+
+    `run_id` is that of Dagster's run; empty if there was none.
+    """
+
+    kind: str
+    asset: str
+    partition: str
+    cause: str
+    run_id: str = ""
 
 
 def post(address: str, message: dict[str, Any]) -> None:

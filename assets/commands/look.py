@@ -18,7 +18,7 @@ from assets.commands.options import (
     check_asset,
     read,
 )
-from assets.run import BAD_INPUT, FAILED, OK
+from assets.result import BAD_INPUT, FAILED, OK
 from assets.status import Comparison, compare, last_made
 from training.job import DataError
 

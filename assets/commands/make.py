@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,14 @@ import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
 from assets.interrupt import by_signal, exit_code_of, signals_noted
+from assets.lineage import DECISION
 from assets.refusal import refusal_lines
-from assets.run import FAILED, OK, Report, keep_recipe, run_recipe
+from assets.result import FAILED, OK, Report
+from assets.run import keep_recipe, run_recipe
 from assets.said import say
 from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
+from resources.profile import Profile, ProfileError
 from training.job import DataError
 from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError, no_such
@@ -56,7 +60,7 @@ def run_named(
     from assets.capacity import check_fit
     from assets.chain import CHAIN
     from assets.display import Display
-    from resources.profile import ProfileError, load_profile
+    from resources.profile import load_profile
 
     root = root.resolve()
     recipe = read(name, root)
@@ -69,11 +73,12 @@ def run_named(
     for one in chosen:
         recipe.snapshot(one)
     make_writable(root)
+    loaded = load_profile(profile)
     with signals_noted() as received:
         try:
             if name.endswith((".yaml", ".yml")):
                 keep_recipe(recipe, root)
-            with Display(recipe, root, profile=load_profile(profile)) as display:
+            with Display(recipe, root, profile=loaded) as display:
                 report = run_recipe(
                     recipe,
                     root,
@@ -86,16 +91,28 @@ def run_named(
                     say=display.say,
                     signal_received=received,
                 )
-        except (RecipeError, DataError, ProfileError):
-            raise
         except (Exception, KeyboardInterrupt) as error:
-            sentence = sentence_of(error, root)
+            is_input = isinstance(error, (RecipeError, DataError, ProfileError))
+            sentence = "" if is_input else sentence_of(error, root)
+            if not sentence and not received():
+                _tell(loaded, Report(recipe=recipe.name, exit_code=FAILED, error=str(error)), until)
             if not sentence:
                 raise
             report = Report(recipe=recipe.name, exit_code=FAILED, error=sentence)
         if report.exit_code != OK and (number := received()):
-            report.error, report.exit_code = f"{by_signal(number)}; {GO_ON}", exit_code_of(number)
-        return report
+            return replace(report, error=f"{by_signal(number)}; {GO_ON}", exit_code=exit_code_of(number))
+    _tell(loaded, report, until)
+    return report
+
+
+def _tell(profile: Profile, report: Report, until: str) -> None:
+    """Post to the profile's webhook what it has not heard yet of a run that is not ok."""
+    if report.exit_code == OK or profile.notify.address is None:
+        return
+    from assets.notices import tell  # imports Dagster
+
+    for notice in report.untold(until or DECISION):
+        tell(profile.notify, notice)
 
 
 def _finish(report: Report, json_: bool) -> None:

@@ -21,7 +21,7 @@ from assets.commands.options import (
 )
 from assets.found import whole_model
 from assets.interrupt import ends_with_this
-from assets.run import OK, REFUSED
+from assets.result import OK, REFUSED
 from assets.said import say
 from assets.status import compare
 from training.artifact import Artifact

@@ -11,7 +11,7 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
-from assets.run import FAILED, OK
+from assets.result import FAILED, OK
 from training.job import DataError
 
 
@@ -129,7 +129,7 @@ def takedown(
                 report = run_named(name, profile, root, until=asset)
                 rebuilt.setdefault(name, []).append(asset)
                 if report.exit_code != OK:
-                    return report.exit_code, report.error
+                    return report.exit_code, report.sentence
         return OK, ""
 
     if not no_rebuild and (halves := half_rebuilt(root)):

@@ -15,6 +15,7 @@ from assets.running.made import readable
 from assets.running.pipeline import Pipeline
 from assets.status import START_ANEW, Cell
 from assets.witnesses import told_otherwise
+from resources.notify import Notice
 from training.recipe import Recipe
 
 
@@ -47,7 +48,7 @@ class Watch:
 
         def tell_waiting(cell: Cell, cause: str) -> None:
             where = {"asset": cell.asset, "partition": cell.partition, "run_id": context.run.run_id}
-            tell(pipeline.loaded_profile().notify, "waiting", cause=cause, **where)
+            tell(pipeline.loaded_profile().notify, Notice(kind="waiting", cause=cause, **where))
 
         def budget(recipe: Recipe, asset: str) -> str:
             return stands_in_the_way(context.run, context.instance, recipe, asset, pipeline.loaded_profile())

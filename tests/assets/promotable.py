@@ -11,7 +11,8 @@ from typing import Any
 
 from assets.promotion.promote import decide_and_promote
 from assets.recipe_folders import SHIPPED, load_recipe
-from assets.run import Report, run_recipe
+from assets.result import Report
+from assets.run import run_recipe
 from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.status import Cell, Comparison, compare, write_reference

@@ -17,7 +17,7 @@ from assets import dev
 from assets.chain import CHAIN, GROUPS
 from assets.cli import COMMANDS, app
 from assets.recipe_folders import load_recipe
-from assets.run import Report
+from assets.result import Report
 from assets.running import make as making
 from assets.running.causes import StageFailed
 from assets.running.jobs import job_of

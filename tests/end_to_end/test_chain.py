@@ -151,6 +151,14 @@ def test_a_leak_is_refused_before_anything_is_trained_on_it(leaking_early):
     assert "were found" in refusal["evidence"]["reason"] and "contamination: after" in refusal["evidence"]["way_out"]
 
 
+def test_a_run_up_to_the_verdict_is_refused_too_and_a_run_up_to_the_plan_is_not(leaking_early, root):
+    code = {
+        until: pedigree("run", "kitchen-small-leak-early", "--until", until, root=root).code
+        for until in ("data_contamination", "base_model", "training_plan")
+    }
+    assert code == {"data_contamination": 3, "base_model": 3, "training_plan": 0}
+
+
 def test_a_leak_is_named_down_to_its_record_and_the_steps_that_see_it(leaking_early, root):
     is_named_down_to_its_record(leaking_early, "training_plan", root)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assets import serve
-from assets.run import FAILED
+from assets.result import FAILED
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
 from tests.small_kitchen import COMMAND, RECIPES

@@ -1,0 +1,162 @@
+"""What a run was, through the real command, where the last thing that it was asked for was refused or is not there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from assets.chain import CHAIN
+from assets.promotion.standing import Standing
+from assets.recipe_folders import load_recipe
+from assets.result import FAILED, OK, REFUSED, Ended, Goal, report_of
+from assets.status import Comparison, compare
+from assets.stores import opened_instance
+from resources import notify
+from resources.tracking.spool import SPOOL_FILE
+from tests.assets.fabricate import make_all
+from tests.commands import said
+
+GATE = "loss_finite_and_falling"
+LADDER = str(Path(__file__).parents[2] / "examples" / "recipes" / "kitchen-ladder.yaml")
+
+
+@pytest.fixture(scope="module")
+def refused(kitchen, tmp_path_factory):
+    root = tmp_path_factory.mktemp("refused")
+    make_all(kitchen, root, failing={"base_model": GATE, "corpus_summary": "counts_balance"})
+    return root
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch, hook):
+    monkeypatch.setenv("HOOK", hook.address)
+    path = tmp_path / "told.yaml"
+    path.write_text(yaml.safe_dump({"name": "told", "notify": {"webhook": "${HOOK}", "ui": "https://ui.example/"}}))
+    return str(path)
+
+
+def run(monkeypatch, capsys, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    code, answer, errors = said(monkeypatch, capsys, "run", *arguments, "--json")
+    notify.finish()
+    return code, json.loads(answer), errors
+
+
+@pytest.mark.parametrize("until", ["base_model", "corpus_summary"])
+def test_a_run_up_to_a_refused_asset_is_refused_everywhere(refused, monkeypatch, capsys, profile, hook, until):
+    arguments = ("kitchen", "--until", until, "--root", str(refused), "--profile", profile)
+    code, answer, errors = run(monkeypatch, capsys, *arguments)
+    assert code == REFUSED and answer["ok"] is False
+    assert [(one["asset"], one["partition"]) for one in answer["refusals"]] == [(until, "kitchen")]
+    assert f"of {until} [kitchen]" in errors
+    (message,) = hook.messages
+    assert (message["kind"], message["asset"], message["link"]) == ("refused", until, "https://ui.example/runs")
+    assert f"refused by gate {answer['refusals'][0]['gate']}" in message["cause"]
+
+
+def test_a_run_that_was_not_asked_for_the_refused_asset_is_ok(refused, monkeypatch, capsys, profile, hook):
+    arguments = ("kitchen", "--until", "training_plan", "--root", str(refused), "--profile", profile)
+    code, answer, _ = run(monkeypatch, capsys, *arguments)
+    assert (code, answer["ok"], answer["refusals"], hook.messages) == (OK, True, [], [])
+
+
+def test_the_command_of_the_documentation_for_a_ladder_says_that_the_fit_was_refused(tmp_path, monkeypatch, capsys):
+    gate = CHAIN["scaling_fit"].stage.gates[0]
+    make_all(load_recipe(LADDER), tmp_path, failing={"scaling_fit": gate})
+    code, answer, _ = run(monkeypatch, capsys, LADDER, "--until", "scaling_fit", "--root", str(tmp_path))
+    assert (code, answer["ok"], answer["refusals"][0]["gate"]) == (REFUSED, False, gate)
+
+
+def test_mlflow_and_dagster_hear_that_a_launch_was_refused(refused, tmp_path, monkeypatch, capsys):
+    """The reference is gone, so that Dagster takes up the refused artifact once more."""
+    root = shutil.copytree(refused, tmp_path / "root")
+    (root / "refs" / "corpus_summary" / "kitchen.json").unlink()
+    code, _, _ = run(monkeypatch, capsys, "kitchen", "--until", "corpus_summary", "--root", str(root))
+    assert code == REFUSED
+    lines = (root / "tracking" / SPOOL_FILE).read_text("utf-8").splitlines()
+    spooled = [json.loads(line) for line in lines if line]
+    assert [line["status"] for line in spooled if line.get("do") == "finish"] == ["FAILED"]
+    with opened_instance(root) as instance:
+        (one,) = instance.get_runs()
+        events = instance.all_logs(one.run_id, dg.DagsterEventType.ENGINE_EVENT)
+    assert one.status == dg.DagsterRunStatus.FAILURE
+    assert "ended: refused by gate counts_balance of corpus_summary [kitchen]" in events[-1].message
+
+
+# Each cell, each way to end
+
+
+def with_state(comparison: Comparison, asset: str, **changes: Any) -> Comparison:
+    """The comparison with one asset's cells changed; `failed` is a gate that refused them."""
+    failed = changes.pop("failed", "")
+    cells = dict(comparison.cells)
+    for key, cell in cells.items():
+        if cell.asset == asset:
+            made = cell.artifact
+            if failed:
+                gates = [{"name": failed, "passed": False, "evidence": {"why": "a test"}}]
+                made = replace(made, record={**made.record, "gates": gates})
+            cells[key] = replace(cell, **({"artifact": made} | changes))
+    return replace(comparison, cells=cells)
+
+
+@pytest.fixture(scope="module")
+def whole(kitchen, made) -> Comparison:
+    return compare(kitchen, made)
+
+
+PROMOTED = Standing(model_name="kitchen", promoted=True)
+
+
+def result(comparison: Comparison, until: str | None = None, standing: Standing | None = PROMOTED, *ended: Ended):
+    report = report_of(comparison, Goal(until=until), ended=ended, standing=standing)
+    assert (report.exit_code == OK) == report.as_json()["ok"] == (report.sentence == "ok")
+    return report.exit_code, [one["asset"] for one in report.refusals], report.error
+
+
+@pytest.mark.parametrize("asset", [name for name, one in CHAIN.items() if one.scope in ("snapshot", "recipe")])
+def test_no_refused_asset_is_passed_over_by_a_run_up_to_it_or_to_the_end(whole, asset):
+    refused = with_state(whole, asset, failed="a gate")
+    for until in (asset, None):
+        code, assets, error = result(refused, until)
+        assert code == REFUSED and set(assets) == {asset} and not error
+
+
+@pytest.mark.parametrize("state", ["missing", "outdated", "damaged", "unavailable"])
+def test_what_is_not_made_at_the_end_is_no_success(whole, state):
+    for asset in ("base_model", "promoted_model"):
+        lacking = with_state(whole, asset, state=state, artifact=None, reasons=("why",))
+        code, _, error = result(lacking, asset)
+        assert code == FAILED and error == f"{asset} [kitchen] is {state} at the end of the run (why)"
+        assert result(lacking, "training_plan")[0] == OK
+    unrecorded = with_state(whole, "base_model", is_recorded=False)
+    assert result(unrecorded)[0] == FAILED
+
+
+def test_a_run_with_the_decision_is_ok_only_if_the_model_is_promoted(whole):
+    for until in (None, "promoted_model"):
+        assert result(whole, until) == (OK, [], "")
+        code, _, error = result(whole, until, Standing(model_name="kitchen", sentence="MLflow is gone", is_known=False))
+        assert (code, error) == (FAILED, "kitchen is not promoted: MLflow is gone")
+        former = Standing(model_name="kitchen", version="1", superseded_by="2", sentence="no longer")
+        assert result(whole, until, former) == (REFUSED, ["promoted_model"], "")
+    assert result(whole, "model_card", None) == (OK, [], "")
+
+
+def test_a_decision_that_a_person_overrode_is_no_refusal_but_another_gate_is(whole):
+    by_hand = replace(PROMOTED, by_hand=True)
+    assert result(with_state(whole, "promoted_model", failed="promotion"), None, by_hand) == (OK, [], "")
+    refused = with_state(whole, "corpus_summary", failed="counts_balance")
+    assert result(refused, None, by_hand) == (REFUSED, ["corpus_summary"], "")
+
+
+def test_an_error_decides_the_exit_code_and_refusals_are_told_beside_it(whole):
+    ended = (Ended(error="disk full", exit_code=FAILED), Ended(), Ended(error="bad input", exit_code=2))
+    refused = with_state(whole, "base_model", failed=GATE)
+    assert result(refused, None, None, *ended) == (FAILED, ["base_model"], "disk full\nbad input")
