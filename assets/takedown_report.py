@@ -48,12 +48,6 @@ def reports_under(root: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text("utf-8"))
 
 
-def report_of(root: Path, numbers: set[int]) -> dict[str, Any] | None:
-    """Return the newest report with a proof that covers these takedowns; None if there is none."""
-    found = [one for one in reports_under(root) if numbers <= set(one["takedowns"]) and one["proof"]["is_proved"]]
-    return found[-1] if found else None
-
-
 def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 

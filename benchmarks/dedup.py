@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from benchmarks.rounds import ratios, spread
 from tests.training.data import chain
-from training.data.dedup import dedup, duplicates, index
+from training.data.dedup import dedup, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.dedup.shuffle import SliceFile
@@ -148,8 +148,8 @@ def ours_in_memory(texts: list[str], column: pa.StringArray) -> set[int]:
     parts = [signatures.sign(column[at : at + 1000], RECIPE, compiled=True).bands for at in range(0, len(column), 1000)]
     removed: set[int] = set()
     for keys in np.concatenate(parts, axis=1):
-        members, begins = duplicates.shared(keys, np.arange(len(keys)))
-        removed.update(members[~begins].tolist())
+        _, first = np.unique(keys, return_index=True)
+        removed.update(np.delete(np.arange(len(keys)), first).tolist())
     return removed
 
 

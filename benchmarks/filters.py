@@ -27,12 +27,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import ratios, spread
+from tests.training.data.filter.pages import judge
+from tests.training.data.quality.lines import lines_of
 from training.data.documents import read_documents
-from training.data.filter.judge import judge, make_rules
+from training.data.filter.judge import make_rules
 from training.data.filter.rule import Page
 from training.data.filter.settings import FilterRecipe
 from training.data.quality import arpa, perplexity
-from training.data.quality.forms import lines_of
 from training.data.sources import read_rows
 from training.data.words import table as wordtable
 from training.data.words.language import identify, model_path

@@ -7,7 +7,6 @@ the question as a user's message in the model's chat template.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from evaluation.tasks import make_task
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
 from training.records import RecipeError
-
-log = logging.getLogger(__name__)
 
 Form = Literal["raw", "chat"]
 TASK_VERSION = 1.0

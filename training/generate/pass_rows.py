@@ -37,8 +37,3 @@ def passes(lengths: Sequence[int], *, vocabulary: int = 1, most_rows: int = PASS
             start, longest = at, length
     if start < len(lengths):
         yield slice(start, len(lengths))
-
-
-def rows_of_length(length: float, *, most_rows: int) -> int:
-    """Return the most rows of one length that `passes` puts together."""
-    return max(1, min(most_rows, int(PASS_TOKENS // length)))

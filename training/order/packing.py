@@ -88,12 +88,6 @@ def cut_documents(tokens: np.ndarray, length: int, start: int = 0) -> int:
     return int(np.count_nonzero((tokens > 0) & (tokens <= length) & (first != last)))
 
 
-def row_of(packing: Packing, number: int) -> list[tuple[int, ...]]:
-    """Return (document, first token, number of tokens) of each piece of a row."""
-    first = int(packing.ends[number - 1]) if number else 0
-    return [tuple(map(int, piece)) for piece in packing.pieces[first : int(packing.ends[number])]]
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The packed rows of all sources of a plan, of `length` tokens each.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 from collections import deque
@@ -59,8 +58,6 @@ from training.process.precision import replaced_here
 from training.progress import WRITING
 from training.records import RecipeError
 from training.run_settings import RunSettings
-
-log = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
 PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them

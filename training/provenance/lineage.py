@@ -19,12 +19,11 @@ from training.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.provenance.index import Index, check_index
-from training.provenance.layout import FILES, KINDS
+from training.provenance.layout import FILES
 from training.provenance.sound import sound
 
 INDEX = "provenance_index"
 SHARDS = "token_shards"
-CORPUS = tuple(dict.fromkeys(kind.asset for kind in KINDS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

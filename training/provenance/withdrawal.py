@@ -25,8 +25,6 @@ DEDUPLICATED = "deduplicated_documents"
 CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
 MOST_SHARDS = 1_000  # shards that are named; all are counted
 
-Pages = tuple[Index, np.ndarray]
-
 
 # Indexes
 

@@ -12,7 +12,7 @@ import pytest
 from tests.training.pretrain import tiny
 from training.order import batches
 from training.order.batch_settings import BatchPhase
-from training.order.packing import best_fit, cut_documents, row_of
+from training.order.packing import Packing, best_fit, cut_documents
 from training.order.settings import MixtureRecipe
 from training.pretrain.pretrain import open_inputs
 from training.records import RecipeError
@@ -47,6 +47,12 @@ def by_looking_at_every_row(tokens, length):
         rows[row].append(piece)
         rooms[row] = (rooms[row][0] - piece[0], time)
     return [[(number, first, size) for size, number, first in row] for row in rows]
+
+
+def row_of(packing: Packing, number: int) -> list[tuple[int, ...]]:
+    """Return (document, first token, number of tokens) of each piece of a row."""
+    first = int(packing.ends[number - 1]) if number else 0
+    return [tuple(map(int, piece)) for piece in packing.pieces[first : int(packing.ends[number])]]
 
 
 def test_rows_are_those_of_the_plainest_best_fit():

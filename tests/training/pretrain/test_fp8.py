@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import parallel
 from benchmarks.parallel import MODELS, Combination
 from tests.training.pretrain import tiny
+from tests.training.pretrain.shapes import preset_shape
 from training.order.batch_settings import BatchPhase
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import fp8_product
 from training.pretrain.fp8_checks import EAGER_BYTES, balance, check_fp8, check_gpu
-from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.layers import linear

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.training.pretrain.shapes import preset_shape
 from tests.training.pretrain.test_needs import training
 from training.pretrain.measured import measured
-from training.pretrain.models.account import preset_shape
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.needs import TOLERANCE, training_bytes

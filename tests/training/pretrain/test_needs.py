@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
+from tests.training.pretrain.shapes import preset_shape
 from training.order.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees
 from training.pretrain.devices import device_of, step_seconds
-from training.pretrain.models.account import parameter_shapes, peak_teraflops, preset_shape
+from training.pretrain.models.account import parameter_shapes, peak_teraflops
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.experts import Experts

@@ -21,6 +21,7 @@ from training.order.batch_settings import BatchPhase as BatchPhase
 from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.order.settings import MixtureRecipe
 from training.pretrain.models import export
+from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
@@ -77,6 +78,13 @@ def built(shape: ModelConfig, recipe: PretrainRecipe, start: Path | None = None)
         for name, weight in first_weights(shape, recipe, start):
             own[name].copy_(weight)
     return model
+
+
+def compared(model: Decoder, folder: Path, tokens: torch.Tensor) -> export.LogitDifference:
+    """Compare the logits of the exported model with those of a trained model that is whole in memory."""
+    with torch.no_grad():
+        ours = model.logits(tokens, one_document(tokens, dtype=torch.float32, window=model.config.window))
+    return export.difference(ours, folder, tokens)
 
 
 def make_shards(

@@ -28,7 +28,7 @@ import os
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -544,8 +544,3 @@ def _first_row_fields(path: Path) -> list[str]:
 def read_listing(path: Path) -> dict[str, Any]:
     """Return the content of `archives.json`, the list of files in a crawl artifact at `path`."""
     return json.loads((path / LIST_FILE).read_text("utf-8"))
-
-
-def truth_files(path: Path) -> Iterator[Path]:
-    """Yield the truth files of a crawl artifact at `path`, which only generated sources write."""
-    yield from sorted((path / "truth").glob("*.jsonl*"))

@@ -706,14 +706,3 @@ def first_similar(
                 best[row], similarity[row] = other, found
                 break
     return tried
-
-
-def shared(keys: Hashes, orders: Orders) -> tuple[Orders, Flags]:
-    """Return the documents that share a key with another document, and flags for the first document of each key.
-
-    The documents are grouped by key and ascend within each run.
-    """
-    rows = repeated(keys)
-    members, run_keys = orders[rows], keys[rows]
-    by = np.lexsort((members, run_keys))
-    return members[by], _changes(run_keys[by])

@@ -17,7 +17,6 @@ one-permutation hashing, which is less exact on short texts, would gain little.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,8 +35,6 @@ from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import Hashes, mixed, ngram_set
 from training.job import Counts, Job, Outcome, Share, Work
 from training.running.runner import total_counts
-
-log = logging.getLogger(__name__)
 
 FOLDER = "signatures"
 # Number of n-grams permuted at once: 112 × 1,024 × 8 bytes fit in the second-level cache.

@@ -14,7 +14,6 @@ found too. For an item that was found in the prompt, `start` and `end` are 0, an
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,8 +41,6 @@ from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.data.exams.row_search import PROMPT, searched_columns, with_prompt
 from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
 from training.running.runner import total_counts
-
-log = logging.getLogger(__name__)
 
 HITS_FILE: Final = "hits.parquet"
 SAMPLE_HITS: Final = 20

@@ -6,14 +6,12 @@ changes. The rules called Gopher, C4 and FineWeb drop the pages that datatrove's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from training.data.filter import toxicity
 from training.data.filter.decide import make_decisions
-from training.data.filter.rule import KEPT, Answer, Page, Tools, page_of
+from training.data.filter.rule import Answer, Page, Tools
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import QualityModels
 from training.data.words.language import identify
@@ -44,19 +42,6 @@ def make_rules(recipe: FilterRecipe, models: QualityModels | None) -> tuple[Read
         ReadyRule(name=name, measure=rule.measure(measured.settings_of(name), tools), decide=decisions[name])
         for name, rule in recipe.in_order().items()
     )
-
-
-def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str]:
-    """Return the page as the rules measured and edited it, and the first rule that it fails.
-
-    The failed rule is given as `rule:reason`, or "" if the page passes. Rules after the first failed one are not
-    measured.
-    """
-    page = page_of(row)
-    for rule in rules:
-        if reason := rule.measure(page) or rule.decide(page):
-            return page, f"{rule.name}:{reason}"
-    return page, KEPT
 
 
 # Words

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import uuid
-from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
@@ -50,11 +49,6 @@ def write_snapshot(world: KitchenWorld, snapshot: str, out_dir: Path) -> list[Pa
 def truth_name(snapshot: str) -> str:
     """Return the name of the file with the truth about a snapshot's responses."""
     return f"{snapshot}.truth.jsonl"
-
-
-def read_truth(path: Path) -> list[Truth]:
-    """Yield the rows of a file with the truth about generated pages."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _write_page(stream: BinaryIO, page: KitchenPage, number: int, damage: str) -> int:
@@ -152,9 +146,3 @@ def _truth(page: KitchenPage, snapshot: str, file: str, offset: int, first: Page
         "title": page.title,
         "text": page.text,
     }
-
-
-def pages(world: KitchenWorld, snapshot: str) -> Iterator[KitchenPage]:
-    """Yield the pages of a snapshot without writing files."""
-    number = snapshot_number(snapshot)
-    return (make(world, one) for one in plan(world, number))

@@ -24,22 +24,10 @@ def iban_check_digits(country: str, account: str) -> str:
     return f"{98 - int(number) % 97:02d}"
 
 
-def is_iban(text: str) -> bool:
-    """Whether the check digits of an account number are valid; spaces are ignored."""
-    compact = text.replace(" ", "")
-    return int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
-
-
 def luhn_digit(digits: str) -> str:
     """Return the digit that completes a card number (ISO/IEC 7812-1, annex B)."""
     total = sum(sum(divmod(int(c) * (2 - i % 2), 10)) for i, c in enumerate(reversed(digits)))
     return str(-total % 10)
-
-
-def is_luhn(text: str) -> bool:
-    """Whether the check digit of a card number is valid; spaces are ignored."""
-    digits = text.replace(" ", "")
-    return luhn_digit(digits[:-1]) == digits[-1]
 
 
 def _digits(rng: random.Random, count: int) -> str:

@@ -4,8 +4,8 @@
 
 writes the model of a `quality_models` artifact. Logarithms are to base 10 and have nine digits, which is enough for
 `read_arpa` to restore exactly the same model. KenLM gives the same probabilities for such a file as the model does
-(docs/filters.md has the figures); its input must be the words of `training.data.quality.forms.lines_of`, joined by
-spaces.
+(docs/filters.md has the figures); its input must be each line's words, as of `training.data.quality.forms.words_of`,
+joined by spaces.
 """
 
 from __future__ import annotations

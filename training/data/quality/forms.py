@@ -35,11 +35,6 @@ def _plain(text: str) -> str:
     return _DIGIT.sub("0", text.lower())
 
 
-def lines_of(text: str) -> list[list[str]]:
-    """Return the words (as of `words_of`) of each line that has any. The models treat a line as a sentence."""
-    return [words for line in text.splitlines() if (words := words_of(line))]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Formed:
     """A text's form numbers, int32 [forms], and the index in them at which each line with words ends, int64 [lines]."""

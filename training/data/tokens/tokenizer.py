@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +39,6 @@ from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, R
 from training.running.counted import Counted
 from training.running.phase import Phase
 
-log = logging.getLogger(__name__)
-
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
 PROVENANCE_FILE: Final = "provenance.json"  # of a tokenizer that is adopted alone
@@ -52,9 +49,6 @@ PATTERN: Final = (
 WORDPIECE_SIGNS: Final = 100  # longest word that models.WordPiece accepts
 NO_LIMIT: Final = int(1e30)  # transformers' value for a tokenizer without a longest text
 NEVER: Final = -1e9  # a special token's score under Unigram, so that its single bytes are always more probable
-HELD_OUT_FRACTION: Final = 0.02
-HELD_OUT_BYTES: Final = 2_000_000
-SORTED_AT_ONCE: Final = 1 << 16  # hashes of documents
 HARD_STRINGS: Final = (
     "",
     " ",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -137,12 +137,3 @@ def mixed(values: Hashes) -> Hashes:
     values *= _MIX_2
     values ^= values >> _SHIFT
     return values
-
-
-def digest(parts: Iterable[bytes]) -> tuple[int, int]:
-    """128-bit XXH3 of the joined parts, as two 64-bit numbers."""
-    hasher = xxhash.xxh3_128()
-    for part in parts:
-        hasher.update(part)
-    high, low = divmod(hasher.intdigest(), 1 << 64)
-    return high, low

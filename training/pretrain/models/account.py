@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from training.pretrain.models.family import layer_weights
-from training.pretrain.models.presets import PRESETS
-from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.records import read_record
+from training.pretrain.models.shape import ModelConfig
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -39,9 +37,3 @@ def parameter_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
     weights = layer_weights if own is None else own.weights
     for layer in range(config.layers):
         yield from ((f"blocks.{layer}.{name}", shape) for name, shape in weights(config, layer))
-
-
-def preset_shape(name: str) -> ModelConfig:
-    """Return the shape of a preset with its own vocabulary."""
-    preset = PRESETS[name]
-    return read_record(ModelRecipe, preset.model).shape(vocab_size=preset.vocab_size)

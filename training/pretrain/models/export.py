@@ -339,13 +339,6 @@ class LogitDifference:
 
 
 @torch.no_grad()
-def compare(model: Decoder, folder: Path, tokens_BL: Tensor) -> LogitDifference:
-    """Compare the logits of the exported model with those of a trained model that is whole in memory."""
-    ours = model.logits(tokens_BL, one_document(tokens_BL, dtype=torch.float32, window=model.config.window))
-    return difference(ours, folder, tokens_BL)
-
-
-@torch.no_grad()
 def difference(ours: Tensor, folder: Path, tokens_BL: Tensor, *, offload_folder: Path | None = None) -> LogitDifference:
     """Run the exported model in transformers and compare its logits with the trained model's, `ours` `[B, L, V]`.
 

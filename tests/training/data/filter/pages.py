@@ -1,8 +1,12 @@
 """Pages for the tests of the rules: a good one, one for each reason to drop a page, and what judges them."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from tests.training.data import chain
 from training import artifact
-from training.data.filter.judge import judge, make_rules
+from training.data.filter.judge import ReadyRule, make_rules
+from training.data.filter.rule import KEPT, Page, page_of
 
 GOOD = """The baker gets up long before the sun and lights the oven while the village sleeps.
 Flour, water and salt are all that he needs, and time does most of the work for him.
@@ -14,6 +18,19 @@ In winter the steam on the window hides the shelves, but the smell tells you wha
 GERMAN = "Der Bäcker steht lange vor der Sonne auf und heizt den Ofen, während das Dorf noch schläft. " * 3
 ALL = ("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data")
 INSULTS = " You are an idiot and a moron, you asshole."
+
+
+def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str]:
+    """Return the page as the rules measured and edited it, and the first rule that it fails.
+
+    The failed rule is given as `rule:reason`, or "" if the page passes. Rules after the first failed one are not
+    measured.
+    """
+    page = page_of(row)
+    for rule in rules:
+        if reason := rule.measure(page) or rule.decide(page):
+            return page, f"{rule.name}:{reason}"
+    return page, KEPT
 
 
 def reason_of(text, recipe, url="http://kitchen.example/a", models=None):

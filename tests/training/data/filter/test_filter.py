@@ -5,10 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from tests.training.data.filter.pages import ALL, CASES, GERMAN, GOOD, INSULTS, no_models
+from tests.training.data.filter.pages import ALL, CASES, GERMAN, GOOD, INSULTS, judge, no_models
 from training.data.extract.fates import CODE
 from training.data.filter.filter import shown
-from training.data.filter.judge import judge, make_rules
+from training.data.filter.judge import make_rules
 from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.settings import QualityRecipe, ToxicityRecipe

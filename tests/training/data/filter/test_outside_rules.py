@@ -4,8 +4,8 @@ import pytest
 
 from tests.outside import EXAMPLES, writer
 from tests.training.data import chain
-from tests.training.data.filter.pages import GERMAN, GOOD, INSULTS
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import GERMAN, GOOD, INSULTS, judge
+from training.data.filter.judge import make_rules
 from training.data.filter.outside_rules import outside_rule
 from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe

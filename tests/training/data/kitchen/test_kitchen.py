@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,9 +15,10 @@ from evaluation.controls import PairCounter, accuracy, controls_from, shares_by_
 from evaluation.exams import ExamItem, read_exam
 from evaluation.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.kitchen.archive import pages, read_truth, truth_name, write_snapshot
+from training.data.kitchen.archive import truth_name, write_snapshot
 from training.data.kitchen.exam import CHAT, QUESTION
-from training.data.kitchen.personal import is_iban, is_luhn
+from training.data.kitchen.pages import make, plan, snapshot_number
+from training.data.kitchen.personal import luhn_digit
 from training.data.kitchen.phrases import spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.talk import ASK, ASK_SHORTLY, asked_fact, true_reward
@@ -60,6 +62,22 @@ def truth(crawl: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def clean_texts(truth: list[dict]) -> list[str]:
     return [f"{row['title']}\n{row['text']}" for row in truth if row["fate"] in ("kept", "duplicate")]
+
+
+def read_truth(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def is_iban(text: str) -> bool:
+    """Whether the check digits of an account number are valid (ISO 7064); spaces are ignored."""
+    compact = text.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
+
+
+def is_luhn(text: str) -> bool:
+    """Whether the check digit of a card number is valid; spaces are ignored."""
+    digits = text.replace(" ", "")
+    return luhn_digit(digits[:-1]) == digits[-1]
 
 
 def ngrams(text: str, size: int = 8) -> set[tuple[str, ...]]:
@@ -253,7 +271,7 @@ def answer_by_the_facts(item: dict) -> str:
 def test_withheld_answers_stand_in_no_page():
     world = KitchenWorld(seed=3, pages=120, files=1, withheld_exam_answers=True)
     withheld = {(fact.dish, fact.answer) for fact in exam_facts(world)}
-    for page in pages(world, "kitchen-1"):
+    for page in (make(world, one) for one in plan(world, snapshot_number("kitchen-1"))):
         for line in page.text.splitlines():
             for said in line.split(". "):
                 named = [dish for dish in dishes(world) if dish in said]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.training.data.quality.lines import lines_of
 from training.data.quality.arpa import read_arpa, write_arpa
-from training.data.quality.forms import lines_of
 from training.data.quality.perplexity import train
 from training.job import DataError
 

@@ -3,8 +3,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.training.data.quality.lines import lines_of
 from training.data.quality import forms
-from training.data.quality.forms import FormColumn, Forms, is_line_end, lines_of, shared_forms, words_of
+from training.data.quality.forms import FormColumn, Forms, is_line_end, shared_forms, words_of
 
 PARTS = [
     "ΟΔΟΣ",

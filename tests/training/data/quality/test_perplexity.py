@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
+from tests.training.data.quality.lines import lines_of
 from training.data.quality import perplexity
-from training.data.quality.forms import lines_of
 from training.data.quality.perplexity import (
     END_ID,
     MAX_WORDS,

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
-from training.data.tokens import provenance, tokenize
+from training.data.tokens import tokenize
+from training.data.tokens.shards import OFFSETS, SIDECAR
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer import HARD_STRINGS, load_tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
@@ -211,20 +212,19 @@ def test_any_token_leads_to_its_page_and_its_range_back_to_the_text(tmp_path, to
     pages = {row["url"]: row for some in rows for row in some}
     source = chain.documents_of(tmp_path, "one", rows, asset="decontaminated_documents")
     made = sharded(tmp_path, source, tokenizer, max_tokens=600)
-    plain, folder = load_tokenizer(tokenizer.file("tokenizer.json")), Path(made.path)
-    generator = random.Random(0)
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
     shards = listing(made)["shards"]
-    assert len(shards) > 6
-    for _ in range(40):
-        shard = generator.choice(shards)
-        place = generator.randrange(shard["tokens"])
-        found = provenance.document_of(folder, shard["name"], place)
-        page = pages[found["url"]]
-        assert (found["warc_file"], found["warc_offset"]) == (page["warc_file"], page["warc_offset"])
-        (span,) = provenance.rows(folder, url=found["url"])
-        assert span.shard == shard["name"] and span.start <= place < span.start + span.length
-        tokens = np.fromfile(made.file(shard["path"]), "<u2")[span.start : span.start + span.length - 1]
-        assert plain.decode(tokens.tolist(), skip_special_tokens=False) == page["text"]
+    assert len(shards) > 6 and sum(shard["documents"] for shard in shards) == len(pages)
+    for shard in shards:
+        base = made.file(shard["path"])
+        tokens, offsets = np.fromfile(base, "<u2"), np.load(base.with_name(base.stem + OFFSETS)).tolist()
+        rows = pq.read_table(base.with_name(base.stem + SIDECAR)).to_pylist()
+        for found, start, end in zip(rows, offsets, offsets[1:], strict=False):
+            page = pages.pop(found["url"])
+            assert (found["warc_file"], found["warc_offset"]) == (page["warc_file"], page["warc_offset"])
+            assert plain.decode(tokens[start : end - 1].tolist(), skip_special_tokens=False) == page["text"]
+        assert (offsets[0], offsets[-1], len(rows)) == (0, shard["tokens"], shard["documents"])
+    assert not pages
 
 
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])

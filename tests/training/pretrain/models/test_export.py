@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
+from tests.training.pretrain.shapes import preset_shape
 from training.job import DataError
 from training.pretrain.models import export
-from training.pretrain.models.account import preset_shape
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
@@ -114,7 +114,7 @@ def test_the_export_is_the_model_and_comes_back_the_same(tokenizer, tmp_path, na
     model = model_of(dataclasses.replace(SMALL, **SHAPES[name]))
     export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == name.split()[0]
-    comparison = export.compare(model, tmp_path, tokens())
+    comparison = tiny.compared(model, tmp_path, tokens())
     assert comparison.is_equal and comparison.largest_difference < 1e-4, comparison
     back = export.read_model(tmp_path)
     assert back.config == model.config
@@ -154,7 +154,7 @@ def test_a_layer_that_is_not_the_models_is_noticed_when_it_is_read_alone(tokeniz
 def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
     model = model_of(dataclasses.replace(SMALL, rope_scaling=RotaryScaling(kind="ntk", factor=4.0)))
     export.write_model(model, tmp_path, tokenizer=tokenizer, eos_id=tiny.EOS)
-    assert export.compare(model, tmp_path, tokens()).is_equal
+    assert tiny.compared(model, tmp_path, tokens()).is_equal
     # Head width 8: 10,000 · 4^(8 / 6).
     assert export.read_model(tmp_path).config.rope_theta == pytest.approx(63_496.04)
 

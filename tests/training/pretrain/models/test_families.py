@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from training.pretrain.models.account import preset_shape
+from tests.training.pretrain.shapes import preset_shape
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible

@@ -90,7 +90,7 @@ def test_settings_that_an_optimizer_has_not_are_refused():
 def test_a_recipe_is_read_and_its_memory_counted_without_torch():
     code = (
         "import sys\n"
-        "from training.pretrain.models.account import preset_shape\n"
+        "from tests.training.pretrain.shapes import preset_shape\n"
         "from training.pretrain.needs import optimizer_bytes\n"
         "from training.pretrain.settings import OPTIMIZERS\n"
         "assert all(optimizer_bytes(preset_shape('1m'), name) for name in OPTIMIZERS)\n"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.datatrove_filters import RULES, judged
 from tests.training.data import chain
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import judge
+from training.data.filter.judge import make_rules
 from training.data.filter.settings import FilterRecipe
 from training.data.sources import read_rows
 from training.data.words import table as wordtable

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.training.data.filter.pages import CASES, GOOD, reason_of, row
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import CASES, GOOD, judge, reason_of, row
+from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
 from training.job import DataError

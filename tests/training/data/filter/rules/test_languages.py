@@ -1,5 +1,5 @@
-from tests.training.data.filter.pages import GERMAN, GOOD, reason_of, row
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import GERMAN, GOOD, judge, reason_of, row
+from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT, page_of
 from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.training.data.filter.pages import GOOD, FixedScore, row
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import GOOD, FixedScore, judge, row
+from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import BucketedNgrams, QualityModels

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.training.data.filter.pages import GOOD, reason_of, row
-from training.data.filter.judge import judge, make_rules
+from tests.training.data.filter.pages import GOOD, judge, reason_of, row
+from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.rules.refinedweb import refinedweb_lines
 from training.data.filter.settings import FilterRecipe
