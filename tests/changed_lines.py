@@ -1,8 +1,9 @@
 """Which statements changed since the versions of stages were last recorded, and which of them a run enters.
 
 Two versions of a module are compared as syntax trees, so comments, docstrings and layout do not count, and neither does
-a definition that only moved to another module. Before each changed statement stands a mark, which notes that its line
-was entered; a mark also stands where statements were removed. So these lines count as entered:
+a definition that only moved to another module, or a check that only refuses. Before each changed statement stands a
+mark, which notes that its line was entered; a mark also stands where statements were removed. So these lines count as
+entered:
 
 - in a function: when the statement is run; the head of a function when the function is called;
 - in a class or at the level of a module, such as an import or a constant: when the module is imported;
@@ -27,6 +28,8 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from training.identity.refusals import refusing_statements
 
 TRACER = Path(__file__).parent / "tracing" / "sitecustomize.py"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -78,11 +81,13 @@ class Marker:
 
     name: str
     moved: frozenset[str] = frozenset()  # definitions that were there before, in any module
+    refusing: list[ast.stmt] = field(default_factory=list)  # statements that only refuse, which are no code of a stage
     lines: list[int] = field(default_factory=list)
 
     def marked(self, before: str, after: str) -> ast.Module:
         """Return the tree of the new source with its marks."""
         old, new = ast.parse(before), ast.parse(after)
+        self.refusing.extend((*refusing_statements(old), *refusing_statements(new)))
         self._into_blocks(old, new, is_marked=True)
         return ast.fix_missing_locations(new)
 
@@ -113,7 +118,7 @@ class Marker:
             if kind == "equal":
                 found += new[first:last]
                 continue
-            statements, gone = [], list(old[start:end])
+            statements, gone = [], [one for one in old[start:end] if one not in self.refusing]
             for one in new[first:last]:
                 partner = next((other for other in gone if _kind(other) == _kind(one)), None)
                 if partner:
@@ -126,7 +131,7 @@ class Marker:
 
     def _statement(self, old: ast.stmt | None, new: ast.stmt, is_marked: bool) -> list[ast.stmt]:
         """Return a statement that changed, or a part of which changed, with its marks."""
-        if old is None and _text(new) in self.moved:
+        if new in self.refusing or (old is None and _text(new) in self.moved):
             return [new]
         self._into_blocks(old, new, is_marked=is_marked)
         has_mark_inside = isinstance(new, FUNCTIONS)

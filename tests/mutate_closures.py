@@ -1,6 +1,7 @@
 """`python -m tests.mutate_closures`: whether the guard of versions sees a change in every module of every closure.
 
-In a copy of the packages, one constant or comparison of each module is changed, then changed back. The guard must name
+In a copy of the packages, one constant or comparison of each module is changed, then changed back, but none of a check
+that only refuses. The guard must name
 that module, in every stage whose closure has it and in no other. `--number 10 --seed 3` takes ten modules by chance.
 """
 
@@ -11,13 +12,14 @@ import ast
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.edited_copy import copied_sources
 from tests.stage_versions import GUARDED, moved, state
 from training.identity.closure import Code, ParsedSources
+from training.identity.refusals import refusing_statements
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPPOSITE |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
@@ -52,7 +54,7 @@ def _misses(name: str, code: Code, original: Code, record: dict[str, Any]) -> It
 def changed(source: bytes, chance: random.Random) -> tuple[bytes, str]:
     """A module's source with one of its constants or comparisons changed, and which; with one more if it has none."""
     tree = ast.parse(source)
-    nodes = [node for node in _nodes(tree) if isinstance(node, ast.Constant | ast.Compare)]
+    nodes = [node for node in _nodes(tree, refusing_statements(tree)) if isinstance(node, ast.Constant | ast.Compare)]
     if not nodes:
         return source + b"\nNEW = 1\n", "a constant more"
     node = chance.choice(nodes)
@@ -64,13 +66,13 @@ def changed(source: bytes, chance: random.Random) -> tuple[bytes, str]:
     return ast.unparse(tree).encode(), f"line {node.lineno}: {before[:40]} → {ast.unparse(node)[:40]}"
 
 
-def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that are run, but for the pieces of formatted strings and for names of modules."""
+def _nodes(node: ast.AST, skipped: Collection[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes that are run, but for some, the pieces of formatted strings, and names of modules."""
     for child in ast.iter_child_nodes(node):
         is_text = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-        if not isinstance(child, ast.JoinedStr | ast.MatchValue) and not is_text:
+        if child not in skipped and not isinstance(child, ast.JoinedStr | ast.MatchValue) and not is_text:
             yield child
-            yield from _nodes(child)
+            yield from _nodes(child, skipped)
 
 
 def _other(value: Any) -> Any:

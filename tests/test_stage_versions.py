@@ -12,11 +12,13 @@ import pytest
 
 from assets.chain import CHAIN, partitions_of
 from assets.recipe_folders import load_recipe
+from tests.edited_copy import copied_sources
 from tests.examples import example
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
-from training.identity.closure import INFRASTRUCTURE, PACKAGES, Code, read_module
+from training.identity.closure import INFRASTRUCTURE, PACKAGES, Code, ParsedSources, read_module
 from training.identity.generated_sources import SOURCES
+from training.identity.refusals import REFUSALS, only_refuses
 from training.posttrain.align.method import method_names
 from training.stage import modules_of, parts_of
 
@@ -219,10 +221,131 @@ def test_infrastructure_is_what_closures_import_and_says_why_it_does_not_count(c
     assert all(len(reason.split()) > 3 for reason in INFRASTRUCTURE.values())
 
 
-def test_an_edit_of_a_check_that_only_refuses_changes_no_closure(code):
-    checks = {f"training.pretrain.{name}" for name in ("divisible", "fp8_checks", "room")}
-    assert checks <= code.imported("training.pretrain.pretrain")
-    assert not any(checks & set(code.digests(stage.module)) for stage in STAGES.values())
+# What only refuses
+
+
+def test_an_edit_of_any_check_that_only_refuses_changes_no_closure(code, tmp_path):
+    places, edited = copied_sources(tmp_path), set()
+    for path in (path for place in places.values() for path in place.rglob("*.py")):
+        tree, source = ast.parse(path.read_text("utf-8")), path.read_text("utf-8")
+        for function in filter(only_refuses, ast.walk(tree)):
+            function.body[:0] = ast.parse('if len("x") > 2:\n    raise RecipeError("another limit")').body
+            edited.add(f"{path.name}:{function.name}")
+            source = ast.unparse(tree)
+        path.write_text(source)
+    for name in REFUSALS:
+        with (tmp_path / f"{name.replace('.', '/')}.py").open("a") as file:
+            file.write("\n\ndef check_more(run):\n    raise RecipeError(run)\n")
+    start = tmp_path / "training/pretrain/pretrain.py"
+    text = start.read_text("utf-8").replace("import check_disk, ", "import check_disk, check_more, ")
+    start.write_text(
+        text.replace("    check_devices(job.run)\n", "    check_devices(job.run)\n    check_more(job.run)\n")
+    )
+    assert start.read_text("utf-8").count("check_more") == 2 and len(edited) > 75
+    after = Code(places=places, kept=ParsedSources(), all_parts=True)
+    assert [
+        name for name in sorted(STAGES) if after.digests(STAGES[name].module) != code.digests(STAGES[name].module)
+    ] == []
+
+
+DOES_MORE = {
+    "sets a field": "def __post_init__(self) -> None:\n    self.size = LIMIT",
+    "sets a field of a frozen record": "def __post_init__(self) -> None:\n    object.__setattr__(self, 'size', LIMIT)",
+    "sets one in an expression": "def check_a(a) -> None:\n    _ = setattr(a, 'size', LIMIT)",
+    "returns": "def check_a(a) -> int:\n    return LIMIT",
+    "says nothing of what it returns": "def check_a(a):\n    return LIMIT",
+    "has another name": "def limit(a) -> None:\n    raise RecipeError(LIMIT)",
+    "raises what is a reason for a page": "def check_a(a) -> None:\n    raise DataError(LIMIT)",
+    "raises what it was given": "def check_a(a) -> None:\n    raise a.refused(LIMIT)",
+    "changes a list": "def check_a(a) -> None:\n    a.seen.append(LIMIT)",
+    "changes a list in an expression": "def check_a(a) -> None:\n    _ = a.seen.append(LIMIT)",
+    "adds to what may be a field": "def check_a(a) -> None:\n    b = a.seen\n    b += [LIMIT]",
+    "sets an item": "def check_a(a) -> None:\n    a.seen[0] = LIMIT",
+    "sets a name of the module": "def check_a(a) -> None:\n    global B\n    B = LIMIT",
+    "calls what acts": "def check_a(a) -> None:\n    activate(LIMIT)",
+    "opens": "def check_a(a) -> None:\n    with a.open() as b:\n        raise RecipeError(LIMIT)",
+    "yields": "def check_a(a) -> None:\n    yield LIMIT",
+    "is decorated": "@register(LIMIT)\ndef check_a(a) -> None:\n    raise RecipeError(a)",
+}
+
+
+@pytest.mark.parametrize("source", DOES_MORE.values(), ids=list(DOES_MORE))
+def test_a_function_that_may_do_more_than_refuse_is_code(source):
+    digests = {read_module(source.replace("LIMIT", limit).encode(), "p").digest for limit in "12"}
+    assert len(digests) == 2
+
+
+CHECK = "def check_a(a) -> None:\n    raise RecipeError(a)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "call", "is_code"),
+    [
+        (CHECK, "check_a(1)", False),
+        (CHECK, "if B:\n    check_a(1)", False),
+        ("from training.names import check_name, other", "check_name(other(B), 'b')", False),
+        (CHECK, "check_a(next(B))", True),
+        (CHECK, "if next(B):\n    check_a(1)", True),
+        (CHECK, "if B:\n    check_a(1)\nelse:\n    C = 1", True),
+        (CHECK, "B.check_a(1)", True),
+        (CHECK, "C = check_a(1)", True),
+        (CHECK + "class A:\n    def check_a(self) -> None:\n        act()", "check_a(1)", True),
+        (
+            f"class A:\n    {CHECK.replace(chr(10), chr(10) + ' ' * 4)}\nfrom elsewhere import check_a",
+            "check_a(1)",
+            True,
+        ),
+        ("from training.data.sources import check_store", "check_store(1)", True),
+    ],
+)
+def test_the_call_of_a_check_is_no_code_unless_it_calls_more(source, call, is_code):
+    with_call, without = (read_module(f"{source}\n{more}".encode(), "p").digest for more in (call, ""))
+    assert (with_call != without) == is_code
+
+
+def test_settings_check_themselves_by_functions_that_only_refuse(code):
+    """Those that do not are named: what a run computes from texts, and records that set a field in a line or two."""
+    trees = {name: ast.parse(code.source(name)) for stage in STAGES.values() for name in code.closure(stage.module)}
+    functions = [(name, one) for name in trees for one in ast.walk(trees[name]) if isinstance(one, ast.FunctionDef)]
+    more = {f"{name}:{one.lineno}" for name, one in functions if one.name == "__post_init__" and not only_refuses(one)}
+    assert {name.partition(":")[0] for name in more} == {
+        "evaluation.cited",
+        "training.data.words.segment",
+        "training.pretrain.models.shape",
+        "training.pretrain.settings",
+    }
+    does_more = {one.name for _, one in functions if not only_refuses(one)}
+    asked = {
+        called
+        for _, one in functions
+        if only_refuses(one)
+        for call in ast.walk(one)
+        if isinstance(call, ast.Expr) and isinstance(call.value, ast.Call)
+        for called in [getattr(call.value.func, "attr", getattr(call.value.func, "id", ""))]
+    }
+    assert asked & does_more == {"all_of"}
+
+
+# Who goes on although a recipe was refused, and why no artifact differs by it. Everybody else raises again.
+GOES_ON = {
+    "evaluation.one_model": "ends its process with the sentence, and the stage refuses",
+    "evaluation.taught_by": "reads settings that were accepted when the artifact was made",
+    "training.data.tokens.vocabularies": "a command",
+    "training.engines.ray_node": "refuses the node",
+    "training.records": "collects the sentences, and raises them together",
+    "training.running.reuse": "leaves ranks of another version alone",
+}
+
+
+def test_whoever_catches_a_refusal_refuses_or_says_why_no_artifact_differs(code):
+    going_on = set()
+    for name in {one for stage in STAGES.values() for one in code.closure(stage.module)}:
+        for node in ast.walk(ast.parse(code.source(name))):
+            is_handler = isinstance(node, ast.ExceptHandler) and "RecipeError" in ast.unparse(node.type or ast.Pass())
+            raises = is_handler and isinstance(node.body[-1], ast.Raise)
+            suppresses = isinstance(node, ast.Call) and "suppress(RecipeError" in ast.unparse(node)
+            going_on |= {name} if (is_handler and not raises) or suppresses else set()
+    assert going_on <= GOES_ON.keys(), going_on
 
 
 # Stages whose code imports a section that no recipe hands to them, and what of it they use.

@@ -93,7 +93,7 @@ class Recipe:
             self._check_long_context,
         )
         for rung in self.ladder.rungs:
-            self.on_rung(rung.name)  # checks itself
+            _ = self.on_rung(rung.name)  # checks itself
         if self.doremi.tokens:
             self._check_doremi()
 
@@ -172,7 +172,7 @@ class Recipe:
     def _check_doremi(self) -> None:
         if self.pretrain.objective.kind != "causal":
             raise RecipeError(f"doremi: compares next tokens; pretrain.objective is {self.pretrain.objective.kind}")
-        self.as_reference()  # checks itself
+        _ = self.as_reference()  # checks itself
 
     def _check_end(self) -> None:
         """Raise RecipeError if a part of the recipe needs a model or data that the recipe does not make."""
@@ -247,7 +247,7 @@ class Recipe:
             )
         if not self.pretrain.objective.is_causal:
             raise RecipeError(f"long_context: pretrain.objective {self.pretrain.objective.kind} hears no questions")
-        self.in_long_context()  # checks itself
+        _ = self.in_long_context()  # checks itself
 
     def in_long_context(self) -> Recipe:
         """Return this recipe with the model, batches and token budget of its long-context stage."""

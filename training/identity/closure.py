@@ -3,7 +3,8 @@
 This is the code that decides the stage's output, without the packages of parts (filter rules, optimizers, families,
 methods, rewards): of these only the parts that a job's settings name count, and `training.stage.modules_of` adds them.
 Modules are read as source and never imported. A module's digest is a hash of its normalized code, without comments,
-docstrings and layout, and is the same for every version of Python. Standard library only.
+docstrings, layout and checks that only refuse (`training.identity.refusals`), and is the same for every version of
+Python. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from training.files.writing import write_text
+from training.identity import refusals
+from training.identity.refusals import REFUSALS, leave_out_refusals
 
 PACKAGES = ("training", "evaluation")
 
@@ -32,14 +35,11 @@ INFRASTRUCTURE = {
     "training.running.phase": "names the fan-outs of a stage; what a rank does is in the stage's module",
     "training.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.identity.generated_sources": "the table of sources, each of which has a version of its own",
-    "training.pretrain.divisible": "refuses degrees that do not divide a model, before anything is computed",
-    "training.pretrain.fp8_checks": "refuses fp8 that is impossible or does not pay, before anything is computed",
-    "training.pretrain.needs": "computes bytes for refusals, before anything is computed",
-    "training.pretrain.room": "refuses what does not fit, before anything is computed",
     "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",
     "training.process.lifetime": "ends processes, and counts those that live",
     "training.process.lean": "leaves out imports that nobody uses",
     "training.secrets": "masks passwords in sentences for people",
+    **REFUSALS,
 }
 
 # Modules through which the runner decides a part of every artifact: the account of records, the manifest, the digests.
@@ -258,10 +258,11 @@ def read_module(source: bytes, package: str) -> Module:
 
 
 def normalized(tree: ast.Module, *, keeps_docstrings: bool) -> str:
-    """Return a module's code as text without comments and layout, and without docstrings unless `keeps_docstrings`.
+    """Return a module's code as text without comments, layout and what only refuses.
 
-    This removes the docstrings from the given tree.
+    Docstrings count if `keeps_docstrings`. What does not count is removed from the given tree.
     """
+    leave_out_refusals(tree)
     for node in ast.walk(tree):
         if not keeps_docstrings and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
@@ -376,9 +377,10 @@ class ParsedSources:
 def _kept_paths() -> tuple[Path, Path]:
     """Return the two places of the cache: beside the compiled modules, and in the user's cache folder.
 
-    The file's name contains the checksum of this module, so another version of the module uses another cache.
+    The file's name contains the checksum of the code that reads a source, so another version of it uses another cache.
     """
-    name = f"closure.{sys.implementation.cache_tag}.{_sha256(Path(__file__).read_bytes())}.json"
+    code = b"".join(Path(one).read_bytes() for one in (__file__, refusals.__file__))
+    name = f"closure.{sys.implementation.cache_tag}.{_sha256(code)}.json"
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pedigree")
     return Path(__file__).parent / "__pycache__" / name, user / name
 

@@ -44,7 +44,7 @@ class Reward:
 
     def check(self, name: str, settings: Any) -> None:
         """Raise RecipeError for wrong settings, and if the reward of an example is not the one that it must be."""
-        self.checked(settings)
+        _ = self.checked(settings)
         if len({expected for _, expected in self.examples}) < 2:
             raise RecipeError(f"align.rewards.{name}: needs examples with at least two different rewards")
         for answer, expected in self.examples:

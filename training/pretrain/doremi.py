@@ -40,7 +40,6 @@ from training.pretrain.loss import next_token_loss, token_losses
 from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
-from training.pretrain.models.shape import ModelConfig
 from training.pretrain.needs import Pretraining, bytes_beside_reference
 from training.pretrain.optim.clipping import clip_gradients, gradient_norm
 from training.pretrain.optim.make import make_optimizers
@@ -66,7 +65,7 @@ def run(job: Job, work: Work) -> Outcome:
     numerics.use_threads(job.run)
     numerics.note(job, work)
     plan, shards = _open_inputs(job, recipe)
-    check_room(export.read_shape(job.input_of("reference_model").file(MODEL_FOLDER)), pretrain, plan, job)
+    check_room(pretrain, plan, job)
     proxy = Proxy(
         export.read_model(job.input_of("reference_model").file(MODEL_FOLDER)),
         pretrain,
@@ -158,9 +157,9 @@ def _identity(job: Job, plan: Plan, recipe: DoremiRecipe, pretrain: PretrainReci
     return {"data": data_identity(plan), "settings": settings}
 
 
-def check_room(shape: ModelConfig, pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
+def check_room(pretrain: PretrainRecipe, plan: Plan, job: Job) -> None:
     """Raise RecipeError, showing the calculation, if the known needs of proxy and reference exceed the memory."""
-    device = own_device()
+    device, shape = own_device(), export.read_shape(job.input_of("reference_model").file(MODEL_FOLDER))
     trained = Pretraining(shape=shape, recipe=pretrain, phase=plan.phases[0])
     needed = bytes_beside_reference(trained, job.run, probabilities=device.type == "cpu")
     total, where = memory_of(device)

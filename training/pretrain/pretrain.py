@@ -38,7 +38,7 @@ from training.pretrain.fp8_checks import check_fp8, check_gpu
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.mesh import wholes
 from training.pretrain.models import export
-from training.pretrain.models.attention import check_varlen
+from training.pretrain.models.attention import activate_flash_3, check_varlen
 from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
@@ -102,11 +102,11 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             micro_batch_tokens=job.run.micro_batch_tokens,
         )
         if recipe.precision == "fp8":
-            require_fp8(shape, plan, job.run, world)
+            check_fp8_here(shape, plan, job.run, world)
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
         fallback = world.first_said(replaced_here(recipe.precision, world.device))
         computed = replace(recipe, precision="fp32") if fallback else recipe
-        check_room(shape, computed, plan, job, world, export.read_shape(taught_by) if taught_by else None)
+        check_room(shape, computed, plan, job, world, taught_by)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept), work.path)
         store.tidy()
@@ -137,6 +137,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
                 is_cut=world.length("context") > 1,
                 is_grouped=shape.group > 1,
             )
+            if job.run.attention == "flash_3":
+                activate_flash_3()
             trainer.attention = "varlen"
         broken = trainer.state.resume(store)
         for line in broken:
@@ -312,7 +314,7 @@ def check_devices(run: RunSettings) -> None:
     )
 
 
-def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World) -> None:
+def check_fp8_here(config: ModelConfig, plan: Plan, run: RunSettings, world: World) -> None:
     """Raise RecipeError if this process's device cannot compute products in fp8 or would gain nothing by it."""
     check_gpu(world.device)
     check_fp8(
@@ -328,10 +330,11 @@ def require_fp8(config: ModelConfig, plan: Plan, run: RunSettings, world: World)
 
 
 def check_room(
-    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, teacher: ModelConfig | None
+    config: ModelConfig, recipe: PretrainRecipe, plan: Plan, job: Job, world: World, taught_by: Path | None
 ) -> None:
     """Raise RecipeError, showing the calculation, if the known needs of a node's processes exceed its memory."""
     run, probabilities = replace(job.run, nodes=1, processes=world.size), world.device.type == "cpu"
+    teacher = export.read_shape(taught_by) if taught_by else None
     trained = (Pretraining(shape=config, recipe=recipe, phase=phase, teacher=teacher) for phase in plan.phases)
     needed = most([certain_bytes(one, run, probabilities=probabilities) for one in trained])
     total, where = memory_of(world.device)

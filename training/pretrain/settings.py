@@ -179,6 +179,12 @@ class PretrainRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_settings()
+        if self.optimizer in OPTIMIZERS:
+            object.__setattr__(self, "optimizer_settings", differing_from_defaults(self.own_settings))
+        _ = self.batches  # checks itself
+
+    def _check_settings(self) -> None:
         if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
             raise RecipeError(
                 f"pretrain.compute_budget={self.compute_budget:g} limits tokens: auto, by FLOPs above 0; tokens is"
@@ -198,10 +204,7 @@ class PretrainRecipe:
                 " the next token, and its probabilities keep the logits where they are"
             )
         self._parts.check_used([self.optimizer], OPTIMIZERS)
-        own = self.own_settings  # checks itself
-        if self.optimizer in OPTIMIZERS:
-            object.__setattr__(self, "optimizer_settings", differing_from_defaults(own))
-        _ = self.batches  # checks itself
+        _ = self.own_settings  # checks itself
 
     @property
     def batches(self) -> BatchesRecipe:

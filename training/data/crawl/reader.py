@@ -47,7 +47,7 @@ class ReaderRecipe:
             )
         if not found.suffixes:
             raise RecipeError(f"{self.where}.source: the reader {self.source} names no suffix of its files")
-        self._parts.settings(self.source, found.settings)
+        _ = self._parts.settings(self.source, found.settings)  # checks itself
 
     @property
     def _parts(self) -> PartsOf:

@@ -38,7 +38,7 @@ class SelectionRecipe:
             if bad := next((word for word in getattr(self, name) if word != word.lower() or not word.strip()), None):
                 raise RecipeError(f"snapshots.select.{name}: {bad!r}; index files have lower-case names")
         try:
-            address_list(self.hosts, "domain")
+            _ = address_list(self.hosts, "domain")  # checks itself
         except DataError as error:
             raise RecipeError(f"snapshots.select.hosts: {error}") from None
 

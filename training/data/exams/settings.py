@@ -67,7 +67,7 @@ class BenchmarkRecipe:
             raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
         self._parts.check_used([self.task] if self.task else [])
         if self.outside_task() is not None:
-            outside_fields(self.task or "", self._parts)  # checks itself
+            _ = outside_fields(self.task or "", self._parts)  # checks itself
         elif self.task:
             check_task(self.task, self.name)
 

@@ -118,7 +118,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 raise RecipeError(f"filter.by_language.{code}: without effect; add {code!r} to filter.languages")
         for name in ("by_language", "by_kind"):
             for key in getattr(self, name):
-                self._overrides(name, key)
+                _ = self._overrides(name, key)  # checks itself
 
     def _overrides(self, name: str, key: str) -> dict[str, Any]:
         """Return the limits that a language or a kind of page overrides, often none.

@@ -24,7 +24,7 @@ def score(answer: Sampled, settings: Settings) -> float:
 def check(settings: Settings) -> None:
     """Raise RecipeError for a pattern that cannot be read."""
     try:
-        re.compile(settings.pattern, re.DOTALL)
+        _ = re.compile(settings.pattern, re.DOTALL)
     except re.error as error:
         raise RecipeError(f"align.parts.format.pattern: {settings.pattern!r}: {error}") from None
 

@@ -173,10 +173,10 @@ def documents_within(documents: np.ndarray) -> int:
 def check_varlen(
     *, name: str, device: torch.device, dtype: torch.dtype, is_plain: bool, is_cut: bool, is_grouped: bool
 ) -> None:
-    """Raise RecipeError if `varlen_attn` cannot compute a training's attention here; `flash_3` activates its kernel.
+    """Raise RecipeError if `varlen_attn` cannot compute a training's attention here.
 
     `is_plain` says whether attention is causal and heads are ordinary, `is_cut` whether rows are divided, `is_grouped`
-    whether several queries have one key. `flash_3` has never run.
+    whether several queries have one key.
     """
     if not is_plain or is_cut:
         why = "context divides rows" if is_cut else "it is for causal objectives and families with ordinary heads"
@@ -189,15 +189,18 @@ def check_varlen(
 
     if is_grouped and "enable_gqa" not in signature(varlen_attn).parameters:
         raise RecipeError(f"attention={name}: in torch {torch.__version__} not for grouped queries; auto is right")
-    if name == "flash_3":
-        from torch.nn.attention import activate_flash_attention_impl
 
-        try:
-            activate_flash_attention_impl("FA3")
-        except (ImportError, ModuleNotFoundError, RuntimeError, ValueError) as error:
-            raise RecipeError(
-                f"attention={name}: FlashAttention 3 is not installed ({error}); varlen or auto is right"
-            ) from None
+
+def activate_flash_3() -> None:
+    """Have `varlen_attn` use FlashAttention 3, which has never run here. Raise RecipeError if it is not installed."""
+    from torch.nn.attention import activate_flash_attention_impl
+
+    try:
+        activate_flash_attention_impl("FA3")
+    except (ImportError, ModuleNotFoundError, RuntimeError, ValueError) as error:
+        raise RecipeError(
+            f"attention=flash_3: FlashAttention 3 is not installed ({error}); varlen or auto is right"
+        ) from None
 
 
 def _seen_in_square(first: Tensor, prefix: Tensor | None, *, window: int) -> Tensor:

@@ -138,7 +138,7 @@ class ModelRecipe:
 
     def __post_init__(self) -> None:
         check_above_zero(self, "model", "head_width", "window", "logit_softcap")
-        self.shape(vocab_size=1)
+        _ = self.shape(vocab_size=1)  # checks itself
 
     def outside_parts(self) -> dict[str, OutsidePart]:
         """Return the model family by name if it is not Pedigree's."""
@@ -162,15 +162,19 @@ class ModelConfig(ModelRecipe):
     family: str = ""  # empty: the one of Pedigree's families to which the shape belongs
 
     def __post_init__(self) -> None:
+        self._check_sizes()
+        if not self.head_width:
+            object.__setattr__(self, "head_width", self.width // self.heads)
+        self._check_shape()
+
+    def _check_sizes(self) -> None:
         for name in ("vocab_size", "width", "layers", "heads", "kv_heads", "mlp_width", "max_length"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"model: {name}={getattr(self, name)}; it must be at least 1")
-        if not self.head_width:
-            if self.width % self.heads:
-                raise RecipeError(
-                    f"model: width={self.width} must be a multiple of heads={self.heads} without head_width"
-                )
-            object.__setattr__(self, "head_width", self.width // self.heads)
+        if not self.head_width and self.width % self.heads:
+            raise RecipeError(f"model: width={self.width} must be a multiple of heads={self.heads} without head_width")
+
+    def _check_shape(self) -> None:
         if self.head_width < 2 or self.head_width % 2:
             raise RecipeError(f"model: head_width={self.head_width}; it must be even, and at least 2")
         if self.heads % self.kv_heads:

@@ -105,10 +105,11 @@ def test_kernels_that_cannot_be_used_are_refused():
         ({"dtype": torch.float32}, "here is torch.float32"),
         ({"is_plain": False}, "causal objectives"),
         ({"is_cut": True}, "context divides rows; auto is right"),
-        ({"name": "flash_3"}, "FlashAttention 3 is not installed"),
     ):
         with pytest.raises(RecipeError, match=said):
             attention.check_varlen(**right | wrong)
+    with pytest.raises(RecipeError, match="FlashAttention 3 is not installed"):
+        attention.activate_flash_3()
 
 
 def test_a_torch_whose_kernel_has_no_grouped_queries_is_refused_for_them_alone(monkeypatch):

@@ -22,7 +22,7 @@ def check(settings: Settings) -> None:
     """Raise RecipeError for an entry that can match no page, and if `filter.rules` lacks url."""
     if (settings.blocked_domains or settings.blocked_urls) and "url" not in settings.rules:
         raise RecipeError("filter.blocked_domains, filter.blocked_urls: without effect; add 'url' to filter.rules")
-    _lists(settings)
+    _ = _lists(settings)  # checks itself
 
 
 def decide(settings: Settings) -> Answer:

@@ -65,7 +65,7 @@ def check_family(config: ModelConfig) -> None:
             " null is right"
         )
     family = find_family(config)
-    config.settings_of(family.settings)
+    _ = config.settings_of(family.settings)  # checks itself
     if reasons := family.why_not(config):
         raise RecipeError(f"model.family: {config.family} does not have: {'; '.join(reasons)}")
 
