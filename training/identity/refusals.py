@@ -7,6 +7,7 @@ of a check changes the code of no stage. Standard library only.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 # Modules that only refuse, or compute what is needed to refuse, with the reason.
@@ -20,7 +21,7 @@ REFUSALS = {
     "training.pretrain.room": "refuses what does not fit, before anything is computed",
 }
 
-_ASKS = ("all_of", "assert_never")  # functions beside `check…` that a check may call as a statement
+_ASKS = ("check_", "_check_", "all_of", "assert_never")  # beginnings of what a check may call as a statement
 _CHANGES = frozenset(  # what changes a list, a dict, a set or any object
     "add append clear difference_update discard extend insert intersection_update pop popitem remove reverse setdefault"
     " sort symmetric_difference_update update __setattr__ setattr delattr exec eval".split()
@@ -39,14 +40,10 @@ def only_refuses(node: ast.AST) -> bool:
     """
     if not isinstance(node, ast.FunctionDef) or node.decorator_list:
         return False
-    if node.name != "__post_init__" and not _is_check(node.name):
+    if node.name != "__post_init__" and re.match(r"_*check(_|$)", node.name) is None:
         return False
     returns_nothing = isinstance(node.returns, ast.Constant) and node.returns.value is None
     return returns_nothing and all(_is_harmless(one) for one in ast.walk(node) if one is not node)
-
-
-def _is_check(name: str) -> bool:
-    return name.lstrip("_") == "check" or name.lstrip("_").startswith("check_")
 
 
 def _is_harmless(node: ast.AST) -> bool:
@@ -58,7 +55,7 @@ def _is_harmless(node: ast.AST) -> bool:
         case ast.Raise():
             return node.exc is None or (isinstance(node.exc, ast.Call) and _last(node.exc.func) == "RecipeError")
         case ast.Expr():
-            return isinstance(node.value, ast.Constant) or _is_check(_called(node)) or _called(node) in _ASKS
+            return isinstance(node.value, ast.Constant) or _called(node).startswith(_ASKS)
         case ast.Name():
             return node.id not in _CHANGES
         case ast.Attribute() | ast.Subscript():

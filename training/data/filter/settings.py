@@ -93,7 +93,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
                 f"filter.rules: {name!r}; give the rule a short name here, and filter.parts.NAME: {{from: {name}}}"
             )
         try:
-            self.rule(name).check(self.settings_of(name))
+            _ = self.rule(name).check(self.settings_of(name))
         except RecipeError as error:
             where = f"filter.rules[{self.rules.index(name)}]: "
             raise RecipeError(*(one if one.startswith("filter.") else where + one for one in error.problems)) from None

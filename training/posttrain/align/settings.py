@@ -119,7 +119,7 @@ class AlignRecipe:
         if self.method not in method_names():
             _ = self.own_settings  # checks itself
         for name, reward in self.reward_parts.items():
-            reward.check(name, self.reward_settings(name))
+            _ = reward.check(name, self.reward_settings(name))
         if self.rewards and self.verifiable_reward_weight:
             raise RecipeError("align.verifiable_reward_weight: set the weight of right_answer in align.rewards instead")
         if self.rewards and not all(0 < weight < math.inf for weight in self.rewards.values()):
