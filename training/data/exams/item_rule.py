@@ -45,10 +45,19 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from training.data.documents import utf8_of
 from training.data.exams import item_loops
-from training.data.exams.folding import folded_hash, folded_hashes, folded_words, word_spans
+from training.data.exams.folding import (
+    FILLERS,
+    end_of_character,
+    folded_hash,
+    folded_hashes,
+    folded_words,
+    readable,
+    word_spans,
+)
 from training.data.exams.grams import GramTable
 from training.data.exams.rarity import is_number, weight
 from training.data.words.ngrams import Hashes, ngram_hashes
@@ -360,6 +369,7 @@ class Finder:
 
         Every text is scanned for candidates. Equal texts have equal items, so only the first of them is aligned.
         """
+        texts = _readable(texts)
         data, offsets = utf8_of(texts)
         compiled = self._plain_bytes_left <= 0
         self._plain_bytes_left -= int(offsets[-1] - offsets[0])
@@ -428,6 +438,17 @@ class Finder:
             room = total
 
 
+def _readable(texts: pa.StringArray) -> pa.StringArray:
+    """Return the texts as a person sees them; the same column if none of them has anything to undo."""
+    may_change = pc.or_(pc.match_substring(texts, "&"), pc.match_substring_regex(texts, f"[{FILLERS}]"))
+    if not pc.any(may_change).as_py():
+        return texts
+    some = [
+        readable(text) if may else text for text, may in zip(texts.to_pylist(), may_change.to_pylist(), strict=True)
+    ]
+    return pa.array(some, pa.string())
+
+
 def _compiled_hashes(data: Any, offsets: Any) -> tuple[Hashes, Integers]:
     from training.data.exams.folding import folding
     from training.data.words.hashes import hash_words
@@ -467,7 +488,7 @@ class _Text:
                 part="question+answer" if kind == "item" and item in self._finder._answers else "question",
                 share=round(float(share), 4),
                 start=spans[first][0],
-                end=spans[end - 1][1],
+                end=end_of_character(self._text, spans[end - 1][1]),
                 words=int(end - first),
             )
             for item, (kind, share, first, end) in sorted(best.items())

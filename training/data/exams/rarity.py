@@ -6,12 +6,15 @@ Gutenberg (English, each source with equal weight), and in the sentences of ling
 latter, words with at least 8 occurrences are listed, each with its share in the language in which it is most common.
 
 The list is part of the code, because every use of the rule must weigh a word in the same way, whatever corpus it scans.
+Its words are folded when they are read, because more letters look alike today than when they were counted.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Final
+
+from training.data.exams.folding import folded_word
 
 _COMMON: Final = {
     2: """
@@ -443,4 +446,5 @@ def is_number(word: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _levels() -> dict[str, int]:
-    return {word: level for level, words in _COMMON.items() for word in words.split()}
+    ordered = sorted(_COMMON.items(), reverse=True)  # of two words that look alike, the common one counts
+    return {folded_word(word): level for level, words in ordered for word in words.split()}
