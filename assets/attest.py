@@ -17,6 +17,7 @@ from resources.tracking.reports import Tracking
 from training.artifact import Artifact, write_json, written
 from training.data.known import known_under
 from training.job import DataError
+from training.places import local_path
 from training.provenance.lineage import Lineage, lineage_of
 
 SIGNING_KEY, PASSWORD, PUBLIC_KEY = "PEDIGREE_SIGNING_KEY", "PEDIGREE_SIGNING_PASSWORD", "PEDIGREE_PUBLIC_KEY"
@@ -80,7 +81,7 @@ def check_key(key: Path | None) -> None:
 def key_named(given: Path | None, variable: str) -> Path | None:
     """Return the path of a key: the one given, or the one in an environment variable; None if there is neither."""
     named = os.environ.get(variable, "")
-    return given or (Path(named) if named else None)
+    return given or (local_path(named, variable) if named else None)
 
 
 def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Path | None) -> Answer:

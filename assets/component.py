@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.definitions import definitions
+from training.places import local_path
 
 
 class PedigreeComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -28,4 +29,4 @@ class PedigreeComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of one root and profile."""
-        return definitions((Path(context.project_root) / self.root).resolve(), self.profile)
+        return definitions((Path(context.project_root) / local_path(self.root, "root")).resolve(), self.profile)

@@ -20,6 +20,7 @@ from assets.partitions import Partitions, known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.pipeline import Pipeline
 from assets.settings import build_recipes
+from training.places import local_path
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
@@ -37,5 +38,8 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
     )
 
 
-defs = definitions(Path(os.environ.get("PEDIGREE_ROOT", "runs")).resolve(), os.environ.get("PEDIGREE_PROFILE", "local"))
+defs = definitions(
+    local_path(os.environ.get("PEDIGREE_ROOT", "runs"), "PEDIGREE_ROOT").resolve(),
+    os.environ.get("PEDIGREE_PROFILE", "local"),
+)
 gc.freeze()  # Dagster and the definitions live as long as the process; no collection of garbage looks at them

@@ -25,6 +25,7 @@ from resources.tracking.versions import registered_versions
 from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
 from training.job import DataError
+from training.places import local_path
 from training.recipes import read_yaml, refuse_secrets
 from training.records import RecipeError, all_of, read_record, write_record
 from training.secrets import masked, secret_in
@@ -70,7 +71,7 @@ def model_folder(name: str, tracking: Tracking) -> Path:
     A path may also be that of an artifact with a folder `model/`. A folder that exists precedes a registered version of
     the same name. Raise DataError if no model is there, or if one of this project's is damaged.
     """
-    folder = _registered(name, tracking) if is_version(name) else Path(name)
+    folder = _registered(name, tracking) if is_version(name) else local_path(name, "MODEL")
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():
         raise DataError(f"{name}: no model in {folder}; a folder in the transformers layout is needed, or NAME@ALIAS")

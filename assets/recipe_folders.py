@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from training.places import local_path
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
 
+VARIABLE = "PEDIGREE_RECIPES"
 SHIPPED = Path(__file__).parent / "recipes"
 
 
@@ -19,7 +21,9 @@ def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
     recipes.
     """
     kept = [root / "recipes"] if root else []
-    added = [Path(folder) for folder in os.environ.get("PEDIGREE_RECIPES", "").split(os.pathsep) if folder]
+    named = os.environ.get(VARIABLE, "")
+    local_path(named, VARIABLE)  # an address would be divided at its colon
+    added = [Path(folder) for folder in named.split(os.pathsep) if folder]
     return (*kept, *added, SHIPPED)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from assets.disk import full_disk
 from training.job import DataError
+from training.places import local_path
 from training.secrets import masked
 
 GO_ON = "what is finished is used when you run again"
@@ -49,7 +50,7 @@ def interrupted(command: str) -> str:
 
 def check_root(root: Path) -> Path:
     """Return `root`. Raises DataError if it is not a folder and cannot become one."""
-    place = root.absolute()
+    place = local_path(root, "--root").absolute()
     try:
         there = next(one for one in (place, *place.parents) if os.path.lexists(one))
         if os.path.isdir(there):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluation.answers import MODELS
@@ -12,6 +11,7 @@ from evaluation.taught_by import taught_by
 from evaluation.trained_on import data_of
 from training.data.sections import sections, with_data
 from training.order.settings import MixtureRecipe
+from training.places import local_path
 from training.scopes import asks_for, last_model
 from training.settings.automation import AutomationRecipe
 from training.settings.evaluation import (
@@ -150,7 +150,7 @@ def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
     asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=recipe.evaluation.suites, **judged)}
     if not recipe.pretrain.distill.teacher:
         return with_data(recipe, asked | {"trained_on": trained_on})
-    behind = taught_by(Path(resolve(recipe.pretrain.distill.teacher)).resolve())
+    behind = taught_by(local_path(resolve(recipe.pretrain.distill.teacher), "pretrain.distill.teacher").resolve())
     trained_on = replace(
         trained_on,
         teacher=recipe.pretrain.distill.teacher,

@@ -16,6 +16,7 @@ from assets.commands.options import (
     RecipeArgument,
     RootOption,
     check_asset,
+    place,
     read,
 )
 from assets.result import BAD_INPUT, FAILED, OK
@@ -103,10 +104,12 @@ def verify(
         bool, typer.Option("--mend", help="set aside artifacts with a damaged file or a changed record")
     ] = False,
     signature: Annotated[
-        Path | None, typer.Option(help="check the attestation and the signature in this folder instead")
+        Path | None,
+        typer.Option(help="check the attestation and the signature in this folder instead", callback=place),
     ] = None,
     public_key: Annotated[
-        Path | None, typer.Option(help="with --signature: public key (PEM); also by PEDIGREE_PUBLIC_KEY")
+        Path | None,
+        typer.Option(help="with --signature: public key (PEM); also by PEDIGREE_PUBLIC_KEY", callback=place),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -163,7 +166,7 @@ def _verify_signature(
 def report(
     recipe: RecipeArgument,
     root: RootOption = DEFAULT_ROOT,
-    output: Annotated[Path, typer.Option(help="file to write")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(help="file to write", callback=place)] = Path("report.html"),
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:

@@ -17,6 +17,7 @@ from assets.commands.options import (
     RecipeArgument,
     RootOption,
     check_asset,
+    place,
     read,
 )
 from assets.found import whole_model
@@ -70,13 +71,15 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
 
 KeyOption = Annotated[
     Path | None,
-    typer.Option("--key", help="private key (PEM, elliptic curve) to sign with; also by PEDIGREE_SIGNING_KEY"),
+    typer.Option(
+        "--key", callback=place, help="private key (PEM, elliptic curve) to sign with; also by PEDIGREE_SIGNING_KEY"
+    ),
 ]
 
 
 def export(
     recipe: RecipeArgument,
-    folder: Annotated[Path, typer.Argument(help="empty or new folder")],
+    folder: Annotated[Path, typer.Argument(help="empty or new folder", callback=place)],
     asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
@@ -97,7 +100,7 @@ def export(
 
 def attest(
     model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
-    folder: Annotated[Path, typer.Argument(help="empty or new folder")],
+    folder: Annotated[Path, typer.Argument(help="empty or new folder", callback=place)],
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
@@ -123,7 +126,7 @@ def evaluate(
         str, typer.Argument(help="folder of a transformers model, or NAME@ALIAS or NAME/3 of the registry")
     ],
     suites: Annotated[str, typer.Option(help=SuitesHelp)],
-    output: Annotated[Path | None, typer.Option(help="folder for scores and every answer")] = None,
+    output: Annotated[Path | None, typer.Option(help="folder for scores and every answer", callback=place)] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
@@ -143,7 +146,9 @@ def evaluate(
 def contamination(
     data: Annotated[list[str], typer.Argument(help="files, folders or patterns: .jsonl, .parquet, .txt, WARC, WET")],
     against: Annotated[str, typer.Option(help=SuitesHelp)],
-    output: Annotated[Path | None, typer.Option(help="folder for contamination.json and findings.jsonl")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="folder for contamination.json and findings.jsonl", callback=place)
+    ] = None,
     root: RootOption = DEFAULT_ROOT,
     json_: JsonOption = False,
 ) -> None:
@@ -185,7 +190,7 @@ def serve(
 
 def compare_(
     models: Annotated[list[str], typer.Argument(help="recipes, NAME@ALIAS or NAME/3 of the registry, or artifacts")],
-    html: Annotated[Path | None, typer.Option(help="write a page with plots")] = None,
+    html: Annotated[Path | None, typer.Option(help="write a page with plots", callback=place)] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,

@@ -10,10 +10,18 @@ import typer
 from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.sentences import check_root
+from training.places import local_path
 from training.recipe import Recipe
 from training.records import RecipeError, no_such
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
+
+
+def place(param: typer.CallbackParam, given: Path | None) -> Path | None:
+    """Return the path in an argument or option; the callback of all that name a file or folder."""
+    return given and local_path(given, param.opts[-1] if param.opts[-1].startswith("-") else (param.name or "").upper())
+
+
 RootOption = Annotated[
     Path,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from assets.commands.make import run_named
-from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
+from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
 from assets.result import FAILED, OK
 from training.job import DataError
 
@@ -24,13 +24,17 @@ def trace(
     lineage: Annotated[
         bool, typer.Option("--lineage", help="show what the model was made from, and what was made from it")
     ] = False,
-    graph: Annotated[Path | None, typer.Option(help="with --lineage: write a picture of it, as SVG")] = None,
+    graph: Annotated[
+        Path | None, typer.Option(help="with --lineage: write a picture of it, as SVG", callback=place)
+    ] = None,
     training: Annotated[str, typer.Option(help="with --step: a training other than base_model")] = "",
     text: Annotated[
         str, typer.Option(help="find the parts of this text that occur word for word in the training data")
     ] = "",
     least: Annotated[int, typer.Option(help="with --text: the fewest tokens of a part", min=1)] = 8,
-    html: Annotated[Path | None, typer.Option(help="with --text: write an HTML page that shows the parts")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="with --text: write an HTML page that shows the parts", callback=place)
+    ] = None,
     texts: Annotated[bool, typer.Option("--texts", help="with --step: also print the text of the tokens")] = False,
     shown: Annotated[
         int | None,
@@ -86,7 +90,11 @@ def takedown(
     document: Annotated[str, typer.Option(help="the page with this id")] = "",
     list_: Annotated[
         Path | None,
-        typer.Option("--list", help="a file of these and of folders, one a line; a reason may follow after a tab"),
+        typer.Option(
+            "--list",
+            callback=place,
+            help="a file of these and of folders, one a line; a reason may follow after a tab",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what holds them, and what it costs")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="withdraw without asking")] = False,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from assets.commands.options import DEFAULT_ROOT, JsonOption, RecipeArgument, RootOption, read
+from assets.commands.options import DEFAULT_ROOT, JsonOption, RecipeArgument, RootOption, place, read
 from training.recipe import recipe_as_data
 
 
@@ -18,7 +18,7 @@ def init(
         str, typer.Argument(help="folder, file or URL of documents, or a crawl's id such as CC-MAIN-2024-22")
     ],
     name: Annotated[str, typer.Option(help="name of the recipe; empty: taken from the folder, file or id")] = "",
-    output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given")] = None,
+    output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given", callback=place)] = None,
     json_: JsonOption = False,
 ) -> None:
     """Look at documents and write a recipe of ten lines that trains a model on them."""

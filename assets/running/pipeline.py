@@ -12,6 +12,7 @@ from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import Comparison, compare
 from resources.profile import Profile, load_profile
 from resources.tracking.reports import Tracking
+from training.places import local_path
 from training.recipe import Recipe
 from training.records import read_record
 
@@ -32,7 +33,7 @@ class Pipeline(dg.ConfigurableResource):
     @property
     def root_path(self) -> Path:
         """The root as an absolute path, because a job may run in another working directory."""
-        return Path(self.root).resolve()
+        return local_path(self.root, "root").resolve()
 
     def recipe(self, partition: str) -> Recipe:
         """Return the recipe of a partition key, such as `kitchen` for `kitchen@kitchen-1`."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import sections, with_parts
 from training.guards import CLEAN_DATA
 from training.model_files import model_digest
+from training.places import local_path
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.stage import Asset, Input, Stage
 
@@ -69,7 +69,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     distill = recipe.pretrain.distill
     if not distill.teacher:
         return with_parts({"model": recipe.model, "pretrain": recipe.pretrain})
-    folder = Path(resolve(distill.teacher)).resolve()
+    folder = local_path(resolve(distill.teacher), "pretrain.distill.teacher").resolve()
     return with_parts(
         {
             "model": recipe.model,
