@@ -1,6 +1,7 @@
-"""Create the stores of Dagster and MLflow under a root, one process at a time.
+"""Create the stores of Dagster and MLflow under a root, one process at a time, and whole or not at all.
 
-If two processes create the tables of a sqlite file at once, one fails: "table alembic_version already exists".
+If two processes create the tables of a sqlite file at once, one fails: "table alembic_version already exists". If a
+process is killed while it creates them, no later process can use the file. So a file is made elsewhere and renamed.
 `python -m assets.stores ROOT` creates them before servers start that would create them at the same time.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,13 +18,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resources.databases import make_whole
 from resources.tracking.errors import reason_of
-from resources.tracking.store import make_client, shown
+from resources.tracking.store import make_client, shown, sqlite_file
 from training import artifact
 from training.secrets import remember_address
 
 if TYPE_CHECKING:
     import dagster as dg
+
+log = logging.getLogger(__name__)
 
 # Runs of one training at a time are let in by a root; all other runs pass by.
 TRAINING_POOL = "training"
@@ -54,6 +59,9 @@ retention:
   sensor:
     purge_after_days: 30
 """
+CONFIG_FILE = "dagster.yaml"
+DAGSTER_FILES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")  # unless it names OWN_STORAGE
+OWN_STORAGE = re.compile(r"^\w*storage\s*:", re.MULTILINE)
 LOCK_FILE, MADE_FILE = "stores.lock", "stores.made"
 URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not passed on the command line, which all users can read: may hold a password
 
@@ -61,8 +69,8 @@ URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not passed on the command line, which 
 def dagster_home(root: Path) -> Path:
     """The folder of this root's Dagster instance; created if needed."""
     home = root / "dagster"
-    if not (home / "dagster.yaml").exists():
-        artifact.write_text(home / "dagster.yaml", DAGSTER_YAML)
+    if not (home / CONFIG_FILE).exists():
+        artifact.write_text(home / CONFIG_FILE, DAGSTER_YAML)
     return home
 
 
@@ -72,7 +80,19 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
 
     home = dagster_home(root)
     with _one_at_a_time(home):
-        return dg.DagsterInstance.from_config(str(home))  # this creates the tables of all its stores
+        if not OWN_STORAGE.search((home / CONFIG_FILE).read_text("utf-8")):
+            new = home / "stores.new"
+            for aside in make_whole([home / name for name in DAGSTER_FILES], new, lambda: _make_files(new)):
+                log.warning("A store of Dagster was half-made and empty: it is made again; the old file is %s", aside)
+        return dg.DagsterInstance.from_config(str(home))
+
+
+def _make_files(folder: Path) -> None:
+    """Make the files of a new Dagster instance in a folder, with all their tables."""
+    import dagster as dg
+
+    artifact.write_text(folder / CONFIG_FILE, DAGSTER_YAML)
+    dg.DagsterInstance.from_config(str(folder)).dispose()
 
 
 def trainings_at_once(instance: dg.DagsterInstance) -> int:
@@ -85,8 +105,8 @@ def trainings_at_once(instance: dg.DagsterInstance) -> int:
 
 def make_stores(root: Path, tracking_uri: str) -> None:
     """Create Dagster's and MLflow's stores on the first start, in a process of its own, which frees its memory."""
-    home = dagster_home(root)
-    if (home / MADE_FILE).exists():
+    home, file = dagster_home(root), sqlite_file(tracking_uri)
+    if (home / MADE_FILE).exists() and (file is None or Path(file).exists()):
         return
     subprocess.run(
         [sys.executable, "-m", "assets.stores", str(root)],

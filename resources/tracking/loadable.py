@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.parse
@@ -20,12 +22,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from resources.tracking.deadline import wait_while_growing
+from resources.tracking.errors import TrackingError, reason_of
+from resources.tracking.store import shown
+
 MODEL, TOKENIZER = Path("model"), Path("components", "tokenizer")  # where MLflow's transformers flavor looks
 MLMODEL, EXAMPLE, REQUIREMENTS, PYTHON_ENV = "MLmodel", "input_example.json", "requirements.txt", "python_env.yaml"
 OWN_FILES = (MLMODEL, EXAMPLE, REQUIREMENTS, PYTHON_ENV)
 PACKAGES = ("mlflow", "torch", "transformers", "accelerate", "safetensors")
 QUESTION = "How do I begin?"
 MAX_NEW_TOKENS = 256
+DOWNLOAD = """
+import sys
+from mlflow.artifacts import download_artifacts
+
+download_artifacts(artifact_uri=sys.argv[1], dst_path=sys.argv[2])
+"""
 CHAT = "llm/v1/chat"
 
 
@@ -80,10 +92,26 @@ def local_folder(location: str) -> Path | None:
 
 
 def downloaded(location: str, tracking_uri: str) -> Path:
-    """Download the files of an artifact location into a new folder, and return the folder."""
-    from mlflow.artifacts import download_artifacts
+    """Download the files of an artifact location into a new folder, and return the folder.
 
-    return Path(download_artifacts(artifact_uri=location, tracking_uri=tracking_uri))
+    Raise TrackingError if this fails, or if too little arrives in MLflow's time-out. A process of its own downloads,
+    because MLflow's threads would keep this one from ending.
+    """
+    folder = Path(tempfile.mkdtemp())
+    process = subprocess.Popen(
+        [sys.executable, "-c", DOWNLOAD, location, str(folder)],
+        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _, said = wait_while_growing(process, folder)
+    except TimeoutError as error:
+        raise TrackingError(f"MLflow at {shown(tracking_uri)} could not be asked: {reason_of(error)}") from None
+    if process.returncode:
+        last = ValueError((said.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1])
+        raise TrackingError(f"MLflow at {shown(tracking_uri)} could not be asked: {reason_of(last)}")
+    return folder
 
 
 def log_scores(client: Any, run_id: str, model_id: str, scores: Sequence[Score]) -> None:

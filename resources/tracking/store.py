@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 import sys
@@ -11,14 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from resources.databases import make_whole
+from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
 from training.process.lean import uncollected, without
 from training.secrets import without_secrets
+
+log = logging.getLogger(__name__)
 
 EXPERIMENT = "pedigree"  # prefix of the names of experiments
 KEY_TAG, PARENT_TAG, KIND_TAG = "pedigree/key", "mlflow.parentRunId", "mlflow.experimentKind"
 NOTE_TAG = "mlflow.note.content"
 SERVER_PORT = 5000
 PAGE_FILE = "page"
+FIRST_ROWS = {"experiments": 1}  # the default experiment, with which MLflow begins a store
 
 
 def default_uri(root: Path) -> str:
@@ -91,7 +97,7 @@ def make_client(uri: str, root: Path) -> Any:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # The spool handles waiting and retries; retries in the client would only delay its caller.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    os.environ.setdefault(SECONDS_VARIABLE, DEFAULT_SECONDS)
     root.mkdir(parents=True, exist_ok=True)
     key = (uri, os.getpid())
     if key not in _CLIENTS:
@@ -100,18 +106,20 @@ def make_client(uri: str, root: Path) -> Any:
         with uncollected("mlflow"), without("pandas"), _making_tables(uri) as is_file:
             from mlflow import MlflowClient
 
-            client = _CLIENTS[key] = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            if is_file:  # the first query of runs and the first query of models create their tables
+            client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            if is_file:  # the first query of runs and the first query of models look at the tables
                 client.search_experiments(max_results=1)
                 client.search_registered_models(max_results=1)
+            _CLIENTS[key] = client if is_file else BoundedClient(client)
     return _CLIENTS[key]
 
 
 @contextmanager
 def _making_tables(uri: str) -> Iterator[bool]:
-    """Lock a sqlite store while its tables are created; yields False, without a lock, for any other store.
+    """Lock a sqlite store, and make it if it is missing or half-made; yields False, without a lock, for any other.
 
-    Two processes that create the tables at once leave a file that neither can use.
+    Two processes that create the tables at once leave a file that neither can use, and so does a process that is killed
+    meanwhile.
     """
     path = sqlite_file(uri)
     if path is None:
@@ -119,7 +127,19 @@ def _making_tables(uri: str) -> Iterator[bool]:
         return
     with open(f"{path}.lock", "w", encoding="utf-8") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
+        file, folder = Path(path), Path(f"{path}.new")
+        for aside in make_whole([file], folder, lambda: _make_tables(folder / file.name), first_rows=FIRST_ROWS):
+            log.warning("MLflow's store was half-made and empty: it is made again; the old file is %s", aside)
         yield True
+
+
+def _make_tables(file: Path) -> None:
+    """Create MLflow's tables in a new file, as its command `mlflow db upgrade` does."""
+    from mlflow.store.db import utils
+
+    engine = utils.create_sqlalchemy_engine_with_retry(f"sqlite:///{file}")
+    utils._initialize_tables(engine)
+    engine.dispose()
 
 
 _CLIENTS: dict[tuple[str, int], Any] = {}
