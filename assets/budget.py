@@ -1,7 +1,8 @@
 """How much of a recipe's automation budget is spent, in node-hours, counted from the runs that automation launched.
 
-A successful run counts the node-hours in its artifacts' records. A failed stage leaves no record, so any other run
-counts its whole duration, time in a queue included, times the nodes of its largest stage.
+A run counts the node-hours that the backends counted for the attempts that it began: of made artifacts from their
+records, of a failed stage from its observation. A run that goes on, or that was killed before it could say so, counts
+its whole duration, time in a queue included, times the nodes of its largest stage.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from training.recipe import Recipe
 
 RECIPE_TAG = "pedigree/recipe"
 AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs have the tag too
+OF_RUN = "node_hours_of_run"  # in Dagster's metadata: the node-hours of the attempts that one run began
 DAY = timedelta(hours=24)
 
 
@@ -68,14 +70,21 @@ def _of_run(instance: dg.DagsterInstance, record: dg.RunRecord, profile: Profile
     made = sum(_of_event(entry) for entry in instance.all_logs(run.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION))
     if run.status == dg.DagsterRunStatus.SUCCESS or record.start_time is None:
         return made
+    failed = [_metadata(entry) for entry in instance.all_logs(run.run_id, dg.DagsterEventType.ASSET_OBSERVATION)]
+    billed = [one[OF_RUN] for one in failed if OF_RUN in one]
+    if billed and run.is_finished:
+        return made + sum(billed)
     hours = ((record.end_time or time.time()) - record.start_time) / 3600
     nodes = max((profile.size_for(key.path[-1]).nodes for key in run.asset_selection or ()), default=1)
-    return max(made, hours * nodes)
+    return max(made + sum(billed), hours * nodes)
 
 
 def _of_event(entry: dg.EventLogEntry) -> float:
-    """Return the node-hours of one materialization, from its metadata; 0 if the artifact was reused."""
-    materialized = entry.asset_materialization
-    metadata = materialized.metadata if materialized else {}
-    found: dict[str, Any] = {name: value.value for name, value in metadata.items()}
-    return 0.0 if found.get("reused", True) else float(found.get("node_hours", 0.0))
+    """Return the node-hours that a run took for one materialization, from its metadata; 0 for a reused artifact."""
+    found = _metadata(entry)
+    return 0.0 if found.get("reused", True) else float(found.get(OF_RUN, found.get("node_hours", 0.0)))
+
+
+def _metadata(entry: dg.EventLogEntry) -> dict[str, Any]:
+    told = entry.asset_materialization or entry.asset_observation
+    return {name: value.value for name, value in (told.metadata if told else {}).items()}

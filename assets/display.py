@@ -101,7 +101,7 @@ class Display:
             self._waiting.pop(cell.key, None)
             if values["for"]:
                 self._waiting[cell.key] = (f"{_name(cell)} waits for {values['for']}", self._clock())
-        elif kind == "waiting" and self._live is None:
+        elif kind == "waiting" and (self._live is None or values["is_stuck"]):
             self._print(f"{_name(cell)}: {values['state']} for {values['seconds']:.0f} s: {values['reason']}")
         elif kind == "told":
             self._print(f"{_name(cell)}: {values['text']}")

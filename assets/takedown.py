@@ -395,7 +395,7 @@ def _cost(asset: str, record: Mapping[str, Any], ranks: int, of: int, profile: P
         "partition": record["partition"],
         "ranks": ranks if in_ranks else None,
         "of": of if in_ranks else None,
-        "seconds": round(record["seconds"] * share, 3),
+        "seconds": round(record["cost"].get("elapsed_seconds", record["seconds"]) * share, 3),
         "node_hours": None if node_hours is None else round(node_hours * share, 6),
         "price": round((node_hours or 0.0) * share * (price_per_hour or 0.0), 6),
         "has_price": bool(price_per_hour),

@@ -247,9 +247,11 @@ def _records(folders: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _seconds(folder: Path, record: dict[str, Any]) -> float:
     """Return the seconds that a job took, including attempts that were resumed.
 
-    The record has only the seconds of the last attempt. The time of submission is that of the recipe's file, which
-    is written then.
+    Without a bill the record has only the seconds of the last attempt. The time of submission is that of the recipe's
+    file, which is written then.
     """
+    if "elapsed_seconds" in record.get("cost", {}):
+        return record["cost"]["elapsed_seconds"]
     try:
         submitted = (folder / "recipe.json").stat().st_mtime
     except FileNotFoundError:

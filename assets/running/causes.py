@@ -35,14 +35,15 @@ def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
     """Return the job's status with the exit code that its own processes recorded, because torchrun always exits with 1.
 
     `is_saved` means that the job reported a saved state before it stopped. If no exit code was recorded, the job
-    then gets the exit code of jobs that are to be submitted again.
+    then gets the exit code of jobs that are to be submitted again. So does a preempted job, whatever error its
+    processes met when they lost their nodes, unless every further attempt would end with it.
     """
     if status.state == "succeeded":
         return status
     if status.exit_code == MISSING_RANKS_EXIT_CODE:
         return _of_fan_out(status, folder)
     told = verdict(folder, status.attempt) if status.attempt else None
-    if told is not None:
+    if told is not None and not (status.was_preempted and told["exit_code"] not in FINAL_EXIT_CODES):
         return replace(status, exit_code=told["exit_code"])
     return replace(status, exit_code=REQUEUE_EXIT_CODE) if is_saved else status
 

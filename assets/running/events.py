@@ -28,7 +28,7 @@ def announce(kind: str, cell: Cell, values: dict[str, Any]) -> None:
     | `planned` | none; the run has to make the cell |
     | `started` | none |
     | `waits` | `for`: what the cell waits for, which may change at any moment; empty if it no longer waits |
-    | `waiting` | `state`, `reason` and `seconds` of a job that has not started for a while |
+    | `waiting` | `state`, `reason`, `is_stuck` and `seconds` of a job that has not started for a while |
     | `told` | `text`: a message |
     | `phase` | `name`: what the job does now, if this is not one of its steps |
     | `progress` | a row of numbers that the job reported |

@@ -6,8 +6,11 @@ import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from assets.alive import Watcher
+from assets.budget import OF_RUN
+from assets.running.bill import Bill, settled
 from assets.running.causes import (
     BAD_INPUT_EXIT_CODE,
     BUSY_EXIT_CODE,
@@ -36,6 +39,7 @@ from training.progress import MESSAGES_FILE, METRICS_FILE
 
 NOT_ASKED = ("champion",)  # known only when the job runs, and another one when it is decided again
 BUSY_SECONDS = 2.0
+TAKEN = ("preempted", "requeued", "node_fail")  # causes for which an attempt lost its nodes
 
 
 def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Watching) -> tuple[Artifact, str]:
@@ -58,6 +62,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     try:
         made = following.made()
     except StageFailed:
+        watch.observe({OF_RUN: Bill(following.folder, backend=backend.name, run=watch.run_id).node_hours()})
         run.finish("FAILED")
         raise
     except BaseException:
@@ -122,10 +127,10 @@ class Following:
             status = self.attempt()
             made = artifact.find(self.folder)
             if made is not None:
-                return made
+                return settled(made, self.task.size.price_per_hour)
             if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
                 ended = f"ended ({status.reason})" if status.was_ended else f"{saved(self.folder)} and stopped"
-                self.watch.say(f"{self.task.key} {ended}; submitting it again")
+                tell(f"its job {ended}; submitting it again", self.cell, self.watch)
             elif status.exit_code == BUSY_EXIT_CODE:
                 self.watch.say(f"{self.task.key} is being made by another run; waiting for it")
                 announce("waits", self.cell, {"for": "another run, which is making it"})
@@ -151,8 +156,11 @@ class Following:
         metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)
         patience, told, is_saved, training = Patience(), set[str](), False, Observed(self.watch)
         ranks, queue = FanOut(self.folder), ""
+        bill = Bill(self.folder, backend=self.backend.name, run=self.watching.run_id)
         while True:
             status = self.backend.poll(handle)
+            for news in news_of(bill.note(status.allocations)):
+                tell(news, self.cell, self.watch)
             if queue != (queue := status.reason if status.state == "pending" else ""):
                 announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
             if self.task.num_tasks > 1 and (row := ranks.new_row()):
@@ -203,7 +211,8 @@ class Following:
         Each reason is posted to the webhook only once; `told` holds the reasons already posted.
         """
         self.watch.say(f"{self.task.key} is {status.state} for {seconds:.0f} s: {status.reason}")
-        announce("waiting", self.cell, {"state": status.state, "reason": status.reason, "seconds": seconds})
+        said = {"state": status.state, "reason": status.reason, "is_stuck": status.is_stuck}
+        announce("waiting", self.cell, {**said, "seconds": seconds})
         if status.reason not in told:
             told.add(status.reason)
             self.watch.tell_waiting(self.cell, f"pending for {seconds:.0f} s: {status.reason}")
@@ -227,6 +236,20 @@ class Following:
             self.cell,
             self.watch,
         )
+
+
+def news_of(changes: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """Sentences about the nodes that a job got or lost; of a fan-out's many tasks only about those that lost theirs."""
+    news = []
+    for before, row in changes:
+        nodes = row.get("names", "")
+        who = f"attempt {row['attempt']}"
+        if row["cause"] in TAKEN and row["cause"] != before.get("cause"):
+            after = f" after {row['end'] - row['begin']:.0f} s" if row["begin"] and row["end"] else ""
+            news.append(f"{who} was {row['cause']}{after}{f' on {nodes}' if nodes else ''}")
+        elif nodes and nodes != before.get("names") and not row["end"] and "_" not in row["attempt"]:
+            news.append(f"{who} runs on {nodes}")
+    return news
 
 
 def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:

@@ -9,7 +9,9 @@ from typing import Any
 
 import dagster as dg
 
+from assets.budget import OF_RUN
 from assets.chain import GUARDS
+from assets.running.bill import node_hours
 from assets.running.evidence import evidence_of, table
 from assets.running.pictures import picture_of
 from assets.settings import OTHER_CODE
@@ -82,6 +84,8 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record["cost"]}
+    if rows := record["cost"].get("attempts"):
+        values[OF_RUN] = node_hours(row for row in rows if row["run"] == rows[-1]["run"])
     values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
     numbers = {name: value for name, value in record["metrics"].items() if value is not None}

@@ -35,6 +35,7 @@ class Watching:
     def __init__(self, folder: Path, *, run_id: str) -> None:
         self._folder = folder
         self._file = folder / WATCHERS_FOLDER / f"{uuid.uuid4().hex}.json"
+        self.run_id = run_id
         self._watcher = Watcher(run_id=run_id, host=socket.gethostname(), pid=os.getpid())
         self._sign = ExitStack()
         self._heard = 0  # bytes of LEFT_FILE that were read

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,13 +68,33 @@ class Handle:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Allocation:
+    """The nodes that one attempt at a task had, as its backend counts them; times are in seconds since 1970.
+
+    `begin` is None if the backend no longer knows it, and `end` while the attempt has its nodes. `names` are the names
+    of the nodes, and `cause` says how the attempt ended. `energy` is in joules, by what was measured; what is missing
+    was not measured.
+    """
+
+    attempt: str
+    begin: float | None
+    end: float | None = None
+    nodes: int = 1
+    names: str = ""
+    cause: str = ""
+    energy: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
     """The state of a task as its backend knows it. `reason` is a text for people; `exit_code` is None if there is none.
 
     `pending_seconds` is how long a pending task has waited; `is_stuck` is True if waiting cannot help. `was_ended` is
     True if a task was ended from outside, by a signal or the scheduler; then `reason` explains more than the job's own
     error. `attempt` is the name under which the job's processes recorded their exit, and `log` is the file with their
-    output. `parts` are the failed or cancelled tasks of a fan-out.
+    output. `parts` are the failed or cancelled tasks of a fan-out. `was_preempted` is True if the scheduler took the
+    nodes away, which is no failure of the task. `allocations` are the nodes of this attempt, and of others as far as
+    the backend knows them now.
     """
 
     state: State
@@ -86,6 +106,8 @@ class Status:
     attempt: str = ""
     log: str = "log.txt"
     parts: tuple[Status, ...] = ()
+    was_preempted: bool = False
+    allocations: tuple[Allocation, ...] = field(default=(), compare=False)
 
     @property
     def is_over(self) -> bool:

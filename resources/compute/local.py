@@ -15,8 +15,19 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from resources.compute.base import Handle, Status, Task, interpreter_argv, read_json, submit_lock, tail, write_json
+from resources.compute.base import (
+    Allocation,
+    Handle,
+    Status,
+    Task,
+    interpreter_argv,
+    read_json,
+    submit_lock,
+    tail,
+    write_json,
+)
 from resources.compute.supervise import (
     EXIT_FILE,
     OWNER_VARIABLE,
@@ -97,21 +108,27 @@ class LocalBackend:
         """
         folder, pid = Path(handle.folder), int(handle.id)
         child = _CHILDREN.get(pid)
-        if child is not None and child.poll() is None:
-            return Status(state="running")
         process = read_json(folder / PROCESS_FILE)
+        had = _allocation(pid, process)
+        if child is not None and child.poll() is None:
+            return Status(state="running", allocations=had)
         ended = self._ended(folder, pid)  # read after the process file, because the task may end at any moment
         if ended is not None:
             return ended
         if process is not None and process["pid"] == pid and _lives(pid, process["start"]):
-            return Status(state="running")
-        return self._ended(folder, pid) or _lost(was_cancelled=_was_cancelled(folder, pid))
+            return Status(state="running", allocations=had)
+        return self._ended(folder, pid) or replace(
+            _lost(was_cancelled=_was_cancelled(folder, pid)),
+            allocations=tuple(replace(one, cause="lost") for one in had),
+        )
 
     def _ended(self, folder: Path, pid: int) -> Status | None:
         known = read_json(folder / EXIT_FILE)
         if known is None or known["pid"] != pid:
             return None
         status = _status_of(known["exit_code"], was_cancelled=_was_cancelled(folder, pid))
+        cause = "completed" if status.state == "succeeded" else status.reason
+        status = replace(status, allocations=_allocation(pid, known, cause))
         if status.state == "succeeded":
             return status
         if known.get("oom_kills"):
@@ -190,6 +207,14 @@ def _status_of(code: int, *, was_cancelled: bool) -> Status:
     reason = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     state = "cancelled" if was_cancelled else "failed"
     return Status(state=state, reason=reason, exit_code=code, was_ended=code < 0)
+
+
+def _allocation(pid: int, known: dict[str, Any] | None, cause: str = "") -> tuple[Allocation, ...]:
+    """This machine, from when the supervisor began to when it ended; nothing if its file is another one's."""
+    if known is None or known["pid"] != pid or "began" not in known:
+        return ()
+    name, energy = f"{pid}@{known['began']:.3f}", known.get("energy", {})  # an id of a process comes again
+    return (Allocation(attempt=name, begin=known["began"], end=known.get("ended"), cause=cause, energy=energy),)
 
 
 def _lost(*, was_cancelled: bool) -> Status:

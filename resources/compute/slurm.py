@@ -34,8 +34,17 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.size import SlurmSettings
+from resources.compute.slurm_accounting import accounted
 from resources.compute.slurm_calls import SlurmError, SlurmRefusal, call, jobs_of, user
-from resources.compute.slurm_states import NAME_OF_ARRAY_TASK, NAME_OF_JOB, PENDING, RUNNING, refused, status_of
+from resources.compute.slurm_states import (
+    NAME_OF_ARRAY_TASK,
+    NAME_OF_JOB,
+    PENDING,
+    RUNNING,
+    refused,
+    state_of,
+    status_of,
+)
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
@@ -65,6 +74,7 @@ class SlurmBackend:
         self.poll_seconds = settings.poll_seconds
         self._silent_since: float | None = None
         self._seen: dict[str, Status] = {}  # failed or cancelled tasks of arrays, by attempt
+        self._ended: dict[str, list[Status]] = {}  # the tasks of arrays that have ended, by array
 
     def render(self, task: Task) -> str:
         """The sbatch script of the task's job; for a fan-out, the script of the finishing job."""
@@ -113,27 +123,41 @@ class SlurmBackend:
         status, awaited = status_of(fields), _AWAITED.match(fields.get("Dependency", ""))
         noted = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
         arrays = noted.split(",") if noted else []
+        if awaited is not None and awaited[1] not in arrays:
+            arrays = [awaited[1]]
+        tasks = self._tasks(arrays)
+        spent = tuple(one for task in tasks for one in task.allocations)
         if awaited is not None:
-            return self._of_fan_out(arrays if awaited[1] in arrays else [awaited[1]], status)
+            return replace(self._of_fan_out(tasks, status), allocations=spent)
+        status = replace(status, allocations=(*spent, *status.allocations))
         if arrays and status.exit_code == MISSING_RANKS_EXIT_CODE:
-            self._tasks(arrays)
             ended = (one for name, one in sorted(self._seen.items()) if name.partition("_")[0] in arrays)
             # A task that found ranks of an earlier phase missing is no cause.
             return replace(status, parts=tuple(one for one in ended if one.exit_code != MISSING_RANKS_EXIT_CODE))
+        if status.is_over and not arrays and (kept := accounted(handle.id)) is not None:
+            return replace(status, allocations=kept.allocations)
         return status
 
     def _tasks(self, arrays: list[str]) -> list[Status]:
-        """The statuses of the arrays' tasks. Failed and cancelled ones are kept, because Slurm soon forgets them."""
+        """The statuses of the arrays' tasks. Failed and cancelled ones are kept, because Slurm soon forgets them.
+
+        An array whose tasks have all ended is not asked about again.
+        """
         found: list[Status] = []
         for array in arrays:
-            with suppress(SlurmError):
-                found += [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
+            if array not in self._ended:
+                with suppress(SlurmError):
+                    tasks = [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
+                    found += tasks
+                    if all(one.is_over for one in tasks):
+                        self._ended[array] = tasks
+            else:
+                found += self._ended[array]
         self._seen |= {one.attempt: one for one in found if one.state in ("failed", "cancelled")}
         return found
 
-    def _of_fan_out(self, arrays: list[str], finishing: Status) -> Status:
+    def _of_fan_out(self, found: list[Status], finishing: Status) -> Status:
         """The status of a fan-out (a task split into job arrays) while its finishing job waits for the last array."""
-        found = self._tasks(arrays)
         nodes = sorted(status.reason for status in found if status.state == "running")
         if nodes:
             return Status(state="running", reason=f"its fan-out runs on {', '.join(nodes)}")
@@ -142,7 +166,7 @@ class SlurmBackend:
 
     def _without_controller(self, handle: Handle, said: str) -> Status:
         if "Invalid job id" in said:
-            return _accounted(handle.id) or Status(state="lost", reason=f"Slurm no longer knows job {handle.id}")
+            return accounted(handle.id) or Status(state="lost", reason=f"Slurm no longer knows job {handle.id}")
         self._silent_since = self._silent_since or time.monotonic()
         if time.monotonic() - self._silent_since > SILENCE_SECONDS:
             return Status(state="lost", reason=f"the Slurm controller does not answer: {said}")
@@ -413,18 +437,6 @@ def _checked_variable(name: str) -> str:
 # Reading what Slurm says
 
 
-def _accounted(job: str) -> Status | None:
-    try:
-        answer = call(["sacct", "-X", "-n", "-P", "-j", job, "-o", "State,ExitCode"])
-    except SlurmError:
-        return None  # many clusters have no accounting
-    line = next((line for line in answer.splitlines() if "|" in line), "")
-    if not line:
-        return None
-    state, code = line.split("|")[:2]
-    return status_of({"JobState": state, "ExitCode": code})
-
-
 def _queued(name: str, *, token: str = "") -> str | None:
     """The id of this user's last pending or running job with this name; None if there is none.
 
@@ -433,7 +445,7 @@ def _queued(name: str, *, token: str = "") -> str | None:
     if token:
         found = [job for job, _, comment in _jobs(name, ["--states=all"]) if comment == token]
     else:
-        found = [job for job, state, _ in _jobs(name, []) if state in PENDING | RUNNING]
+        found = [job for job, state, _ in _jobs(name, []) if state_of(state) in PENDING | RUNNING]
     return found[-1] if found else None
 
 

@@ -35,6 +35,12 @@ _FIELDS = {
     "Dependency": "Dependency",
     "EligibleTime": "EligibleTime",
     "SubmitTime": "SubmitTime",
+    "StartTime": "StartTime",
+    "EndTime": "EndTime",
+    "TimeLimit": "TimeLimit",
+    "PreemptTime": "PreemptTime",
+    "NumNodes": "NumNodes",
+    "Priority": "PriorityLong",
 }
 _CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
 

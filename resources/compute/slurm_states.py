@@ -9,7 +9,7 @@ import re
 import signal
 import time
 
-from resources.compute.base import Status
+from resources.compute.base import Allocation, Status
 
 PENDING = {
     "PENDING",
@@ -43,6 +43,7 @@ WAITS = {
     "ReqNodeNotAvail": "nodes it could use are down, drained or reserved",
     "Reservation": "its reservation has not begun",
     "PartitionDown": "the partition is down",
+    "Nodes_required_for_job_are_DOWN": "or are drained, or wait for jobs that go first",
     "PartitionInactive": "the partition takes no jobs to run",
 }
 _ELSE = "in the profile, or name another partition"
@@ -62,14 +63,20 @@ NEVER = {
     "QOSNotAllowed": "the partition does not take its QOS; change `qos` or `partition` in the profile",
     "JobHeldAdmin": "an administrator holds it",
     "JobHeldUser": f"it is held; {_RELEASE}",
+    "launch_failed_requeued_held": "a node could not start it, so it was requeued and is held; look at the node, then "
+    f"{_RELEASE}",
+    "job_requeued_in_held_state": f"it was requeued and is held; {_RELEASE}",
     "JobHoldMaxRequeue": f"it was requeued too often and is held; {_RELEASE}",
     "ReservationDeleted": "its reservation was deleted",
     "InvalidReservation": "its reservation is not valid",
 }
+_HELD = f"it is held; {_RELEASE}"
 # Waiting never helps against a limit for one job (or one of its nodes), but it does against a limit for all jobs of an
 # account or QOS.
-_LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|Max\w+PerJob")
-_LIMIT_OF_ALL = re.compile(r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy")
+_LIMIT_OF_ONE_JOB = re.compile(r"(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|Max\w+PerJob", re.I)
+_LIMIT_OF_ALL = re.compile(
+    r"(Assoc|QOS)(Grp|Max)\w+|Max\w+PerAccount|Association\w+|QOS\w+Limit|AccountingPolicy", re.I
+)
 # What `sbatch` says when the queue refuses a job (slurm_errno), and the fields of the profile that it depends on.
 REFUSALS = {
     "invalid partition": "`slurm.partition`",
@@ -90,10 +97,27 @@ REFUSALS = {
 # A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
 REQUEUE_EXIT_CODE = 75
+FIRST_SECONDS = 60.0  # before which a job may not yet listen to SIGTERM: it imports its libraries
+EARLIEST_SIGNAL_SECONDS = 150.0  # Slurm's early signal is due 60 s before the end, and comes up to 60 s earlier
 BAD_INPUT_EXIT_CODE = 2
 NO_LOG_SIGNAL = 53  # what slurmd reports when it cannot open a job's output file
 UNSEEN = "the root must be on a file system that all nodes share, under the same path"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+def _letters(word: str) -> str:
+    """The normal form of a word of Slurm's, whose commands differ in blanks, underscores and capitals."""
+    return re.sub(r"[\W_]", "", word).lower()
+
+
+_NEVER = {_letters(word): said for word, said in NEVER.items()}
+_WAITS = {_letters(word): said for word, said in WAITS.items()}
+_STATES = {_letters(state): state for state in (*PENDING, *RUNNING, *ENDED, "COMPLETED")}
+
+
+def state_of(said: str) -> str:
+    """The state of a job under the name that this module has for it; as sacct says it, it may go on: `by 0`."""
+    return _STATES.get(_letters(said)) or _STATES.get(_letters(said.split()[0]), said)
 
 
 # The attempt's name (see `_attempt`) as a shell expression. It counts restarts, because a requeued job keeps its id.
@@ -103,33 +127,95 @@ NAME_OF_ARRAY_TASK = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.${SLURM_RESTAR
 
 def status_of(fields: dict[str, str]) -> Status:
     """The status of a job, from the fields of `scontrol -o show job`."""
-    state = fields["JobState"].split()[0]
+    state = state_of(fields["JobState"])
     code, _, sign = fields.get("ExitCode", "0:0").partition(":")
+    allocations = _allocations(fields, state)
     if state in PENDING:
-        reason, is_stuck = _waits_for(fields.get("Reason", ""))
-        return Status(state="pending", reason=reason, is_stuck=is_stuck, pending_seconds=_pending_seconds(fields))
+        reason, is_stuck = _waits_for(fields)
+        waited = _pending_seconds(fields)
+        return Status(
+            state="pending", reason=reason, is_stuck=is_stuck, pending_seconds=waited, allocations=allocations
+        )
     if state in RUNNING:
-        return Status(state="running", reason=fields.get("NodeList", ""))
+        # While a preempted job may still save its state, it runs and has the time of its preemption.
+        preempted = _time(fields, "PreemptTime") is not None
+        return Status(
+            state="running", reason=fields.get("NodeList", ""), was_preempted=preempted, allocations=allocations
+        )
     if state == "COMPLETED":
-        return Status(state="succeeded", exit_code=0)
+        return Status(state="succeeded", exit_code=0, allocations=allocations)
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
-    if state == "PREEMPTED":
-        exit_code = REQUEUE_EXIT_CODE  # preemption is no failure of the job
+    was_preempted = state == "PREEMPTED" or (state in ("FAILED", "TIMEOUT") and _lost_its_nodes(fields, exit_code))
     if (state, sign) == ("FAILED", str(NO_LOG_SIGNAL)):
         said = f"{fields.get('NodeList', 'its node')} could not write the log in the root's folder: {UNSEEN}"
         return Status(
             state="failed", reason=said, exit_code=BAD_INPUT_EXIT_CODE, was_ended=True, attempt=_attempt(fields)
         )
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
-    said = f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})"
+    meaning = ENDED["PREEMPTED"] if was_preempted else meaning
     return Status(
         state="cancelled" if state == "CANCELLED" else "failed",
-        reason=said,
-        exit_code=exit_code,
-        was_ended=state != "FAILED" or not int(code),
+        reason=f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})",
+        exit_code=REQUEUE_EXIT_CODE if was_preempted else exit_code,
+        was_ended=was_preempted or state != "FAILED" or not int(code),
         attempt=_attempt(fields),
         log=f"log-{fields['ArrayTaskId']}.txt" if "ArrayTaskId" in fields else "log.txt",
+        was_preempted=was_preempted,
+        allocations=allocations,
     )
+
+
+def _lost_its_nodes(fields: dict[str, str], exit_code: int | None) -> bool:
+    """Whether a job failed, or met its end, because its nodes were taken away.
+
+    Slurm says so with the time of the preemption, which moves the job's end to the end of its grace time. Else a job that SIGTERM ended in its first seconds was told by
+    someone else, unless it ends so soon that this was the early signal of its own end.
+    """
+    if _time(fields, "PreemptTime") is not None:
+        return True
+    begin, end, limit = _time(fields, "StartTime"), _time(fields, "EndTime"), _limit_seconds(fields)
+    if exit_code not in (128 + signal.SIGTERM, -signal.SIGTERM) or begin is None or end is None:
+        return False
+    return end - begin < FIRST_SECONDS and limit > end - begin + EARLIEST_SIGNAL_SECONDS
+
+
+def _allocations(fields: dict[str, str], state: str) -> tuple[Allocation, ...]:
+    """The nodes of the job's attempt, and the end of the one before: Slurm submits a job anew when it requeues it."""
+    name, found = _attempt(fields), list[Allocation]()
+    if not name or state in ("COMPLETING", "CONFIGURING"):
+        return ()
+    job, _, restarts = name.rpartition(".")
+    number = fields.get("NumNodes", "1").partition("-")[0]
+    nodes = int(number) if number.isdigit() else 1
+    if int(restarts) and (end := _time(fields, "SubmitTime")) is not None:
+        cause = "requeued"
+        found.append(Allocation(attempt=f"{job}.{int(restarts) - 1}", begin=None, end=end, nodes=nodes, cause=cause))
+    begin = _time(fields, "StartTime")
+    if state in PENDING or begin is None:
+        return tuple(found)
+    end = None if state in RUNNING else _time(fields, "EndTime")
+    cause = "preempted" if _time(fields, "PreemptTime") is not None else "" if state in RUNNING else state.lower()
+    own = Allocation(attempt=name, begin=begin, end=end, nodes=nodes, names=fields.get("NodeList", ""), cause=cause)
+    return (*found, own)
+
+
+def _time(fields: dict[str, str], name: str) -> float | None:
+    """A time of Slurm's in seconds since 1970; None if Slurm has none."""
+    try:
+        return time.mktime(time.strptime(fields.get(name, ""), _TIME_FORMAT))
+    except ValueError:
+        return None
+
+
+def _limit_seconds(fields: dict[str, str]) -> float:
+    """The job's time limit: `10:00`, `1:10:00` or `2-01:10:00`; infinite if it has none."""
+    days, _, clock = fields.get("TimeLimit", "").rpartition("-")
+    if not re.fullmatch(r"\d+(:\d+)+", clock):
+        return float("inf")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = 60 * seconds + int(part)
+    return float(seconds + 86400 * int(days or 0))
 
 
 def refused(said: str) -> str | None:
@@ -145,24 +231,26 @@ def _attempt(fields: dict[str, str]) -> str:
     return f"{job}.{fields['Restarts']}"
 
 
-def _waits_for(reason: str) -> tuple[str, bool]:
-    """Return Slurm's reason for waiting with an explanation, and whether the job can never start."""
-    word = re.match(r"\w*", reason)[0]  # pyrefly: ignore[unsupported-operation]  # matches any text
-    if word in NEVER:
-        return f"{reason}: {NEVER[word]}", True
-    if "_held" in word:  # job_requeued_in_held_state, launch_failed_requeued_held
-        return f"{reason}: it was requeued and is held; {_RELEASE}", True
+def _waits_for(fields: dict[str, str]) -> tuple[str, bool]:
+    """Return Slurm's reason for waiting with an explanation, and whether the job can never start.
+
+    A job that is held, for whatever reason, has priority 0.
+    """
+    reason = fields.get("Reason", "").replace(" ", "_")
+    word = _letters(re.split(r"[^\w]", reason)[0])
+    if word in _NEVER:
+        return f"{reason}: {_NEVER[word]}", True
+    if fields.get("Priority") == "0" or "held" in word or "hold" in word:
+        return f"{reason}: {_HELD}", True
     if _LIMIT_OF_ONE_JOB.fullmatch(word):
         return f"{reason}: the account or QOS does not give one job so much; ask for less {_ELSE}", True
     if _LIMIT_OF_ALL.fullmatch(word):
         return f"{reason}: a limit of the account or QOS is used up; the job starts when others have ended", False
-    return f"{reason}: {WAITS[word]}" if word in WAITS else reason, False
+    return f"{reason}: {_WAITS[word]}" if word in _WAITS else reason, False
 
 
 def _pending_seconds(fields: dict[str, str]) -> float:
     """Seconds since the job became eligible to start; since its submission for a held job."""
-    since = next((fields[name] for name in ("EligibleTime", "SubmitTime") if fields.get(name, "")[:1].isdigit()), "")
-    try:
-        return max(0.0, time.time() - time.mktime(time.strptime(since, _TIME_FORMAT)))
-    except ValueError:
-        return 0.0  # the times are missing, as for a job that only accounting knows
+    known = (_time(fields, name) for name in ("EligibleTime", "SubmitTime"))
+    since = next((one for one in known if one is not None), time.time())  # missing if only accounting knows the job
+    return max(0.0, time.time() - since)

@@ -21,9 +21,11 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 PROCESS_FILE, EXIT_FILE = "process.json", "exit.json"
 OWNER_VARIABLE = "PEDIGREE_SUPERVISOR"  # in the environment of everything that a task starts
+METER_SECONDS = 60.0  # a processor's counter wraps around after some minutes
 LINGER_SECONDS = 1.0  # how long other processes may live after the task's main process has ended
 LONGEST_SOCKET, SOCKET_NAME = 107, "pymp-12345678/listener-12345678"  # longest socket path in bytes; a pool's socket
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -36,19 +38,36 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
         signal.signal(sign, lambda *_: None)
     pid = os.getpid()
     owns_orphans = prctl(PR_SET_CHILD_SUBREAPER, 1)
-    write(os.path.join(folder, PROCESS_FILE), {"key": key, "pid": pid, "start": start_of(pid)})
+    here: dict[str, object] = {"key": key, "pid": pid, "start": start_of(pid), "began": time.time()}
+    write(os.path.join(folder, PROCESS_FILE), here)
     os.close(lock)
     for stale in glob.glob(os.path.join(glob.escape(folder), "attempts", f"{pid}.*")):  # of a process that had this id
         os.unlink(stale)
     # The beginning of an attempt in the log; base.ATTEMPT_MARK.
     print(f"--- attempt {pid} on {os.uname().nodename}, {time.strftime('%Y-%m-%dT%H:%M:%S%z')}", flush=True)
-    kills_before = oom_kills()
+    kills_before, meter = oom_kills(), make_meter()
     code = run(command, pid)
     if not owns_orphans:
         os.killpg(0, signal.SIGTERM)
     end_descendants()
     remove_temporary(pid, start_of(pid))
-    write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code, "oom_kills": oom_kills() - kills_before})
+    spent = {"began": here["began"], "ended": time.time(), "energy": meter.read() if meter else {}}
+    kills = oom_kills() - kills_before
+    write(os.path.join(folder, EXIT_FILE), {"pid": pid, "exit_code": code, "oom_kills": kills, **spent})
+
+
+def make_meter() -> Any:
+    """The machine's energy meter (energy.py), which is read every minute from now on; None if there can be none."""
+    names: dict[str, Any] = {}
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "energy.py"), encoding="utf-8") as stream:
+            exec(stream.read(), names)  # a process that imports nothing of the project has no other way
+        meter = names["EnergyMeter"]()
+        signal.signal(signal.SIGALRM, lambda *_: meter.read())
+        signal.setitimer(signal.ITIMER_REAL, METER_SECONDS, METER_SECONDS)
+        return meter
+    except Exception:  # a counter must not cost the task
+        return None
 
 
 def run(command: list[str], pid: int) -> int:

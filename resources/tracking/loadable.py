@@ -36,7 +36,7 @@ DOWNLOAD = """
 import sys
 from mlflow.artifacts import download_artifacts
 
-download_artifacts(artifact_uri=sys.argv[1], dst_path=sys.argv[2])
+print(f"\\n{download_artifacts(artifact_uri=sys.argv[1], dst_path=sys.argv[2])}")
 """
 CHAT = "llm/v1/chat"
 
@@ -101,17 +101,17 @@ def downloaded(location: str, tracking_uri: str) -> Path:
     process = subprocess.Popen(
         [sys.executable, "-c", DOWNLOAD, location, str(folder)],
         env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     try:
-        _, said = wait_while_growing(process, folder)
+        printed, said = wait_while_growing(process, folder)
     except TimeoutError as error:
         raise TrackingError(f"MLflow at {shown(tracking_uri)} could not be asked: {reason_of(error)}") from None
     if process.returncode:
         last = ValueError((said.decode("utf-8", "replace").strip().splitlines() or ["no word"])[-1])
         raise TrackingError(f"MLflow at {shown(tracking_uri)} could not be asked: {reason_of(last)}")
-    return folder
+    return Path(printed.decode("utf-8").splitlines()[-1])
 
 
 def log_scores(client: Any, run_id: str, model_id: str, scores: Sequence[Score]) -> None:

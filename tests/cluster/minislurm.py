@@ -25,6 +25,8 @@ PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol", "squeue", "sc
 SEARCH_PATH = f"/usr/sbin:/sbin:{os.environ.get('PATH', os.defpath)}"
 NODE_LOST_SECONDS = 5  # without an answer from a node's daemon, its jobs are requeued
 KILL_WAIT_SECONDS = 3
+URGENT = "urgent"  # a partition whose jobs preempt those of `main`
+GRACE_SECONDS = 4  # between the warning of a preempted job and its end
 
 
 def missing() -> str:
@@ -154,6 +156,19 @@ class MiniSlurm:
                 start_new_session=True,
             )
 
+    def _prolog(self) -> Path:
+        """A program that each node runs before a job: it fails while the file `no-launch` is there."""
+        program = self.folder / "prolog.sh"
+        program.write_text(f"#!/bin/sh\ntest ! -e {self.folder}/no-launch\n", "utf-8")
+        program.chmod(0o755)
+        return program
+
+    def completed(self, job: str) -> list[dict[str, str]]:
+        """What Slurm itself wrote of each attempt at a job: fields StartTime, EndTime, NodeCnt, JobState and others."""
+        lines = (self.folder / "completed.txt").read_text("utf-8").splitlines()
+        found = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in lines]
+        return [one for one in found if one["JobId"] == job]
+
     def _start_munge(self) -> None:
         private = self.folder / "munge"
         private.mkdir(mode=0o700, exist_ok=True)
@@ -215,12 +230,19 @@ class MiniSlurm:
             "GresTypes": "gpu",
             "JobAcctGatherType": "jobacct_gather/none",
             "AccountingStorageType": "accounting_storage/none",
+            "JobCompType": "jobcomp/filetxt",
+            "JobCompLoc": self.folder / "completed.txt",
+            "PreemptType": "preempt/partition_prio",
+            "PreemptMode": "REQUEUE",
+            "Prolog": self._prolog(),
         }
         lines = [f"{name}={value}" for name, value in settings.items()]
         for node, port in zip(self.nodes, ports[1:], strict=True):
             place = f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
             lines.append(f"{place} CPUs={self._cpus} RealMemory=8000 Gres=gpu:{self._gpus}")
-        lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=1:00:00 DefaultTime=10:00 State=UP")
+        common = "Nodes=ALL MaxTime=1:00:00 DefaultTime=10:00 State=UP"
+        lines.append(f"PartitionName=main {common} Default=YES PriorityTier=1 GraceTime={GRACE_SECONDS}")
+        lines.append(f"PartitionName={URGENT} {common} PriorityTier=9 PreemptMode=OFF")
         return "\n".join([*lines, ""])
 
 

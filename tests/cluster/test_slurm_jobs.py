@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +15,20 @@ from types import SimpleNamespace
 import pytest
 
 from assets.running.causes import StageFailed, as_told, explain
+from assets.running.events import heard_by
 from assets.running.follow import Following
 from assets.running.patience import Patience
 from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import JOB_FILE, SlurmBackend, array_name, job_name
+from resources.compute.slurm_calls import fields_of
+from resources.compute.slurm_states import status_of
 from resources.profile import Size, SlurmSettings
 from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of
 from tests.toys import toy_task as toy_ranks
+from training.artifact import Artifact, find, find_copy
 
 pytestmark = pytest.mark.cluster
 
@@ -383,6 +388,105 @@ def test_a_requeued_job_waits_shortly_and_is_another_attempt(slurm, backend, tmp
     backend.cancel(handle)
     assert wait(backend, handle).attempt == f"{handle.id}.1"
     assert (tmp_path / "log.txt").read_text().startswith(f"--- attempt {handle.id}.0 on node")
+
+
+def says_held(status: Status) -> bool:
+    """Whether a pending job's sentence says that it is held."""
+    explained = status.reason.partition(": ")[2]
+    return status.state == "pending" and ("is held" in explained or "holds it" in explained)
+
+
+HOLDS = {
+    "by a user": ["uhold"],
+    "by an administrator": ["hold"],
+    "requeued": ["requeuehold"],
+    "special": ["requeuehold", "State=SpecialExit"],
+    "not launched": [],
+}
+
+
+@pytest.mark.parametrize("held", HOLDS)
+def test_a_held_job_says_so_at_once_whichever_command_of_slurm_is_asked(slurm, backend, tmp_path, held):
+    """Slurm's commands spell one reason in several ways, with blanks and with underscores."""
+    refusing = slurm.folder / "no-launch"
+    if held == "not launched":
+        refusing.touch()
+    handle = backend.submit(task_of(tmp_path, SLEEP, str(tmp_path / "mark")))
+    if HOLDS[held]:
+        wait_for(tmp_path / "mark")
+        if held.startswith("by"):  # only a job that waits can be held
+            slurm.call("scontrol", "requeue", handle.id)
+            slurm.wait_until(lambda: backend.poll(handle).state == "pending", "it waits")
+        slurm.call("scontrol", *HOLDS[held], handle.id)
+    try:
+        slurm.wait_until(
+            lambda: backend.poll(handle).is_stuck and backend.poll(handle).state == "pending", "it is held"
+        )
+    finally:
+        refusing.unlink(missing_ok=True)
+    listed = backend.poll(handle)
+    shown = status_of(fields_of(slurm.call("scontrol", "-o", "show", "job", handle.id)))
+    assert shown.reason == listed.reason and (shown.state, shown.is_stuck) == ("pending", True)
+    assert says_held(shown) and Patience().is_due(listed)
+    backend.cancel(handle)
+    for node in slurm.nodes:  # Slurm drains a node that could not launch a job
+        if node not in slurm.idle_nodes() and held == "not launched":
+            slurm.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+
+def test_a_job_that_is_preempted_in_its_first_seconds_costs_no_retry_and_is_billed_as_slurm_counts(slurm, tmp_path):
+    """The ranks of two nodes import their libraries, and so do not listen yet: srun ends with 143, and so does the job.
+
+    The second job is put back into the queue by hand. Slurm's own file of ended jobs is the comparison.
+    """
+    backend, heard = SlurmBackend(replace(SETTINGS, poll_seconds=0.1)), []
+    size = Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=2, hours=0.1, retries=0, price_per_hour=3600)
+    task = replace(toy_task(tmp_path, "together"), size=size)
+
+    def started(number: int) -> str:
+        def last() -> list[str]:
+            running = [
+                job for job in jobs_of(slurm, task) if job["JobState"] == "RUNNING" and job["RunTime"] >= "00:00:01"
+            ]
+            return [job["JobId"] for job in running if int(job["JobId"]) > number]
+
+        slurm.wait_until(lambda: bool(last()), "the job runs")
+        return last()[0]
+
+    def disturb() -> None:
+        first = started(0)
+        slurm.call(
+            "sbatch", "--wait", "--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true"
+        )
+        slurm.call("scontrol", "requeue", started(int(first)))
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    with heard_by(lambda kind, cell, values: heard.append(values.get("text", ""))):
+        made, said = made_of(task, backend)
+    disturber.join()
+    assert isinstance(made, Artifact), said
+    first, second = (job["JobId"] for job in jobs_of(slurm, task))
+    assert slurm.completed(first)[0]["JobState"] in ("FAILED", "TIMEOUT")  # for 143, or at the end of the grace time
+    cost = find(made.path).record["cost"]
+    told = [(one["attempt"], one["begin"], one["end"], one["nodes"]) for one in cost["attempts"]]
+    assert told == [
+        (f"{job}.{restart}", *(seconds_of(one[name]) for name in ("StartTime", "EndTime")), int(one["NodeCnt"]))
+        for job in (first, second)
+        for restart, one in enumerate(slurm.completed(job))
+    ]
+    assert [one["cause"] for one in cost["attempts"]] == ["preempted", "requeued", "completed"]
+    seconds = sum(nodes * (end - begin) for _, begin, end, nodes in told)
+    assert cost["price"] == pytest.approx(seconds) and cost["node_hours"] == pytest.approx(seconds / 3600, abs=1e-6)
+    assert cost["work_node_hours"] < cost["node_hours"] and cost["energy"]["nodes"] == {"state": "absent"}
+    news = "\n".join(heard)
+    assert f"attempt {first}.0 runs on node[1-2]" in news and f"attempt {first}.0 was preempted after" in news
+    assert f"attempt {second}.0 was requeued after" in news and "submitting it again" in news
+    assert find_copy(made.path).record == find(made.path).record
+
+
+def seconds_of(time_of_slurm: str) -> float:
+    return time.mktime(time.strptime(time_of_slurm, "%Y-%m-%dT%H:%M:%S"))
 
 
 ALL_REDUCE = """

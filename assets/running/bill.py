@@ -1,0 +1,140 @@
+"""What a job took: begin, end, nodes and cause of each attempt, as its backend counts them, and the sum in the record.
+
+While a run follows a job, it writes what the backend says of each attempt into a file beside the artifact. When the job
+has ended, the sums replace the job's own estimate in the record: a job sees neither its start-up nor its earlier
+attempts. Costs are no part of a record's digest, so this changes no identity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from resources.compute.base import Allocation
+from training import artifact
+from training.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
+from training.running.attempt import read_attempts
+
+BILL_FILE = "bill.jsonl"
+COUNTERS = ("processors", "gpus", "nodes")  # what energy may be measured of
+
+
+class Bill:
+    """The file with the attempts at one artifact; a later line about an attempt completes the earlier ones."""
+
+    def __init__(self, folder: Path, *, backend: str, run: str) -> None:
+        self._folder, self._by = folder, {"backend": backend, "run": run}
+        self._known = {one["attempt"]: one for one in attempts(folder)}
+
+    def note(self, allocations: Iterable[Allocation]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Write what is new of these attempts; return the old and the new row of each of which something is new."""
+        changed = []
+        for one in allocations:
+            before = self._known.get(one.attempt, {})
+            row = _completed(before or self._by, asdict(one))
+            if row != before:
+                self._known[one.attempt] = row
+                changed.append((before, row))
+        if changed:
+            with open(self._folder / BILL_FILE, "a", encoding="utf-8") as stream:
+                stream.write("".join(json.dumps(row) + "\n" for _, row in changed))
+        return changed
+
+    def node_hours(self) -> float:
+        """The node-hours of the attempts that this run saw first."""
+        return node_hours(row for row in self._known.values() if row["run"] == self._by["run"])
+
+
+def _completed(before: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """An attempt's row with what is said of it now. That a job was requeued tells less than what was known before."""
+    news = {name: value for name, value in said.items() if value not in (None, "", {})}
+    if before.get("cause") and news.get("cause") == "requeued":
+        del news["cause"]
+    return {"begin": None, "end": None, "cause": "", **before, **news}
+
+
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    """The attempts in an artifact's folder as its backends counted them, oldest first; empty if none was noted."""
+    rows: dict[str, dict[str, Any]] = {}
+    try:
+        lines = (folder / BILL_FILE).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # torn by a process that was killed while it wrote
+        rows[row["attempt"]] = row
+    return sorted(rows.values(), key=lambda row: row["begin"] or row["end"] or 0.0)
+
+
+def node_hours(rows: Iterable[dict[str, Any]]) -> float:
+    """The node-hours of attempts whose begin and end are known."""
+    return sum(row["nodes"] * max(0.0, row["end"] - row["begin"]) for row in rows if None not in _span(row)) / 3600
+
+
+def elapsed_seconds(rows: Iterable[dict[str, Any]]) -> float:
+    """The seconds in which at least one of the attempts had nodes."""
+    total, until = 0.0, 0.0
+    for begin, end in sorted(_span(row) for row in rows if None not in _span(row)):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+def _span(row: dict[str, Any]) -> tuple[Any, Any]:
+    return row["begin"], row["end"]
+
+
+def settled(made: Artifact, price_per_hour: float | None) -> Artifact:
+    """Write the sums of all attempts into the cost of the artifact's record, and return the artifact with it.
+
+    The job's own figure stays beside them as `work_node_hours`. Nothing changes if no backend counted an attempt.
+    """
+    rows = [_closed(row, made.path) for row in attempts(made.path)]
+    if not rows:
+        return made
+    before = made.record["cost"]
+    cost = before | {
+        "work_node_hours": before.get("work_node_hours", before.get("node_hours")),
+        "node_hours": round(node_hours(rows), 6),
+        "elapsed_seconds": round(elapsed_seconds(rows), 3),
+        "energy": energy_of(rows),
+        "attempts": rows,
+    }
+    if price_per_hour:
+        cost["price"] = round(cost["node_hours"] * price_per_hour, 6)
+    if cost == before:
+        return made
+    files = [made.path / name for name in (ARTIFACT_FILE, COPY_FILE)]
+    times = [(path, path.stat()) for path in files if path.exists()]
+    artifact.commit_record(made.path, {**made.record, "cost": cost})
+    for path, stat in times:  # a record's time is that of its commit
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    return Artifact(path=made.path, record={**made.record, "cost": cost})
+
+
+def energy_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For each counter the joules of all attempts, as `measured`; `absent` if one attempt was not measured."""
+    told = {}
+    for name in COUNTERS:
+        joules = [row.get("energy", {}).get(name) for row in rows]
+        measured = None not in joules
+        told[name] = {"state": "measured", "joules": round(sum(joules), 3)} if measured else {"state": "absent"}
+    return told
+
+
+def _closed(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The row of an attempt; what its backend forgot is taken from the attempt's own process, and said to be."""
+    if None not in _span(row):
+        return row
+    own = read_attempts(folder, row["attempt"].partition("@")[0])
+    begin = min((one["started"] for one in own), default=None)
+    end = max((one["ended"] for one in own if one["ended"]), default=None)
+    closed = row | {"begin": row["begin"] or begin, "end": row["end"] or end}
+    return closed | {"told_by": "nobody" if None in _span(closed) else "its own process"}
