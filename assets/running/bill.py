@@ -41,7 +41,8 @@ class Bill:
                 changed.append((before, row))
         if changed:
             with open(self._folder / BILL_FILE, "a", encoding="utf-8") as stream:
-                stream.write("".join(json.dumps(row) + "\n" for _, row in changed))
+                # The first line ends one that a killed process left incomplete.
+                stream.write("".join(f"\n{json.dumps(row)}\n" for _, row in changed))
         return changed
 
     def node_hours(self) -> float:

@@ -117,10 +117,10 @@ class LocalBackend:
             return ended
         if process is not None and process["pid"] == pid and _lives(pid, process["start"]):
             return Status(state="running", allocations=had)
-        return self._ended(folder, pid) or replace(
-            _lost(was_cancelled=_was_cancelled(folder, pid)),
-            allocations=tuple(replace(one, cause="lost") for one in had),
-        )
+        if (ended := self._ended(folder, pid)) is not None:
+            return ended
+        lost = tuple(replace(one, end=_last_word(folder, one), cause="lost") for one in had)
+        return replace(_lost(was_cancelled=_was_cancelled(folder, pid)), allocations=lost)
 
     def _ended(self, folder: Path, pid: int) -> Status | None:
         known = read_json(folder / EXIT_FILE)
@@ -215,6 +215,11 @@ def _allocation(pid: int, known: dict[str, Any] | None, cause: str = "") -> tupl
         return ()
     name, energy = f"{pid}@{known['began']:.3f}", known.get("energy", {})  # an id of a process comes again
     return (Allocation(attempt=name, begin=known["began"], end=known.get("ended"), cause=cause, energy=energy),)
+
+
+def _last_word(folder: Path, lost: Allocation) -> float:
+    """When an attempt whose supervisor was killed last wrote into its log: nobody knows when it ended."""
+    return max((folder / LOG_FILE).stat().st_mtime if (folder / LOG_FILE).exists() else 0.0, lost.begin or 0.0)
 
 
 def _lost(*, was_cancelled: bool) -> Status:

@@ -168,8 +168,9 @@ def status_of(fields: dict[str, str]) -> Status:
 def _lost_its_nodes(fields: dict[str, str], exit_code: int | None) -> bool:
     """Whether a job failed, or met its end, because its nodes were taken away.
 
-    Slurm says so with the time of the preemption, which moves the job's end to the end of its grace time. Else a job that SIGTERM ended in its first seconds was told by
-    someone else, unless it ends so soon that this was the early signal of its own end.
+    Slurm says so with the time of the preemption, which moves the job's end to the end of its grace time. Else a job
+    that SIGTERM ended in its first seconds was told by someone else, unless it ends so soon that this was the early
+    signal of its own end.
     """
     if _time(fields, "PreemptTime") is not None:
         return True

@@ -1,0 +1,99 @@
+"""What a job took: every attempt counts, also one that was killed, and the record has the sums."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from assets.running.bill import BILL_FILE, Bill, attempts, elapsed_seconds, settled
+from resources.compute.base import Allocation
+from resources.compute.local import LocalBackend
+from resources.compute.slurm_accounting import status_of_rows
+from resources.compute.supervise import PROCESS_FILE
+from tests.attacks.test_processes import toy_task
+from tests.toys import made_of
+from training.artifact import ARTIFACT_FILE, Artifact, find, find_copy
+
+
+def test_a_killed_attempt_is_in_the_bill_beside_the_one_that_made_the_artifact(tmp_path):
+    task = toy_task(tmp_path, "together")
+    task = replace(task, size=replace(task.size, retries=1, price_per_hour=3600.0))
+    place = tmp_path / "toys" / "f"
+
+    def kill_the_first() -> None:
+        while not (place / BILL_FILE).exists():  # its first poll is written
+            time.sleep(0.01)
+        os.kill(json.loads((place / PROCESS_FILE).read_text())["pid"], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    made, said = made_of(task, LocalBackend(poll_seconds=0.02))
+    killer.join()
+    assert isinstance(made, Artifact), said
+    cost = find(made.path).record["cost"]
+    assert [one["cause"] for one in cost["attempts"]] == ["lost", "completed"]
+    seconds = sum(one["end"] - one["begin"] for one in cost["attempts"])
+    assert cost["price"] == pytest.approx(seconds, abs=0.01) and cost["elapsed_seconds"] == pytest.approx(
+        seconds, abs=0.01
+    )
+    assert cost["work_node_hours"] < cost["node_hours"]
+    assert all(one["state"] == "absent" or one["joules"] >= 0 for one in cost["energy"].values())
+
+
+def test_the_record_keeps_its_identity_its_time_and_its_copy(tmp_path):
+    made, _ = made_of(toy_task(tmp_path, "together"), LocalBackend(poll_seconds=0.02))
+    before, stamp = find(made.path), (made.path / ARTIFACT_FILE).stat().st_mtime_ns
+    Bill(made.path, backend="slurm", run="r").note([Allocation(attempt="8.0", begin=10.0, end=20.0, nodes=4)])
+    after = settled(before, None)
+    assert after.record["cost"]["node_hours"] > 40 / 3600
+    assert (after.digest, after.record_digest) == (before.digest, before.record_digest)
+    assert find(made.path).record["cost"] == find_copy(made.path).record["cost"] == after.record["cost"]
+    assert (made.path / ARTIFACT_FILE).stat().st_mtime_ns == stamp
+    assert settled(find(made.path), None).record == find(made.path).record  # a second time changes nothing
+    assert after.record["cost"]["work_node_hours"] == before.record["cost"]["work_node_hours"]
+
+
+def test_a_later_word_completes_an_attempt_and_takes_nothing_back(tmp_path):
+    bill = Bill(tmp_path, backend="slurm", run="r")
+    bill.note([Allocation(attempt="8.0", begin=10.0, nodes=2, names="n[1-2]")])
+    bill.note([Allocation(attempt="8.0", begin=10.0, nodes=2, names="n[1-2]", cause="preempted")])
+    assert bill.note([Allocation(attempt="8.0", begin=None, end=25.0, nodes=2, cause="requeued")])
+    assert not bill.note([Allocation(attempt="8.0", begin=None, end=25.0, nodes=2, cause="requeued")])
+    with open(tmp_path / BILL_FILE, "a") as stream:
+        stream.write('{"attempt": "8.1", "beg')  # torn by a kill
+    bill.note([Allocation(attempt="8.2", begin=30.0, end=31.0, nodes=2)])
+    row, _ = attempts(tmp_path)
+    assert (row["begin"], row["end"], row["names"], row["cause"]) == (10.0, 25.0, "n[1-2]", "preempted")
+    assert bill.node_hours() == 2 * 16 / 3600
+    assert Bill(tmp_path, backend="slurm", run="another run").node_hours() == 0.0
+
+
+def test_tasks_that_run_side_by_side_pass_the_same_time_once():
+    rows = [{"begin": begin, "end": end} for begin, end in ((0, 10), (5, 12), (20, 21), (6, 7), (30, None))]
+    assert elapsed_seconds(rows) == 13
+
+
+# As `sacct --duplicates` prints it: a job that was preempted, requeued by hand and then completed; energy of one.
+ACCOUNTED = """\
+8|PREEMPTED|0:0|2026-11-28T09:40:15|2026-11-28T09:40:29|00:06:00|2|node[1-2]|
+8|REQUEUED|0:0|2026-11-28T09:41:00|2026-11-28T09:41:10|00:06:00|2|node[1-2]|0
+8|COMPLETED|0:0|2026-11-28T09:42:00|2026-11-28T09:43:00|00:06:00|1|node1|4500
+"""
+
+
+def test_accounting_tells_every_attempt_of_a_requeued_job():
+    status = status_of_rows(ACCOUNTED.splitlines())
+    assert status is not None and status.state == "succeeded"
+    told = [(one.attempt, one.end - one.begin, one.nodes, one.cause, dict(one.energy)) for one in status.allocations]
+    assert told == [
+        ("8.0", 14.0, 2, "preempted", {}),
+        ("8.1", 10.0, 2, "requeued", {}),
+        ("8.2", 60.0, 1, "completed", {"nodes": 4500.0}),
+    ]
+    assert status_of_rows(["no job"]) is None
