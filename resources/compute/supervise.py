@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 PROCESS_FILE, EXIT_FILE = "process.json", "exit.json"
 OWNER_VARIABLE = "PEDIGREE_SUPERVISOR"  # in the environment of everything that a task starts
@@ -58,11 +58,16 @@ def supervise(folder: str, key: str, lock: int, command: list[str]) -> None:
 
 def make_meter() -> Any:
     """The machine's energy meter (energy.py), which is read every minute from now on; None if there can be none."""
-    names: dict[str, Any] = {}
     try:
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "energy.py"), encoding="utf-8") as stream:
-            exec(stream.read(), names)  # a process that imports nothing of the project has no other way
-        meter = names["EnergyMeter"]()
+        # By its path: this process imports nothing of the project.
+        from importlib.machinery import SourceFileLoader
+        from importlib.util import module_from_spec, spec_from_loader
+
+        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "energy.py")
+        loader = SourceFileLoader("energy", place)
+        module: Any = module_from_spec(cast(Any, spec_from_loader("energy", loader)))
+        loader.exec_module(module)
+        meter = module.EnergyMeter()
         signal.signal(signal.SIGALRM, lambda *_: meter.read())
         signal.setitimer(signal.ITIMER_REAL, METER_SECONDS, METER_SECONDS)
         return meter
