@@ -5,10 +5,11 @@ command gives it again.
 
 1. The runs of eight words that occur only in the withdrawn text are noted by their hashes in a file, which stays until
    the proof. Text of other pages, of their raw records and of data that was not crawled does not count as withdrawn.
-2. The pages are overwritten in all artifacts of the corpus, also in unfinished and replaced ones and in the trash, and
-   their raw records in copied archives.
-3. Every file under the root is read. Where noted words are left in a text, such as a sample that a model generated,
-   they are masked. Then these files are read again.
+2. New versions are written of all files that hold the pages: of the artifacts of the corpus, also of unfinished and
+   replaced ones and in the trash, and of copied archives. Every file under the root is read as it then will be. Where
+   noted words would be left in a text, such as a sample that a model generated, they are masked in a new version too.
+3. The new versions take their places together (training/provenance/swap.py). What fails before this leaves everything
+   as it was. Suffix arrays are sorted again, and all files that were masked are read again.
 4. The report is written, and the hashes are removed.
 """
 
@@ -16,30 +17,32 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.chain import CHAIN, descendants
+from assets.masking import texts_of_program
 from assets.reach import ARTIFACT, Folder, Folders
 from assets.tombstones import FOLDER, Tombstone
-from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
+from training.artifact import ARTIFACT_FILE, COPY_FILE
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
 from training.data.dedup.index import remove as remove_index
-from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
+from training.data.documents import decompressed, document_id
 from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
-from training.files.erased import MaskedRecord, erased_in, may_be_erased, note_masked, overwriting
-from training.files.writing import is_abandoned, read_sealed, write_sealed, written
+from training.files.erased import erased_in
+from training.files.writing import is_abandoned
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,
@@ -48,13 +51,13 @@ from training.provenance.erase import (
     erase_signatures,
     erase_suffixes,
 )
-from training.provenance.grams import count_in, grams_of, is_in, masked
+from training.provenance.grams import count_in, is_in, runs_with_letters
 from training.provenance.index import Index
+from training.provenance.swap import Swap, at_once
 from training.provenance.withdrawal import CRAWL, crawl_of, ids_of, pages_of_entry
 
+TEXT_INDEX = "text_index"
 FROM_THE_CRAWL = frozenset(descendants(CRAWL)) | {CRAWL}
-MOST_PLACES = 20
-RECORDS, SEALED = (ARTIFACT_FILE, COPY_FILE), ("job.json",)  # with checksums of their own
 OWN = (FOLDER, "takedowns.jsonl", "takedowns.head.json")  # tombstones and reports: addresses and reasons, no text
 Say = Callable[[str], None]
 
@@ -63,7 +66,6 @@ Say = Callable[[str], None]
 class Gone:
     """The withdrawn pages of a root, by crawl. `lists` are for crawls that are in no index."""
 
-    takedown: int
     ids: Mapping[str, frozenset[str]]
     lists: Mapping[str, AddressList]
 
@@ -72,7 +74,7 @@ class Gone:
         own = set(crawls)
         ids = frozenset().union(*(self.ids.get(one, frozenset()) for one in own))
         known = [self.lists[one] for one in own if one in self.lists]
-        return Withdrawn(takedown=self.takedown, ids=ids, addresses=_merged(known) if known else None)
+        return Withdrawn(ids=ids, addresses=_merged(known) if known else None)
 
 
 def _merged(lists: Sequence[AddressList]) -> AddressList:
@@ -100,7 +102,7 @@ def gone_of(folders: Sequence[Folder], stones: Sequence[Tombstone], indexes: Seq
             entries = {one.entry for one in _entries(stones, folder.fingerprint, snapshot, cluster=cluster)}
             if entries:
                 lists[folder.fingerprint] = parse_list(sorted(entries))
-    return Gone(takedown=stones[-1].number, ids={crawl: frozenset(own) for crawl, own in ids.items()}, lists=lists)
+    return Gone(ids={crawl: frozenset(own) for crawl, own in ids.items()}, lists=lists)
 
 
 def _entries(stones: Sequence[Tombstone], crawl: str, snapshot: str, *, cluster: bool) -> Iterator[Any]:
@@ -115,6 +117,7 @@ class Eraser:
         self.root, self.gone, self._say = root, gone, say
         self.folders = [one for one in Folders(root).all() if one.asset in FROM_THE_CRAWL]
         self._crawls = _Crawls(self.folders)
+        self._by_name = {(one.asset, one.fingerprint): one for one in self.folders if one.kind == ARTIFACT}
         self.unreachable: list[str] = []
 
     def texts(self, *, of_gone: bool) -> Iterator[list[str]]:
@@ -127,17 +130,10 @@ class Eraser:
                 elif path.parent.name == "truth":
                     yield from _texts_of_lines(path, gone, of_gone=of_gone)
                 elif folder.asset == CRAWL and path.parent.name == "archives":
-                    own = {
-                        int(id_.rpartition("/")[2]) for id_ in self._raw_ids(folder, gone) if f"/{path.name}/" in id_
-                    }
-                    if of_gone and not own:
-                        continue
-                    with suppress(NotRead):  # a damaged record is in no documents
-                        yield from (
-                            one.texts
-                            for one in pieces_of(path)
-                            if (one.is_damaged and one.offset in own if of_gone else one.offset not in own)
-                        )
+                    ids = self._raw_ids(folder, gone)
+                    own = {int(id_.rpartition("/")[2]) for id_ in ids if f"/{path.name}/" in id_}
+                    with suppress(NotRead, FileNotFoundError):  # a damaged record is in no documents
+                        yield from _texts_of_archive(path, read_listing(folder.path)["form"], own, of_gone=of_gone)
 
     def addresses(self) -> list[str]:
         """Return the addresses of the withdrawn pages; their words stay."""
@@ -150,39 +146,41 @@ class Eraser:
                     found |= set(rows.filter(pa.array(gone.among(rows)))["url"].to_pylist())
         return sorted(found)
 
-    def erase(self) -> None:
-        """Overwrite the pages everywhere, and remove temporary files of writers that have ended."""
+    def erase(self, swap: Swap) -> None:
+        """Write new versions of all files that hold the pages; remove temporary files of writers that have ended."""
         for path in list(self.root.rglob(".*.tmp")):
             if is_abandoned(path):
                 path.unlink(missing_ok=True)
-        by_name = {(one.asset, one.fingerprint): one for one in self.folders if one.kind == ARTIFACT}
         for folder in self.folders:
             gone = self.gone.of(self._crawls.of(folder))
             if not gone:
                 continue
-            count = sum(erase_file(folder.path, path, gone) for path in _files(folder.path))
+            count = sum(erase_file(folder.path, path, gone, swap) for path in _files(folder.path))
             # An unfinished job packs texts before it writes documents, and a list of erased files may be of a command
             # that was killed before it came here.
             may_be_packed = count or folder.kind != ARTIFACT or erased_in(folder.path)
             if folder.asset == "deduplicated_documents" and may_be_packed:
-                remove_index(folder.path)
+                swap.then.append(partial(remove_index, folder.path))
             if folder.asset == CRAWL:
-                made = erase_archives(folder.path, gone, self._raw_ids(folder, gone))
+                made = erase_archives(folder.path, self._raw_ids(folder, gone), swap)
                 count += made.records
                 self.unreachable += made.unreachable
             elif folder.asset == "document_signatures":
                 count += sum(
-                    erase_signatures(folder.path, by_name["filtered_documents", name].path, gone)
-                    for asset, name in inputs_of(folder.path) or ()
-                    if asset == "filtered_documents" and (asset, name) in by_name
+                    erase_signatures(folder.path, documents.path, gone, swap)
+                    for one in inputs_of(folder.path) or ()
+                    if one[0] == "filtered_documents" and (documents := self._by_name.get(one))
                 )
             if count:
-                self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} pages overwritten")
-        for folder in self.folders:  # after all shards
-            if folder.asset == "text_index" and (folder.path / "text_index.json").exists():
+                self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} pages to overwrite")
+
+    def sort_suffixes(self, takedown: int) -> None:
+        """Sort the suffixes of all shards again whose tokens were overwritten."""
+        for folder in self.folders:
+            if folder.asset == TEXT_INDEX and (folder.path / "text_index.json").exists():
                 for one in inputs_of(folder.path) or ():
-                    if shards := by_name.get(one):
-                        erase_suffixes(folder.path, shards.path, self.gone.takedown)
+                    if shards := self._by_name.get(one):
+                        at_once(takedown, partial(erase_suffixes, folder.path, shards.path))
 
     def erased(self, takedowns: Iterable[int]) -> list[dict[str, Any]]:
         """Return every file that these takedowns have overwritten, with the number of pages, by folder and path."""
@@ -274,6 +272,20 @@ def _texts_of_rows(path: Path, gone: Withdrawn, *, of_gone: bool) -> Iterator[li
                     yield [text for text in rows[name].to_pylist() if text]
 
 
+def _texts_of_archive(path: Path, form: str, own: set[int], *, of_gone: bool) -> Iterator[list[str]]:
+    """Yield the raw texts of an archive that are in no documents: its damaged pages, or all that are not its `own`.
+
+    `own` are the offsets of records, or the numbers of rows. Of pages in other forms every text is in the documents.
+    """
+    if form == "warc" and (own or not of_gone):
+        for one in pieces_of(path):
+            if one.is_damaged and one.offset in own if of_gone else one.offset not in own:
+                yield one.texts
+    elif form == "jsonl" and not of_gone:
+        with open(path, "rb") as stream, decompressed(stream, path.name) as lines:
+            yield from ([line.decode("utf-8", "replace")] for number, line in enumerate(lines) if number not in own)
+
+
 def _texts_of_lines(path: Path, gone: Withdrawn, *, of_gone: bool) -> Iterator[list[str]]:
     with open(path, "rb") as stream, decompressed(stream, path.name) as lines:
         for line in lines:
@@ -295,13 +307,12 @@ def grams_file(root: Path, takedown: int) -> Path:
 def only_there(eraser: Eraser, root: Path) -> tuple[Hashes, list[dict[str, Any]]]:
     """Return the runs of eight words that occur only in the withdrawn text, sorted, and other sources that have some.
 
-    Other sources are data that were not crawled, such as instructions and exams; their rows are named, and what stands
-    in them counts as occurring elsewhere.
+    A run without letters is nobody's text. Other sources are data that were not crawled, such as instructions and
+    exams; they are named, and what stands in them, in this program, or in any page that stays occurs elsewhere.
     """
-    found = [np.empty(0, np.uint64), *(grams_of(texts)[0] for texts in eraser.texts(of_gone=True) if texts)]
-    wanted = np.unique(np.concatenate(found))
+    wanted = runs_with_letters(text for texts in eraser.texts(of_gone=True) for text in texts)
     stays = np.zeros(len(wanted), np.bool_)
-    for texts in (*eraser.texts(of_gone=False), eraser.addresses()):
+    for texts in chain(eraser.texts(of_gone=False), [eraser.addresses()], texts_of_program()):
         if len(wanted) and texts:
             _, seen = count_in(texts, wanted)
             stays |= is_in(wanted, seen)
@@ -349,13 +360,18 @@ class Scanned:
         }
 
 
-def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None) -> Scanned:
-    """Read all files under a root, or these alone, and name the places in which one of the wanted runs stands."""
+def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None, swap: Swap | None = None) -> Scanned:
+    """Read all files under a root, or these alone, and name the places in which one of the wanted runs stands.
+
+    Files are read as they will be after `swap`.
+    """
     found = Scanned()
     for path in files_under(root) if paths is None else paths:
-        name = str(path.relative_to(root))
+        if swap is not None and swap.is_own(path):
+            continue
+        name, content = str(path.relative_to(root)), path if swap is None else swap.now(path)
         try:
-            size = path.stat().st_size
+            size = content.stat().st_size
         except FileNotFoundError:
             continue  # a temporary file
         if path.name.endswith(WEIGHTS):
@@ -365,7 +381,7 @@ def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None) -> Sca
         found.bytes += size
         _count(found, _kind(path), size)
         try:
-            for piece in pieces_of(path):
+            for piece in pieces_of(content):
                 number, _ = count_in(piece.texts, wanted)
                 if number:
                     found.hits.append({"path": name, "place": piece.place, "runs": number})
@@ -397,115 +413,3 @@ def _count(found: Scanned, kind: str, size: int) -> None:
     own = found.by_kind.setdefault(kind or "without suffix", {"files": 0, "bytes": 0})
     own["files"] += 1
     own["bytes"] += size
-
-
-# What is left in other texts
-
-
-def mask(root: Path, hits: Iterable[Mapping[str, Any]], wanted: Hashes, takedown: int) -> list[str]:
-    """Mask the wanted runs in the files of these hits; return the files that were changed."""
-    changed = []
-    for name in sorted({one["path"] for one in hits}):
-        path = root / name
-        if path.suffix == ".bin":
-            continue
-        with suppress(sqlite3.Error, pa.ArrowException, UnicodeDecodeError, OSError):
-            if _masked_file(root, path, wanted, takedown):
-                changed.append(name)
-    return changed
-
-
-def _masked_file(root: Path, path: Path, wanted: Hashes, takedown: int) -> bool:
-    if path.name in (*RECORDS, *SEALED):
-        return _mask_sealed(path, wanted, takedown)
-    with open(path, "rb") as stream:
-        if stream.read(16) == b"SQLite format 3\x00":
-            return _mask_sqlite(path, wanted)
-    folder = next((one for one in path.parents if (one / ARTIFACT_FILE).exists() and root in one.parents), None)
-    if folder is not None and not may_be_erased(path.relative_to(folder).as_posix()):
-        return False
-    if path.suffix == ".parquet":
-        content: Any = _masked_rows(path, wanted)
-    else:
-        with open(path, "rb") as stream, decompressed(stream, path.name) as plain:
-            content = masked(plain.read().decode("utf-8"), wanted)
-    if folder is None:
-        with written(path) as out:
-            _write(out, path.name, content)
-    else:
-        name = path.relative_to(folder).as_posix()
-        with overwriting(folder, name, takedown=takedown, is_input=True) as new:
-            _write(new.stream, path.name, content)
-    return True
-
-
-def _mask_sealed(path: Path, wanted: Hashes, takedown: int) -> bool:
-    """Mask the texts in a record or a job, such as the pages that a gate shows; write its checksum again.
-
-    The record says that it replaces the one before, so that references to that one still hold. For whoever does not
-    believe it, the takedown notes both digests beside it.
-    """
-    fields = read_sealed(path)
-    clean = _clean_within(fields, wanted)
-    if clean == fields:
-        return False  # both a record and its copy were written again
-    clean.pop("checksum")
-    if path.name in RECORDS:
-        before = clean.pop("record_digest", None) or record_digest(fields)
-        clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
-        note_masked(path.parent, MaskedRecord(takedown=takedown, before=before, after=record_digest(clean)))
-        commit_record(path.parent, clean)
-    else:
-        write_sealed(path, clean)
-    return True
-
-
-def _clean_within(value: Any, wanted: Hashes) -> Any:
-    if isinstance(value, dict):
-        return {name: _clean_within(one, wanted) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_clean_within(one, wanted) for one in value]
-    return _clean(value, wanted) if isinstance(value, str) else value
-
-
-def _write(out: IO[bytes], name: str, content: str | pa.Table) -> None:
-    if isinstance(content, pa.Table):
-        pq.write_table(content, out, compression="zstd", compression_level=ZSTD_LEVEL)
-    else:
-        with compressing(out, name) as stream:
-            stream.write(content.encode("utf-8"))
-
-
-def _masked_rows(path: Path, wanted: Hashes) -> pa.Table:
-    rows = pq.read_table(path)
-    for place, one in enumerate(rows.schema):
-        if pa.types.is_string(one.type):
-            values = [None if text is None else masked(text, wanted) for text in rows[one.name].to_pylist()]
-            rows = rows.set_column(place, one, pa.array(values, one.type))
-        elif pa.types.is_list(one.type) and pa.types.is_string(one.type.value_type):
-            lists = [
-                None if some is None else [masked(text, wanted) for text in some] for some in rows[one.name].to_pylist()
-            ]
-            rows = rows.set_column(place, one, pa.array(lists, one.type))
-    return rows
-
-
-def _mask_sqlite(path: Path, wanted: Hashes) -> bool:
-    """Mask texts in the tables of a database, and write the file again so that removed rows do not stay in it."""
-    with closing(sqlite3.connect(path, timeout=60)) as database:
-        database.execute("PRAGMA secure_delete = ON")
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-            for column in columns:
-                some = database.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\'')
-                changes = [(clean, row) for row, text in some.fetchall() if (clean := _clean(text, wanted)) != text]
-                database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changes)
-        database.commit()
-        database.execute("VACUUM")
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return True
-
-
-def _clean(text: str, wanted: Hashes) -> str:
-    return masked(text, wanted) if count_in([text], wanted)[0] else text

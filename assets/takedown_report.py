@@ -7,6 +7,7 @@ and no withdrawn text. It is `takedowns/<number>.report.json` under the root, an
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyarrow import ArrowException
+from zstandard import ZstdError
 
-from assets.erasing import Eraser, Say, gone_of, grams_file, mask, only_there, scan
+from assets.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file, only_there, scan
+from assets.masking import mask
 from assets.reach import Folders
 from assets.takedown import corpora_of, held_indexes, keeps_duplicates
 from assets.tombstones import FOLDER, LOCK_FILE, Tombstone, as_said, read_tombstones
@@ -24,10 +28,13 @@ from assets.undisturbed import only_one
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
 from training.files.writing import write_json, write_text, written
+from training.job import DataError
 from training.provenance.grams import WORDS
+from training.provenance.swap import Swap
 from training.tables import markdown_table
 
 REPORT, FOUND = "report.json", "found.json"
+PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"
 BEYOND = (
     "Backups, snapshots of the file system and freed blocks of the disk",
     "Other roots, and models and corpora that were exported from this one",
@@ -48,6 +55,12 @@ def reports_under(root: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text("utf-8"))
 
 
+def is_done(report: Mapping[str, Any]) -> bool:
+    """Whether a report says that nothing is left to erase: it is proved, or there was nothing to prove."""
+    proof = report["proof"]
+    return proof["is_proved"] or not (proof["runs"] or proof["hits"] or proof["not_read"])
+
+
 def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
@@ -55,29 +68,33 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
-        proved = {number for one in reports_under(root) if one["proof"]["is_proved"] for number in one["takedowns"]}
+        proved = {number for one in reports_under(root) if is_done(one) for number in one["takedowns"]}
         pending = [one for one in stones if one.number not in proved]
         if not pending:
             _forget_words(root)  # of a command that was killed after its report
             return list(reports_under(root))[-1]
+        number = stones[-1].number
         gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
         eraser = Eraser(root, gone, say)
-        wanted, elsewhere = _noted(root, eraser, stones[-1].number, say)
-        eraser.erase()
+        wanted, elsewhere = _noted(root, eraser, number, say)
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
-        first = scan(root, wanted)
-        masked = mask(root, first.hits, wanted, stones[-1].number)
+        first, masked = _replaced(root, eraser, wanted, number)
+        eraser.sort_suffixes(number)
         again = scan(root, wanted, [root / name for name in {one["path"] for one in first.hits}])
-        left = again.hits
+        left = [one | {"why": masked.get(one["path"], "")} for one in again.hits]
         report = {
             "takedowns": [one.number for one in pending],
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "asked": [as_said(one) for one in pending],
             "found": _found(root, pending),
             "rebuilt": corpora_of(root, (crawl for crawl, ids in gone.ids.items() if ids)),
-            "erased": {"files": eraser.erased({one.number for one in stones} - proved), "masked": masked},
+            "erased": {
+                "files": eraser.erased({one.number for one in stones} - proved),
+                "masked": sorted(name for name, why in masked.items() if not why),
+            },
             "proof": {
-                "is_proved": not left and not first.not_read,
+                "verdict": _verdict(wanted, left, first),
+                "is_proved": _verdict(wanted, left, first) == PROVED,
                 "runs": len(wanted),
                 **first.as_json(),
                 "hits": left,
@@ -86,12 +103,40 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
             },
             "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
         }
-        path = root / FOLDER / f"{stones[-1].number:06d}.{REPORT}"
+        path = root / FOLDER / f"{number:06d}.{REPORT}"
         write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
         write_json(path, report)  # last: with it, the takedowns are done
-        if report["proof"]["is_proved"]:
+        if is_done(report):
             _forget_words(root)
         return report
+
+
+def _verdict(wanted: Hashes, left: Sequence[Any], read: Scanned) -> str:
+    if left or read.not_read:
+        return NOT_PROVED
+    return PROVED if len(wanted) else NOTHING
+
+
+def _replaced(root: Path, eraser: Eraser, wanted: Hashes, number: int) -> tuple[Scanned, dict[str, str]]:
+    """Put new versions of all files with withdrawn text in their places, or leave everything as it was.
+
+    Return what was read of the root as it then is, and the masked files, each with why words of it are left, or "".
+    Raise DataError, with what has been done, if a file cannot be read or written.
+    """
+    with Swap(takedown=number) as swap:
+        try:
+            eraser.erase(swap)
+            read = scan(root, wanted, swap=swap)
+            found = {root / one["path"] for one in read.hits if not one["path"].startswith(f"{TEXT_INDEX}/")}
+            masked = mask(root, found, wanted, swap)
+            swap.commit()
+        except (OSError, EOFError, ValueError, KeyError, ArrowException, sqlite3.Error, ZstdError) as error:
+            done = "some files have new versions" if swap.has_begun else "nothing was erased or masked"
+            raise DataError(
+                f"takedown {number} could not be finished, {done} ({type(error).__name__}: {error}); the tombstone is"
+                " in force. Mend the cause, and give the command again"
+            ) from error
+        return read, masked
 
 
 def _forget_words(root: Path) -> None:
@@ -181,9 +226,14 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "## Proved"
     yield ""
-    verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
-    yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
-    yield f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root."
+    read = f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root"
+    if proof["runs"]:
+        verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
+        yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
+        yield f"{read}."
+    else:
+        yield f"Nothing to prove: the withdrawn text has no run of {WORDS} words that occurs nowhere else, so none was"
+        yield f"looked for in the {read}. What stands in other pages too was not erased there."
     yield ""
     kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]
     yield from markdown_table(("kind of file", "files", "bytes"), kinds)
@@ -192,7 +242,8 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
             yield ""
             yield f"{title}:"
             yield ""
-            yield from (f"- `{one['path']}`: {one.get('place') or one.get('why')}" for one in entries)
+            for one in entries:
+                yield f"- `{one['path']}`: {'; '.join(one[name] for name in ('place', 'why') if one.get(name))}"
     if proof["in_other_sources"]:
         yield ""
         yield "Some of its words also stand in data that was not crawled, which was left as it is:"

@@ -106,7 +106,7 @@ def takedown(
     """Say what holds pages and what a rebuild costs; withdraw them for good, rebuild without them, erase and prove."""
     from assets.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from assets.takedown_lines import lines_of
-    from assets.takedown_report import finish, note_found
+    from assets.takedown_report import finish, is_done, note_found
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -157,7 +157,7 @@ def takedown(
         print(
             f"error: the tombstone is in force, the rebuild failed: {problem}; give the command again", file=sys.stderr
         )
-    elif report is not None and not report["proof"]["is_proved"]:
+    elif report is not None and not is_done(report):
         code = FAILED
         print("error: words of the withdrawn text are left, or a file cannot be read; see the report", file=sys.stderr)
     raise typer.Exit(code)

@@ -15,14 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from assets.erasing import Eraser, Gone, mask, scan
+from assets.erasing import Eraser, Gone, scan
+from assets.masking import mask, masked_text
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
 from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.data.words.ngrams import Hashes
 from training.files.writing import write_sealed
-from training.provenance.grams import grams_of, masked
+from training.provenance.grams import grams_of
+from training.provenance.swap import Swap
 from training.provenance.text.suffixes import first_places, suffix_array
 
 SECRET = "The aunt of Mr Öztürk keeps nine silver spoons under the third stair"
@@ -148,17 +150,24 @@ def test_weights_are_counted_and_not_read_and_a_damaged_file_is_named(tmp_path):
 CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "without a name", "parquet", "sqlite")
 
 
+def mask_at_once(root: Path, wanted: Hashes = WANTED) -> dict[str, str]:
+    with Swap(takedown=3) as swap:
+        told = mask(root, [root / one["path"] for one in scan(root, wanted).hits], wanted, swap)
+        swap.commit()
+    return told
+
+
 @pytest.mark.parametrize("kind", CAN_BE_MASKED)
 def test_words_that_are_left_in_a_text_are_masked_and_the_rest_stays(tmp_path, kind):
     path = KINDS[kind](tmp_path, f"before {SECRET} after")
-    assert mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 1) == [path.name]
+    assert mask_at_once(tmp_path) == {path.name: ""}
     assert not scan(tmp_path, WANTED).hits
     left = grams_of([" ".join(["before"] * 4 + ["after"] * 4)])[0]
     assert not scan(tmp_path, left).hits
 
 
 def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_path):
-    assert json.loads(masked(json.dumps({"a": [SECRET, 1], "b": HARMLESS}), WANTED))["b"] == HARMLESS
+    assert json.loads(masked_text(json.dumps({"a": [SECRET, 1], "b": HARMLESS}), "", WANTED))["b"] == HARMLESS
     folder = tmp_path / "base_model" / ("a" * 32)
     folder.mkdir(parents=True)
     write_json(folder / "samples.json", [SECRET, HARMLESS])
@@ -166,7 +175,7 @@ def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_pa
     notes = {"nearest": [{"text": SECRET}, {"text": HARMLESS}]}
     commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": [], "notes": notes})
     before = find(folder)
-    assert mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 3)
+    assert set(mask_at_once(tmp_path).values()) == {""}
     made = find(folder)
     assert made is not None and before is not None and not damaged_files(made) and not scan(tmp_path, WANTED).hits
     assert before.record_digest in made.stands_for and made.digest == before.digest
@@ -184,7 +193,7 @@ def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
         write_json(folder / name, [SECRET])
     files = manifest(folder, ["scores.json", "samples.json"])
     commit_record(folder, {"files": files, "digest": digest_of_files(files), "inputs": []})
-    mask(tmp_path, scan(tmp_path, WANTED).hits, WANTED, 3)
+    mask_at_once(tmp_path)
     assert [one["path"] for one in scan(tmp_path, WANTED).hits] == [f"model_scores/{folder.name}/scores.json"]
     made = find(folder)
     assert made is not None and not damaged_files(made)
@@ -205,8 +214,10 @@ def test_the_index_goes_with_the_pages_in_it_and_with_a_job_that_has_no_document
             inputs = [{"asset": "crawl_archives", "fingerprint": crawl}]
             record = {"asset": "deduplicated_documents", "partition": "tiny@s", "fingerprint": name * 32}
             commit_record(folder, {**record, "digest": digest_of_files(files), "inputs": inputs, "files": files})
-    gone = Gone(takedown=1, ids={crawl: frozenset({"s/f.warc/0"})}, lists={})
-    Eraser(tmp_path, gone, lambda line: None).erase()
+    gone = Gone(ids={crawl: frozenset({"s/f.warc/0"})}, lists={})
+    with Swap(takedown=1) as swap:
+        Eraser(tmp_path, gone, lambda line: None).erase(swap)
+        swap.commit()
     left = {
         name for name, folder in others.items() if (folder / "index").exists() or (folder / "scratch/blocks").exists()
     }

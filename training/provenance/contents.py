@@ -8,6 +8,7 @@
 | a damaged WARC record | what can be read of it |
 | `.gz`, `.zst`, `.zip` | what is packed in it |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
+| a tokenizer's vocabulary | each entry by itself, because the order of entries is no text |
 | other | as UTF-8, or, if it is binary, every run of readable characters |
 | safetensors | not read: weights, of which no text can be read |
 """
@@ -50,6 +51,9 @@ from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.provenance.text.build import INDEX_FILE
 
 WEIGHTS = (".safetensors",)
+SQLITE = b"SQLite format 3\x00"
+# Files of a tokenizer, which list words in an order of their own and are no text.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json")
 ADDRESSES = frozenset({"id", "url", "snapshot", "warc_file", "duplicate_of", "survivor"})
 AT_ONCE = 4 << 20  # bytes of a text that are looked at together
 OVERLAP = 4 << 10  # bytes that are looked at twice, so that nothing is cut in two
@@ -77,22 +81,24 @@ def pieces_of(path: Path) -> Iterator[TextPiece]:
         yield from _pieces(path)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, sqlite3.Error) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
 
 
 def _pieces(path: Path) -> Iterator[TextPiece]:
     name = path.name
     if name.endswith(".tmp"):
-        name = name.rsplit(".", 2)[0]  # of a writer that was killed: what it was to become
+        name = name.rsplit(".", 2)[0].removeprefix(".")  # of a writer at work or killed: what it is to become
     if name.endswith(".parquet"):
         yield from _parquet(path)
     elif name.endswith(TOKENS) and path.with_name(name.removesuffix(TOKENS) + OFFSETS).exists():
-        yield from _tokens(path)
+        yield from _tokens(path, name)
     elif path.parent.name == "suffixes" and name.endswith(".npy") and not name.endswith(".first.npy"):
         yield from _suffixes(path)
     elif ".warc" in name:
         yield from _warc(path)
+    elif name in TOKENIZER_FILES:
+        yield from _vocabulary(path)
     elif name.endswith((".gz", ".zst")):
         with open(path, "rb") as stream, decompressed(stream, name) as plain:
             yield from _bytes(plain)
@@ -103,7 +109,7 @@ def _pieces(path: Path) -> Iterator[TextPiece]:
                     yield from _bytes(stream, f"{inside}, ")
     else:
         with open(path, "rb") as stream:
-            if stream.read(16) == b"SQLite format 3\x00":
+            if stream.read(16) == SQLITE:
                 yield from _sqlite(path)
             stream.seek(0)
             yield from _bytes(stream)
@@ -123,6 +129,18 @@ def _texts_in(block: bytes) -> list[str]:
     if block[:1024].count(0) * 3 > len(block[:1024]) and (wide := block.decode("utf-16-le", "ignore")).isprintable():
         return [wide]
     return [run.decode("utf-8", "replace") for run in READABLE.findall(block)]
+
+
+def _vocabulary(path: Path) -> Iterator[TextPiece]:
+    """Yield the entries of a tokenizer's vocabulary and its merges as texts of their own, and the rest as one text."""
+    content = path.read_text("utf-8")
+    found = content.splitlines() if path.suffix == ".txt" else json.loads(content)
+    rest = dict(found) if path.name == "tokenizer.json" else {"model": {"vocab": found}}
+    model = dict(rest.pop("model", {}))
+    entries = [*model.pop("vocab", ()), *model.pop("merges", ())]  # words, or pairs of a word with its score or another
+    words = [one if isinstance(one, str) else " ".join(map(str, one)) for one in entries]
+    yield TextPiece("vocabulary", words)
+    yield TextPiece("settings", [json.dumps([rest, model], ensure_ascii=False)])
 
 
 def _parquet(path: Path) -> Iterator[TextPiece]:
@@ -203,11 +221,11 @@ def _fields(headers: Mapping[str, str]) -> str:
 # Tokens
 
 
-def _tokens(path: Path) -> Iterator[TextPiece]:
+def _tokens(path: Path, name: str) -> Iterator[TextPiece]:
     folder = path.parent.parent
     listing = json.loads((folder / SHARDS_FILE).read_text("utf-8"))
     tokens = np.memmap(path, listing["dtype"], "r") if path.stat().st_size else np.empty(0, listing["dtype"])
-    offsets = np.load(path.with_name(path.name.removesuffix(TOKENS) + OFFSETS), allow_pickle=False)
+    offsets = np.load(path.with_name(name.removesuffix(TOKENS) + OFFSETS), allow_pickle=False)
     yield from _decoded(tokens, offsets, _tokenizer_of(folder))
 
 

@@ -27,7 +27,8 @@ from training.data.crawl.erase import overwrite_records
 from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
-from training.files.erased import Unchanged, erased_in, overwriting
+from training.files.erased import Unchanged, erased_in
+from training.provenance.swap import Swap
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import first_places, suffix_array
 
@@ -42,7 +43,6 @@ PLACED = frozenset(
 class Withdrawn:
     """The pages to overwrite: ids, and for crawls that are in no index a list of addresses."""
 
-    takedown: int
     ids: frozenset[str] = frozenset()
     addresses: AddressList | None = None
 
@@ -64,22 +64,22 @@ class Withdrawn:
         return pc.is_in(rows["id"], value_set=known).to_numpy(zero_copy_only=False).astype(np.bool_)
 
 
-def erase_file(folder: Path, path: Path, gone: Withdrawn) -> int:
+def erase_file(folder: Path, path: Path, gone: Withdrawn, swap: Swap) -> int:
     """Overwrite the pages in one file of an artifact's folder, by what kind of file it is."""
     name = path.relative_to(folder).as_posix()
     if name.endswith(".parquet") and not name.startswith("archives/"):
-        return erase_rows(folder, name, gone)
+        return erase_rows(folder, name, gone, swap)
     if name.endswith(TOKENS) and (folder / _beside(name, SIDECAR)).exists():
-        return erase_tokens(folder, name, gone)
+        return erase_tokens(folder, name, gone, swap)
     if name.split(".", 1)[-1] in ("jsonl", "jsonl.gz", "jsonl.zst", "truth.jsonl") and "/" in name:
-        return 0 if name.startswith("archives/") else erase_lines(folder, name, gone)
+        return 0 if name.startswith("archives/") else erase_lines(folder, name, gone, swap)
     return 0
 
 
 # Documents
 
 
-def erase_rows(folder: Path, name: str, gone: Withdrawn) -> int:
+def erase_rows(folder: Path, name: str, gone: Withdrawn, swap: Swap) -> int:
     """Overwrite rows of a parquet file of documents; the row groups stay as they are."""
     count = 0
     with pq.ParquetFile(folder / name) as parquet:
@@ -90,7 +90,7 @@ def erase_rows(folder: Path, name: str, gone: Withdrawn) -> int:
         touched = [bool(gone.among(group).any()) for group in _groups(parquet, columns)]
         if not any(touched):
             return 0
-        with overwriting(folder, name, takedown=gone.takedown, is_input=False) as out:
+        with swap.overwriting(folder, name, is_input=False) as out:
             with pq.ParquetWriter(out.stream, schema, compression="zstd", compression_level=ZSTD_LEVEL) as writer:
                 for group in _groups(parquet, None):
                     blank, number = _blank(group, gone.among(group))
@@ -143,7 +143,7 @@ def _blank(rows: pa.Table, gone: np.ndarray) -> tuple[pa.Table, int]:
     return rows, int((had & gone).sum())
 
 
-def erase_lines(folder: Path, name: str, gone: Withdrawn) -> int:
+def erase_lines(folder: Path, name: str, gone: Withdrawn, swap: Swap) -> int:
     """Overwrite rows of a file of JSON lines that name their place in an archive: quarantined pages, and truth."""
     snapshot = _snapshot_of(folder)
 
@@ -157,7 +157,7 @@ def erase_lines(folder: Path, name: str, gone: Withdrawn) -> int:
     touched = [is_gone(row) and _bare(row) != row for row in rows]
     if any(touched):
         with (
-            overwriting(folder, name, takedown=gone.takedown, is_input=True) as out,
+            swap.overwriting(folder, name, is_input=True) as out,
             compressing(out.stream, name) as stream,
         ):
             out.pages = sum(touched)
@@ -185,7 +185,7 @@ def _snapshot_of(folder: Path) -> str:
 # Tokens
 
 
-def erase_tokens(folder: Path, name: str, gone: Withdrawn) -> int:
+def erase_tokens(folder: Path, name: str, gone: Withdrawn, swap: Swap) -> int:
     """Overwrite the tokens of documents in a shard by the document's own end-of-text token."""
     listing = json.loads((folder / SHARDS_FILE).read_text("utf-8"))
     rows = np.flatnonzero(gone.among(pq.read_table(folder / _beside(name, SIDECAR), columns=["id", "url"])))
@@ -199,7 +199,7 @@ def erase_tokens(folder: Path, name: str, gone: Withdrawn) -> int:
         count += bool(len(own) and (own != own[-1]).any())
         own[:] = own[-1:]
     if count:
-        with overwriting(folder, name, takedown=gone.takedown, is_input=False) as out:
+        with swap.overwriting(folder, name, is_input=False) as out:
             out.pages = count
             tokens.tofile(out.stream)
     return count
@@ -209,7 +209,7 @@ def _beside(name: str, suffix: str) -> str:
     return name.removesuffix(TOKENS) + suffix
 
 
-def erase_suffixes(folder: Path, shards: Path, takedown: int) -> int:
+def erase_suffixes(folder: Path, shards: Path, swap: Swap) -> int:
     """Sort the suffixes of a shard again after its tokens were overwritten; return the number of shards.
 
     The arrays that were sorted before give the tokens back, so they must not stay.
@@ -226,13 +226,13 @@ def erase_suffixes(folder: Path, shards: Path, takedown: int) -> int:
         tokens = np.fromfile(shards / one["tokens"], listing["dtype"])
         arrays = {"suffixes": suffix_array(tokens, vocabulary), "first": first_places(tokens, vocabulary)}
         for name, array in arrays.items():
-            with overwriting(folder, one[name], takedown=takedown, is_input=True) as out:
+            with swap.overwriting(folder, one[name], is_input=True) as out:
                 np.save(out.stream, array, allow_pickle=False)
         count += 1
     return count
 
 
-def erase_signatures(folder: Path, documents: Path, gone: Withdrawn) -> int:
+def erase_signatures(folder: Path, documents: Path, gone: Withdrawn, swap: Swap) -> int:
     """Overwrite the signatures of documents, which are hashes of their words, by zeros, which match nothing."""
     count = 0
     for path in sorted((folder / "signatures").glob("*.safetensors")):
@@ -248,7 +248,7 @@ def erase_signatures(folder: Path, documents: Path, gone: Withdrawn) -> int:
                 array[:, out] = 0
             else:
                 array[out] = 0
-        with overwriting(folder, f"signatures/{path.name}", takedown=gone.takedown, is_input=False) as new:
+        with swap.overwriting(folder, f"signatures/{path.name}", is_input=False) as new:
             new.pages = int(out.sum())
             new.stream.write(save(arrays))
         count += int(out.sum())
@@ -266,7 +266,7 @@ class ErasedArchives:
     unreachable: tuple[str, ...] = ()
 
 
-def erase_archives(folder: Path, gone: Withdrawn, ids: Collection[str]) -> ErasedArchives:
+def erase_archives(folder: Path, ids: Collection[str], swap: Swap) -> ErasedArchives:
     """Overwrite the raw records of pages, by their ids, in the archives that were copied into a crawl's folder."""
     listing = read_listing(folder) if (folder / LIST_FILE).exists() else {"files": [], "form": "warc"}
     by_file: dict[str, list[int]] = {}
@@ -281,7 +281,7 @@ def erase_archives(folder: Path, gone: Withdrawn, ids: Collection[str]) -> Erase
         if "uri" in entry:
             unreachable.append(f"{entry['uri']}: {len(offsets)} records in an archive that is only referenced")
             continue
-        done, failed = _erase_archive(folder, entry, listing, offsets, gone.takedown)
+        done, failed = _erase_archive(folder, entry, listing, offsets, swap)
         records += done
         if failed:
             places = ", ".join(map(str, failed[:3]))
@@ -290,16 +290,16 @@ def erase_archives(folder: Path, gone: Withdrawn, ids: Collection[str]) -> Erase
 
 
 def _erase_archive(
-    folder: Path, entry: Mapping[str, Any], listing: Mapping[str, Any], offsets: list[int], takedown: int
+    folder: Path, entry: Mapping[str, Any], listing: Mapping[str, Any], offsets: list[int], swap: Swap
 ) -> tuple[int, list[int]]:
     name, done, failed = entry["path"], 0, []
     if listing["form"] == SHARDS:
-        return _erase_token_file(folder, entry, offsets, takedown), []
+        return _erase_token_file(folder, entry, offsets, swap), []
     if listing["form"] == READER:  # a reader writes no file
         return 0, offsets
     if listing["form"] != "warc":
-        return _erase_source_rows(folder, name, listing, offsets, takedown), []
-    with overwriting(folder, name, takedown=takedown, is_input=True) as out:
+        return _erase_source_rows(folder, name, listing, offsets, swap), []
+    with swap.overwriting(folder, name, is_input=True) as out:
         done, failed = overwrite_records(folder / name, offsets, out.stream)
         if not done:
             raise Unchanged
@@ -307,14 +307,14 @@ def _erase_archive(
     return done, failed
 
 
-def _erase_token_file(folder: Path, entry: Mapping[str, Any], documents: list[int], takedown: int) -> int:
+def _erase_token_file(folder: Path, entry: Mapping[str, Any], documents: list[int], swap: Swap) -> int:
     """Overwrite documents in a file of tokens, each with a special token, which the extraction leaves out.
 
     The checksums of their texts, in the table beside it, go too.
     """
     name, *others, tokenizer = entry["path"], *entry["beside"]
     special = min(read_spelling(folder / tokenizer).special, default=0)
-    with overwriting(folder, name, takedown=takedown, is_input=True) as out:
+    with swap.overwriting(folder, name, is_input=True) as out:
         file, done = open_token_file(folder / name), 0
         with open(folder / name, "rb") as original:
             shutil.copyfileobj(original, out.stream, 1 << 20)
@@ -327,17 +327,17 @@ def _erase_token_file(folder: Path, entry: Mapping[str, Any], documents: list[in
             raise Unchanged
         out.pages = done
     for sidecar in (one for one in others if done and one.endswith(SIDECAR)):
-        with overwriting(folder, sidecar, takedown=takedown, is_input=True) as out:
+        with swap.overwriting(folder, sidecar, is_input=True) as out:
             rows = pq.read_table(folder / sidecar)
             kept = ["" if number in documents else value for number, value in enumerate(rows["sha256"].to_pylist())]
             pq.write_table(rows.set_column(rows.column_names.index("sha256"), "sha256", pa.array(kept)), out.stream)
     return done
 
 
-def _erase_source_rows(folder: Path, name: str, listing: Mapping[str, Any], rows: list[int], takedown: int) -> int:
+def _erase_source_rows(folder: Path, name: str, listing: Mapping[str, Any], rows: list[int], swap: Swap) -> int:
     """Overwrite rows of an archive of extracted text: lines of JSON, rows of parquet, or a whole text."""
     done, fields = 0, (listing["text_field"], "title")
-    with overwriting(folder, name, takedown=takedown, is_input=True) as out:
+    with swap.overwriting(folder, name, is_input=True) as out:
         if listing["form"] == "parquet":
             done = _blank_rows(folder / name, set(rows), fields, out.stream)
         elif listing["form"] == "jsonl":

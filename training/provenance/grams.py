@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -124,8 +124,8 @@ def count_in(texts: Sequence[str], wanted: Hashes) -> tuple[int, Hashes]:
     return len(every), every
 
 
-def masked(text: str, wanted: Hashes) -> str:
-    """Return the text with the words of every run of `wanted` replaced by a block, in all views."""
+def spans_of(text: str, wanted: Hashes) -> list[tuple[int, int]]:
+    """Return where the words of every run of `wanted` begin and end in a text, in all views, sorted."""
     spans: set[tuple[int, int]] = set()
     for view in views_of(text):
         hashes, places = words_with_spans(view.text)
@@ -133,9 +133,28 @@ def masked(text: str, wanted: Hashes) -> str:
         for first in np.flatnonzero(is_in(ngram_hashes(hashes, WORDS), wanted)).tolist():
             begins, ends = known if known else (known := view.places())
             spans |= {(int(begins[start]), int(ends[end - 1])) for start, end in places[first : first + WORDS].tolist()}
+    return sorted(spans)
+
+
+def masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text with a block in the place of each of these spans, which are sorted."""
     pieces, at = [], 0
-    for start, end in sorted(spans):
+    for start, end in spans:
         if start >= at:
             pieces += [text[at:start], MASK]
             at = end
     return "".join([*pieces, text[at:]])
+
+
+def runs_with_letters(texts: Iterable[str]) -> Hashes:
+    """Return the hashes of those runs of eight words of texts that have a letter, each once, sorted.
+
+    A run of numbers alone is nobody's text: vocabularies, tables and logs are full of them.
+    """
+    found = [np.empty(0, np.uint64)]
+    for text in texts:
+        hashes, places = words_with_spans(text)
+        if len(hashes) >= WORDS:
+            lettered = np.array([any(map(str.isalpha, text[start:end])) for start, end in places.tolist()], np.int64)
+            found.append(ngram_hashes(hashes, WORDS)[np.convolve(lettered, np.ones(WORDS, np.int64), "valid") > 0])
+    return np.unique(np.concatenate(found))

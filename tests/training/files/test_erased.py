@@ -12,6 +12,7 @@ from training.artifact import check_record, damaged_files, find
 from training.files.erased import ERASED_FILE, Unchanged, overwriting
 from training.job import InputArtifact, RefusedInput
 from training.provenance.erase import Withdrawn, erase_rows
+from training.provenance.swap import Swap
 
 NAME = "documents/00000.parquet"
 
@@ -22,9 +23,11 @@ def item(tmp_path) -> InputArtifact:
 
 
 def erased(item: InputArtifact) -> Path:
-    gone = Withdrawn(takedown=4, ids=frozenset({chain.rows(item)[0]["id"]}))
-    assert erase_rows(Path(item.path), NAME, gone) == 1
-    assert erase_rows(Path(item.path), NAME, gone) == 0  # a second time nothing is left to do
+    gone = Withdrawn(ids=frozenset({chain.rows(item)[0]["id"]}))
+    with Swap(takedown=4) as swap:
+        assert erase_rows(Path(item.path), NAME, gone, swap) == 1
+        swap.commit()
+        assert erase_rows(Path(item.path), NAME, gone, swap) == 0  # a second time nothing is left to do
     return Path(item.path)
 
 

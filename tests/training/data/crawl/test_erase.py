@@ -21,7 +21,8 @@ from training.data.documents import read_lines
 from training.data.extract.settings import ExtractRecipe
 from training.job import InputArtifact
 from training.provenance.contents import pieces_of
-from training.provenance.erase import Withdrawn, erase_archives
+from training.provenance.erase import ErasedArchives, erase_archives
+from training.provenance.swap import Swap
 
 CANNOT = ("gzip in blocks", "lz4 by record", *(form for form in FORMS if "dictionary" in form))
 
@@ -57,6 +58,13 @@ def test_a_record_is_overwritten_and_the_others_stay_where_they_were(tmp_path, f
     assert overwritten(target.rename(path), wanted)[:2] == (0, [])  # a second time nothing is left to do
 
 
+def erased_at_once(folder: Path, ids: frozenset[str]) -> ErasedArchives:
+    with Swap(takedown=1) as swap:
+        told = erase_archives(folder, ids, swap)
+        swap.commit()
+    return told
+
+
 def crawled(root: Path, pages: list[bytes]) -> InputArtifact:
     """An archive of these members, copied."""
     (root / "data").mkdir()
@@ -80,8 +88,8 @@ def test_the_extraction_of_an_erased_archive_is_that_of_the_original_under_the_s
     original = extracted(crawl)
     archive = Path(crawl.path, "archives/a.warc.gz")
     before = sha256_of(archive)
-    gone = Withdrawn(takedown=1, ids=frozenset({withdrawn}))
-    assert erase_archives(Path(crawl.path), gone, gone.ids).records == 1
+    gone = frozenset({withdrawn})
+    assert erased_at_once(Path(crawl.path), gone).records == 1
     assert sha256_of(archive) != before and MARK in b"".join(
         one.buffer for one in records_in(archive) if one.offset == len(pages[0])
     )
@@ -121,10 +129,10 @@ def test_a_damaged_page_is_found_by_its_address_withdrawn_and_overwritten(tmp_pa
     assert taken.record()["reused_ranks"]["ranks"] == 1
     assert taken.record()["counts"]["dropped"] == {"takedown:asked": 4} and not taken.record()["counts"]["quarantined"]
     assert extracted(lists, anew=True).digest == taken.digest
-    gone = Withdrawn(takedown=1, ids=frozenset(f"one/a.warc.gz/{starts[number]:012d}" for number in damaged))
+    gone = frozenset(f"one/a.warc.gz/{starts[number]:012d}" for number in damaged)
     said = {number: " ".join(words_of(body)[3:20]) for number, body in enumerate(LONG)}
     assert said_in(archive, said) == set(said)
-    told = erase_archives(Path(crawl.path), gone, gone.ids)
+    told = erased_at_once(Path(crawl.path), gone)
     assert (told.records, told.unreachable) == (4, ())
     assert said_in(archive, said) == set(said) - set(damaged)
     assert [one.offset for one in records_in(archive)] == starts  # all can be read now

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tests.own_model import write_tokenizer
 from tests.own_pages import sentences
 from tests.training.data import chain
+from tests.training.data.crawl.test_erase import erased_at_once
 from training.data.crawl.crawl import PROVENANCE_FILE, source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.token_files import open_token_file, read_spelling
@@ -21,7 +22,6 @@ from training.data.documents import document_id
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.job import DataError
-from training.provenance.erase import Withdrawn, erase_archives
 from training.records import RecipeError
 
 TEXTS = [*(sentences(f"shard {number}", 4) for number in range(60)), "naïve 日本 \N{THUMBS UP SIGN}", "a"]
@@ -245,10 +245,10 @@ def test_an_erased_document_is_gone_from_the_shard_and_the_extraction_stays_the_
         return chain.run(tmp_path, "extract", "extracted_documents", "tiny@s", lists, [crawl])
 
     original, before = extracted_again().digest, list(open_token_file(archive).documents())
-    gone = Withdrawn(takedown=1, ids=frozenset({withdrawn}))
-    assert erase_archives(Path(crawl.path), gone, gone.ids).records == 1
+    gone = frozenset({withdrawn})
+    assert erased_at_once(Path(crawl.path), gone).records == 1
     after = list(open_token_file(archive).documents())
     assert [one for number, one in enumerate(after) if number != 7] == before[:7] + before[8:]
     assert len(set(after[7].ids)) == 1 and len(after[7].ids) == len(before[7].ids) and not after[7].sha256
     assert extracted_again().digest == original
-    assert erase_archives(Path(crawl.path), gone, gone.ids).records == 0  # a second time nothing is left to do
+    assert erased_at_once(Path(crawl.path), gone).records == 0  # a second time nothing is left to do

@@ -1,0 +1,120 @@
+"""`pedigree takedown` through the real command, on small roots with texts that are easily mistaken for others."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from assets.recipe_folders import SHIPPED, load_recipe
+from assets.status import compare
+from assets.verify import verified
+from resources.tracking.reports import Tracking
+from tests.small_kitchen import RECIPES, pedigree
+from training.artifact import damaged_files
+from training.provenance.lineage import artifacts_under
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+WHY = ("--reason", "asked by its author")
+RECIPE = """\
+extends: base
+name: withdrawals
+snapshots: [{{name: one, source: jsonl, paths: ["{folder}/pages.jsonl"]}}]
+filter: {{rules: [], languages: [], personal_data: []}}
+tokenizer: {{vocabulary: 512, min_bytes_per_token: 1.0}}
+"""
+NOUNS = [f"{random.Random(number).getrandbits(32):x}" for number in range(500)]
+NUMBERS = "Counted: 0 1 2 3 4 5 6 7 8 9 10 11 12"
+ALPHABET = "t h e i n e r a o n"
+SAID = "The aunt of Mr Smith keeps nine silver spoons under the third stair of her house"
+
+
+def prose(seed: object) -> str:
+    """Sixty words that no other text has in this order."""
+    return " ".join(random.Random(str(seed)).choices(NOUNS, k=60))
+
+
+def root_of(folder: Path, pages: dict[str, str], until: str = "provenance_index") -> Path:
+    """Make a root with the corpus of these pages, given as text by address."""
+    rows = [{"url": url, "text": text} for url, text in pages.items()]
+    (folder / "pages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (folder / "withdrawals.yaml").write_text(RECIPE.format(folder=folder), "utf-8")
+    ran = pedigree("run", str(folder / "withdrawals.yaml"), "--until", until, root=folder / "root")
+    assert ran.code == 0, ran.errors
+    return folder / "root"
+
+
+def withdrawn(place: Path, *asked: str) -> dict[str, Any]:
+    ran = pedigree("takedown", *asked, *WHY, "--yes", root=place)
+    assert ran.code == 0, ran.errors
+    return ran.answer
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A root with a page of numbers, letters and a sentence of its own, another page, and a tokenizer registered."""
+    pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
+    pages["http://goes.example/0"] = f"{NUMBERS} {ALPHABET} {SAID}. {prose('goes')}"
+    place = root_of(tmp_path_factory.mktemp("withdrawals"), pages)
+    (source,) = place.glob("tokenizer/*/tokenizer.json")
+    for copy in ("model", "components"):  # as the registry keeps a model
+        (place / "mlflow-artifacts" / copy).mkdir(parents=True)
+        shutil.copyfile(source, place / "mlflow-artifacts" / copy / "tokenizer.json")
+    notes = [{"said": SAID, "n": [0, 1, 2, 3, 4, 5, 6, 7]}, json.dumps({"within": [1.50, SAID]})]
+    (place / "mlflow-artifacts" / "samples.json").write_text(json.dumps(notes), "utf-8")
+    (place / "mlflow-artifacts" / "notes.yaml").write_text(f"said: >-\n  {SAID}\nsteps: 07\n", "utf-8")
+    with closing(sqlite3.connect(place / "notes.db")) as database:
+        database.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, body TEXT)")
+        database.executemany("INSERT INTO notes (body) VALUES (?)", [(json.dumps(notes),), ("stays",)])
+        database.commit()
+    return place
+
+
+def test_a_takedown_that_cannot_finish_leaves_everything_as_it_was_and_says_so(made, tmp_path):
+    place = tmp_path / "root"
+    shutil.copytree(made, place)
+    assert pedigree("takedown", "--domain", "goes.example", *WHY, "--yes", "--no-rebuild", root=place).code == 0
+    ran = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", "provenance_index", root=place)
+    assert ran.code == 0, ran.errors
+    before = files_of(place)  # whoever closes a file ends its process's locks of it
+    with closing(sqlite3.connect(place / "notes.db")) as database:
+        database.execute("BEGIN IMMEDIATE")
+        ran = pedigree("takedown", "--domain", "goes.example", *WHY, "--yes", root=place)
+        assert ran.code == 2 and "nothing was erased or masked" in ran.errors and "locked" in ran.errors
+    after = files_of(place)
+    changed = {name for name, content in before.items() if after.get(name) != content}
+    assert not {name for name in changed if "/takedowns/" not in name and "/sources.sqlite" not in name}
+    assert not list(place.rglob("*.tmp")) and not list(place.glob("*/*/erased.json"))
+    assert withdrawn(place, "--domain", "goes.example")["report"]["proof"]["is_proved"]
+
+
+def test_files_stay_what_they_are_and_a_vocabulary_is_no_text(made):
+    tokenizers = {path: path.read_bytes() for path in made.rglob("tokenizer.json")}
+    report = withdrawn(made, "--domain", "goes.example")["report"]
+    assert report["proof"]["is_proved"] and report["proof"]["runs"] > 60
+    assert len(tokenizers) == 3 and all(path.read_bytes() == content for path, content in tokenizers.items())
+    assert all(Tokenizer.from_file(str(path)).get_vocab_size() for path in tokenizers)
+    samples = json.loads((made / "mlflow-artifacts" / "samples.json").read_text("utf-8"))
+    assert samples[0]["n"] == [0, 1, 2, 3, 4, 5, 6, 7] and "spoons" not in samples[0]["said"]
+    assert json.loads(samples[1])["within"][0] == 1.5 and "spoons" not in samples[1]
+    with closing(sqlite3.connect(made / "notes.db")) as database:
+        (first,), (second,) = database.execute("SELECT body FROM notes ORDER BY id").fetchall()
+        assert json.loads(first) == samples and second == "stays"
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert "steps: 07" in (made / "mlflow-artifacts" / "notes.yaml").read_text("utf-8")
+    recipe = load_recipe(str(made.parent / "withdrawals.yaml"), (RECIPES, SHIPPED))
+    assert not verified(compare(recipe, made), Tracking("", made, in_background=False)).problems
+    assert all(not damaged_files(one) for one in artifacts_under(made))
+    again = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", "provenance_index", root=made)
+    assert again.code == 0, again.errors

@@ -1,0 +1,125 @@
+"""New versions of files that lie beside the old ones until all of them are ready, and then take their places together.
+
+Whatever fails before `commit` leaves every file as it was. A process that is killed in `commit` leaves each file old or
+new and never half of both, so the same work can be done again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from training.files.erased import Overwriting, Unchanged, overwriting
+from training.files.writing import temporary_for, written
+
+Commit = Callable[[], object]
+
+
+@dataclass(kw_only=True, slots=True)
+class _New:
+    """The new version of a file, and the artifact's folder that lists it as erased; None for a file of no artifact."""
+
+    content: Path
+    folder: Path | None
+    is_input: bool
+    pages: int = 0
+
+
+@dataclass(kw_only=True)
+class Swap:
+    """A context manager that collects new versions of files for a takedown; without `commit`, it removes them again.
+
+    `begin` are functions that start a change with a lock of its own, such as a transaction of a database, undo it when
+    the stack is closed, and return what makes it final. All of them begin before any file is replaced. `then` is done
+    at the end.
+    """
+
+    takedown: int
+    begin: list[Callable[[ExitStack], Commit]] = field(default_factory=list)
+    then: list[Commit] = field(default_factory=list)
+    has_begun: bool = False  # whether `commit` may have changed something
+    _new: dict[Path, _New] = field(default_factory=dict)
+    _contents: set[Path] = field(default_factory=set)
+
+    def __enter__(self) -> Swap:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        for new in self._new.values():
+            new.content.unlink(missing_ok=True)
+
+    @contextmanager
+    def overwriting(self, folder: Path | None, name: str | Path, *, is_input: bool = True) -> Iterator[Overwriting]:
+        """Open a stream for the new version of a file. A block that raises Unchanged, or another error, leaves none.
+
+        `name` is the file's path in an artifact's folder, or without one its whole path. `is_input` is that of
+        `ErasedState`; a file that has a new version already keeps that of the first one.
+        """
+        path = Path(name) if folder is None else folder / name
+        content = temporary_for(path)
+        self._contents.add(content)
+        try:
+            with open(content, "w+b") as stream:
+                yield (out := Overwriting(stream=stream))
+                stream.flush()
+        except BaseException as error:
+            content.unlink(missing_ok=True)
+            if isinstance(error, Unchanged):
+                return
+            raise
+        before = self._new.get(path)
+        if before is not None:
+            before.content.unlink()
+        first = before or _New(content=content, folder=folder, is_input=is_input)
+        self._new[path] = _New(
+            content=content, folder=folder, is_input=first.is_input, pages=max(first.pages, out.pages)
+        )
+
+    def now(self, path: Path) -> Path:
+        """Return where the content of a file lies: in its new version if it has one."""
+        return self._new[path].content if path in self._new else path
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a file is the new version of another one."""
+        return path in self._contents
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that have a new version."""
+        return list(self._new)
+
+    def commit(self) -> None:
+        """Put the new versions in their places, between the beginning and the end of all other changes."""
+        with ExitStack() as stack:
+            finals = [begin(stack) for begin in self.begin]
+            self.has_begun = True
+            for final in finals:
+                final()
+        for path, new in self._new.items():
+            self._put(path, new)
+        for one in self.then:
+            one()
+
+    def _put(self, path: Path, new: _New) -> None:
+        if new.folder is None:
+            with written(path) as out, open(new.content, "rb") as content:
+                shutil.copyfileobj(content, out, 1 << 20)
+            return
+        name = path.relative_to(new.folder).as_posix()
+        with overwriting(new.folder, name, takedown=self.takedown, is_input=new.is_input) as out:
+            out.pages = new.pages
+            with open(new.content, "rb") as content:
+                shutil.copyfileobj(content, out.stream, 1 << 20)
+            os.fsync(out.stream.fileno())
+
+
+def at_once(takedown: int, change: Callable[[Swap], object]) -> None:
+    """Let `change` write new versions of files, and put them in their places."""
+    with Swap(takedown=takedown) as swap:
+        change(swap)
+        swap.commit()
