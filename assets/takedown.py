@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from assets.alive import at_work
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import LEARNED, Comparison, compare, last_made
+from assets.status import LEARNED, Cell, Comparison, compare, last_made
 from assets.takedown_rows import rows_of
 from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
 from assets.trace import model_of_version, versions_of
@@ -32,6 +33,7 @@ from training.data.extract.terms import cells_of
 from training.data.known import known_under
 from training.data.public_suffixes import is_public_suffix
 from training.job import DataError, RefusedInput
+from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index
 from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of
 from training.provenance.trace import Tracer
@@ -39,7 +41,6 @@ from training.provenance.withdrawal import (
     CRAWL,
     EXTRACTED,
     crawl_of,
-    duplicates_of,
     indexes_under,
     pages_of_entry,
     seen_by,
@@ -136,15 +137,15 @@ def _problem(target: Target) -> str:
 
 @dataclass
 class Holding:
-    """The pages that one request names in the indexes of all snapshots, and their duplicates."""
+    """The pages that one request names in the indexes of all snapshots, and the other pages of their clusters."""
 
     indexes: list[Index]
     by_target: list[list[np.ndarray]]  # for each target, for each index
-    duplicates: list[dict[int, str]]  # for each index: pages with their ids
+    clusters: list[dict[int, Member]]  # for each index
 
     def pages(self, number: int, *, cluster: bool) -> np.ndarray:
         """Return all pages of the request in a snapshot."""
-        more = [np.fromiter(self.duplicates[number], np.int64)] if cluster else []
+        more = [np.fromiter(self.clusters[number], np.int64)] if cluster else []
         return np.unique(np.concatenate([*(found[number] for found in self.by_target), *more]))
 
 
@@ -158,7 +159,7 @@ def held(root: Path, asked: Asked) -> Holding:
     ]
     if asked.targets[0].kind == "document" and len(asked.targets) == 1 and not any(len(own) for own in named):
         raise DataError(f"{asked.targets[0].value}: no snapshot under {root} has a page with this id")
-    return Holding(indexes, by_target, duplicates_of(indexes, named))
+    return Holding(indexes, by_target, cluster_of(indexes, named))
 
 
 def held_indexes(root: Path) -> list[Index]:
@@ -193,10 +194,12 @@ def answer(root: Path, asked: Asked, *, tracking: Tracking, profile: Profile) ->
 
 def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registered], profile: Profile) -> dict[str, Any]:
     recipes, problems = _recipes(root)
-    cluster = not recipes or any(one.recipe.withdrawals.duplicates == "cluster" for one in recipes)
+    keeping = [one.recipe.name for one in recipes if one.recipe.withdrawals.duplicates == "twin"]
+    cluster = not recipes or len(keeping) < len(recipes)
     pages = [found.pages(number, cluster=cluster) for number in range(len(found.indexes))]
     snapshots = [told_of(index, own) for index, own in zip(found.indexes, pages, strict=True) if len(own)]
-    also = [id_ for own in found.duplicates for id_ in own.values()]
+    members = [one for own in found.clusters for one in own.values()]
+    also = [one["id"] for one in members]
     crawls = {one["crawl"] for one in snapshots}
     known = {index.item.fingerprint: own for index, own in zip(found.indexes, pages, strict=True)}
     models = _models(root, asked, also if cluster else [], known, versions)
@@ -213,7 +216,7 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
             for target, reason, own in zip(asked.targets, asked.reasons, found.by_target, strict=True)
         ],
         "pages": sum(one["pages"] for one in snapshots),
-        "duplicates": {"policy": "cluster" if cluster else "twin", "pages": len(also)},
+        "duplicates": _duplicates(members, keeping, is_withdrawn=cluster),
         "snapshots": snapshots,
         "searched": [index.item.partition for index in found.indexes],
         "not_searched": sorted(_not_searched(root, found.indexes)),
@@ -224,6 +227,22 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         **rows_of(root, found.indexes, pages, asked.targets),
         "rebuild": _price(touched, snapshots, profile),
         "problems": problems,
+    }
+
+
+def _duplicates(members: Sequence[Member], keeping: Sequence[str], *, is_withdrawn: bool) -> dict[str, Any]:
+    """Return what is told of the other pages of clusters: how many, by which duplication, and the first, kept before.
+
+    `keeping` are the recipes that do not withdraw them.
+    """
+    first = sorted(members, key=lambda one: not one["is_kept"])[:MOST_EXAMPLES]
+    return {
+        "policy": "cluster" if is_withdrawn else "twin",
+        "kept_by": list(keeping),
+        "pages": len(members),
+        "in_shards": sum(one["is_kept"] for one in members),
+        "reasons": dict(sorted(Counter(one["reason"] for one in members if "reason" in one).items())),
+        "examples": first,
     }
 
 
@@ -352,34 +371,48 @@ def _models(
 
 
 def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], profile: Profile) -> dict[str, Any]:
-    """Return the cost of rebuilding the ranks that contain the pages, from the costs of the artifacts made before.
+    """Return what a rebuild without the pages costs: of the corpus, and of the models that then must be made again.
 
-    For a stage in ranks, each of these ranks costs its share of the earlier artifact; any other stage is made again
-    as a whole.
+    The costs are those of the artifacts made before. For a stage in ranks, each rank that contains a page costs its
+    share of the earlier artifact; any other stage is made again as a whole.
     """
     ranks = {one["crawl"]: one["ranks"] for one in snapshots}
     of = {one["crawl"]: one["artifacts"][0]["of"] for one in snapshots}
-    rows: dict[str, dict[str, Any]] = {}
+    corpus: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     for comparison in touched:
         crawls = {cell.partition: cell.fingerprint for cell in comparison.cells.values() if cell.asset == CRAWL}
-        for cell in comparison.cells.values():
-            crawl = crawls.get(cell.partition, "")
-            if cell.asset in LEARNED and comparison.recipe.withdrawals.models == "keep" and cell.state == "made":
-                continue
-            if cell.asset not in CORPUS or (CHAIN[cell.asset].scope == "snapshot" and crawl not in ranks):
-                continue
+        for cell in _made_again(comparison, set(ranks)):
             made = last_made(cell, comparison.root)
-            if made is None or made.fingerprint in rows:
+            if made is None:
                 continue
-            rows[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
-    unknown = sorted({one["asset"] for one in rows.values() if one["node_hours"] is None})
-    sums = {name: sum(one[name] or 0.0 for one in rows.values()) for name in ("seconds", "node_hours", "price")}
+            crawl, rows = crawls.get(cell.partition, ""), corpus if cell.asset in CORPUS else models
+            if made.fingerprint not in rows:
+                rows[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
     return {
         "recipes": [one.recipe.name for one in touched],
-        "assets": list(rows.values()),
+        **_sums(list(corpus.values())),
+        "models": _sums(list(models.values())),
+    }
+
+
+def _made_again(comparison: Comparison, crawls: Set[str]) -> Iterator[Cell]:
+    """Yield the cells of a recipe that depend on these crawls, in the order of the chain, but no model that is kept."""
+    changed = {key for key, cell in comparison.cells.items() if cell.asset == CRAWL and cell.fingerprint in crawls}
+    for key, cell in comparison.cells.items():
+        is_kept = cell.asset in LEARNED and comparison.recipe.withdrawals.models == "keep" and cell.state == "made"
+        if not is_kept and cell.asset != CRAWL and changed & set(cell.inputs):
+            changed.add(key)
+            yield cell
+
+
+def _sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    sums = {name: sum(one[name] or 0.0 for one in rows) for name in ("seconds", "node_hours", "price")}
+    return {
+        "assets": list(rows),
         **{name: round(value, 6) for name, value in sums.items()},
-        "has_price": any(one["has_price"] for one in rows.values()),
-        "not_priced": unknown,
+        "has_price": any(one["has_price"] for one in rows),
+        "not_priced": sorted({one["asset"] for one in rows if one["node_hours"] is None}),
     }
 
 
@@ -541,9 +574,9 @@ def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
     for target, reason, pages in zip(asked.targets, asked.reasons, found.by_target, strict=True):
         by_reason.setdefault(reason, []).append(Entry(entry=target.entry, touches=touched(pages)))
     named = {entry.entry for own in by_reason.values() for entry in own}
-    for index, duplicates in zip(found.indexes, found.duplicates, strict=True):
+    for index, cluster in zip(found.indexes, found.clusters, strict=True):
         place = crawls.index(crawl_of(index))
-        ids = [id_ for id_ in duplicates.values() if id_ not in named]
+        ids = [one["id"] for one in cluster.values() if one["id"] not in named]
         named |= set(ids)
         first = next(iter(by_reason.values()))
         first += [Entry(entry=id_, touches=(place,), cluster=True) for id_ in ids]

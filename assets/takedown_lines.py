@@ -21,10 +21,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"{one['kind']} {one['value']}: {count(one['pages'], 'page')}; reason: {one['reason']}"
     if len(told["asked"]) > SHOWN:
         yield f"and {len(told['asked']) - SHOWN:,} more"
-    twins = told["duplicates"]
-    if twins["pages"]:
-        then = "they are withdrawn too" if twins["policy"] == "cluster" else "the next one takes a page's place"
-        yield f"{count(twins['pages'], 'page')} dropped as duplicates of them: {then} (withdrawals.duplicates)"
+    yield from _duplicates(told["duplicates"])
     yield f"Searched: {', '.join(told['searched']) or 'nothing, because no snapshot is in an index'}"
     for partition in told["not_searched"]:
         yield f"  {partition} is in no index; what is withdrawn is dropped when it is built next"
@@ -55,6 +52,25 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _price(told["rebuild"])
     yield from told["problems"]
+
+
+def _duplicates(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which pages have the same text, and whether they are withdrawn."""
+    if not told["pages"]:
+        return
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in told["reasons"].items())
+    shards = f"{told['in_shards']:,} of them in shards" + (f"; {reasons}" if reasons else "")
+    yield f"{count(told['pages'], 'other page')} in their clusters of duplicates, {shards}:"
+    for one in told["examples"]:
+        yield f"  {one['url'] or one['id']}{' (in a shard)' if one['is_kept'] else ''}"
+    if told["pages"] > len(told["examples"]):
+        yield f"  and {told['pages'] - len(told['examples']):,} more"
+    named = ", ".join(told["kept_by"])
+    if told["policy"] == "twin":
+        yield f"They are not withdrawn, because {named} says withdrawals.duplicates: twin; a text that they repeat stays"
+    else:
+        apart = f", but not from {named}, which says twin" if named else ""
+        yield f"They are withdrawn too (withdrawals.duplicates: cluster){apart}"
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[str]:
@@ -116,10 +132,17 @@ def _learned(learned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _price(price: Mapping[str, Any]) -> Iterator[str]:
+    recipes = ", ".join(price["recipes"])
+    yield from _costs(f"A rebuild of the corpus of {recipes}", price)
+    if price["models"]["assets"]:
+        yield from _costs("What was made of it, and then must be made again, models too", price["models"])
+
+
+def _costs(title: str, price: Mapping[str, Any]) -> Iterator[str]:
     money = f", price {price['price']:,.2f}" if price["has_price"] else ", no price in the profile"
     yield (
-        f"A rebuild of the corpus of {', '.join(price['recipes'])}: {price['seconds']:,.1f} s,"
-        f" {price['node_hours']:,.4f} node-hours{money}; from what the same assets took before"
+        f"{title}: {price['seconds']:,.1f} s, {price['node_hours']:,.4f} node-hours{money}; from what the same assets"
+        " took before"
     )
     for one in price["assets"]:
         ranks = f", {one['ranks']:,} of {count(one['of'], 'rank')}" if one["ranks"] is not None else ", whole"

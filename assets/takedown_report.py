@@ -258,8 +258,9 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
 def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
     for one in told["asked"]:
         yield f"- {one['kind']} {one['value']}: {one['pages']:,} pages"
-    if told["duplicates"]["pages"]:
-        yield f"- {told['duplicates']['pages']:,} near-duplicates of them ({told['duplicates']['policy']})"
+    if (twins := told["duplicates"])["pages"]:
+        then = "withdrawn too" if twins["policy"] == "cluster" else "not withdrawn, so what they repeat stays"
+        yield f"- {twins['pages']:,} other pages of their clusters, {twins['in_shards']:,} in shards: {then}"
     for one in told["snapshots"]:
         shards = sum(each["documents"] for each in one["shards"])
         yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"

@@ -291,19 +291,25 @@ def _asked_again(version: Registered, root: Path, ask: Ask) -> dict[str, Any]:
     try:
         return _counts(ask(tracer))
     except DataError:  # its snapshots have no such page
-        return {"documents": 0, "times": 0, "tokens": 0, "problem": ""}
+        return {"documents": 0, "times": 0, "tokens": 0, "duplicates": 0, "problem": ""}
 
 
 def _counts(told: dict[str, Any]) -> dict[str, Any]:
-    """Return how many of an answer's pages were trained on, how often, and their number of tokens."""
+    """Return how many of an answer's pages were trained on, how often, and their number of tokens.
+
+    `duplicates` is how often other pages of their clusters were seen; it is counted for single pages only.
+    """
+    duplicates = 0
     if "num_pages" in told:
         documents = max((one["trained"] for one in told["seen"]), default=0)
         seen = told["seen"]
     else:
         documents = sum(any(one["times"] for one in page["seen"]) for page in told["pages"])
         seen = [one for page in told["pages"] for one in page["seen"]]
+        # The clusters of several pages may be one: the largest is a number that was reached.
+        duplicates = max((sum(one["times"] for one in page["cluster"]["seen"]) for page in told["pages"]), default=0)
     sums = {name: sum(one[name] for one in seen) for name in ("times", "tokens")}
-    return {"documents": documents, **sums, "problem": ""}
+    return {"documents": documents, **sums, "duplicates": duplicates, "problem": ""}
 
 
 # Lineage

@@ -9,6 +9,7 @@ from typing import Any
 from training.tables import folded, table_lines
 
 SHOWN_STEPS = 12
+SHOWN_OF_CLUSTER = 5
 
 
 def lines_of(told: Mapping[str, Any]) -> list[str]:
@@ -108,8 +109,8 @@ def _page(page: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name}: {value:g}" if isinstance(value, float) else f"  {name}: {value}"
     if page["redactions"]:
         yield f"  redacted: {', '.join(f'{kind} {number} times' for kind, number in page['redactions'].items())}"
-    if page["copies"]:
-        yield f"  {count(len(page['copies']), 'page')} dropped as duplicates of it: {', '.join(page['copies'][:5])}"
+    if page["cluster"]["pages"]:
+        yield from _cluster(page["cluster"])
     if page["shard"]:
         shard = page["shard"]
         yield f"  {shard['path']}, document {shard['document']:,}, {shard['tokens']:,} tokens"
@@ -117,6 +118,19 @@ def _page(page: Mapping[str, Any]) -> Iterator[str]:
         yield _seen(seen)
     if page["shard"] and not page["seen"]:
         yield "  no model has been trained on these shards yet"
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the pages of a cluster of duplicates, those in shards first, and how often trainings saw these."""
+    pages = sorted(cluster["pages"], key=lambda one: not one["is_kept"])
+    yield f"  {count(len(pages), 'other page')} in its cluster of duplicates"
+    for one in pages[:SHOWN_OF_CLUSTER]:
+        yield f"    {one['url'] or one['id']}{', in a shard' if one['is_kept'] else ''}"
+    if len(pages) > SHOWN_OF_CLUSTER:
+        yield f"    and {len(pages) - SHOWN_OF_CLUSTER:,} more"
+    for one in cluster["seen"]:
+        if one["times"]:
+            yield f"    {one['training']} saw them {one['times']:,} times, {one['tokens']:,} tokens"
 
 
 def _similar(facts: Mapping[str, Any]) -> str:
@@ -178,7 +192,10 @@ def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["problem"]:
             yield f"  {named}: unknown; {one['problem']}"
         else:
-            yield f"  {named}: {count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
+            seen = f"{count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
+            yield f"  {named}: {seen}" + (
+                f"; their duplicates {one['duplicates']:,} times" if one["duplicates"] else ""
+            )
 
 
 def _lineage(told: Mapping[str, Any]) -> Iterator[str]:

@@ -155,7 +155,10 @@ def test_a_duplicate_names_the_page_that_was_kept_and_is_named_by_it(place, trac
     for row in dropped[:10]:
         (page,) = tracer.document(row["id"])["pages"]
         (kept,) = tracer.document(page["facts"]["duplicate_of"])["pages"]
-        assert page["facts"]["duplicate_of"] == row["duplicate_of"] and row["id"] in kept["copies"]
+        assert page["facts"]["duplicate_of"] == row["duplicate_of"] and row["id"] in {
+            one["id"] for one in kept["cluster"]["pages"]
+        }
+        assert kept["id"] in {one["id"] for one in page["cluster"]["pages"]}
 
 
 def test_redactions_are_counted(place, tracer):

@@ -19,6 +19,7 @@ from assets.verify import verified
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree
 from training.artifact import damaged_files
+from training.data.documents import read_documents
 from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,11 +42,11 @@ def prose(seed: object) -> str:
     return " ".join(random.Random(str(seed)).choices(NOUNS, k=60))
 
 
-def root_of(folder: Path, pages: dict[str, str], until: str = "provenance_index") -> Path:
-    """Make a root with the corpus of these pages, given as text by address."""
+def root_of(folder: Path, pages: dict[str, str], *, more: str = "", until: str = "provenance_index") -> Path:
+    """Make a root with the corpus of these pages, given as text by address; `more` is added to the recipe."""
     rows = [{"url": url, "text": text} for url, text in pages.items()]
     (folder / "pages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    (folder / "withdrawals.yaml").write_text(RECIPE.format(folder=folder), "utf-8")
+    (folder / "withdrawals.yaml").write_text(RECIPE.format(folder=folder) + more, "utf-8")
     ran = pedigree("run", str(folder / "withdrawals.yaml"), "--until", until, root=folder / "root")
     assert ran.code == 0, ran.errors
     return folder / "root"
@@ -59,6 +60,45 @@ def withdrawn(place: Path, *asked: str) -> dict[str, Any]:
 
 def files_of(place: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+def of_url(place: Path, url: str) -> dict[str, Any]:
+    ran = pedigree("takedown", "--url", url, *WHY, "--dry-run", root=place)
+    assert ran.code == 0, ran.errors
+    return ran.answer
+
+
+def shard_texts(place: Path) -> str:
+    """All texts that the shards were made from now."""
+    (reference,) = (place / "refs" / "decontaminated_documents").glob("*.json")
+    folder = place / "decontaminated_documents" / json.loads(reference.read_text("utf-8"))["fingerprint"]
+    return "\n".join(
+        row["text"] for path in sorted(folder.glob("documents/*.parquet")) for row in read_documents(path, ("text",))
+    )
+
+
+@pytest.mark.parametrize("policy", ["cluster", "twin"])
+def test_a_text_goes_with_all_its_copies_whichever_of_them_is_named(tmp_path, policy):
+    text = f"{SAID}. {prose('twins')}"
+    twins = [f"http://mirror{number}.example/a" for number in range(4)]
+    near = text.replace(" nine ", " ten ")
+    pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
+    pages |= dict.fromkeys(twins, text) | {"http://near.example/": near}
+    place = root_of(tmp_path, pages, more=f"withdrawals: {{duplicates: {policy}}}\n")
+    for url in (*twins, "http://near.example/"):  # from the one that was kept, and from each that was dropped
+        told = of_url(place, url)
+        assert told["duplicates"]["pages"] == 4 and told["duplicates"]["in_shards"] == (url != twins[0])
+        (page,) = pedigree("trace", "withdrawals", "--url", url, root=place).answer["pages"]
+        assert {one["url"] for one in page["cluster"]["pages"]} == {*twins, "http://near.example/"} - {url}
+    report = withdrawn(place, "--url", twins[2])["report"]
+    if policy == "cluster":
+        assert SAID not in shard_texts(place)
+        assert report["proof"]["is_proved"] and report["proof"]["runs"] > 50
+    else:
+        assert SAID in shard_texts(place)
+        assert not report["proof"]["is_proved"] and report["proof"]["verdict"] == "nothing to prove"
+        (text,) = [path.read_text("utf-8") for path in place.glob("takedowns/*.report.md")]
+        assert "Nothing to prove" in text and "None of them is left" not in text
 
 
 @pytest.fixture(scope="module")

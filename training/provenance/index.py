@@ -83,10 +83,6 @@ class Index:
         """Return the pages that may have this id: their ids have the same hash."""
         return self._with_hash(layout.IDS_FILE, layout.ID_PAGES_FILE, hash_of(id_))
 
-    def copies_of(self, id_: str) -> np.ndarray:
-        """Return the pages that may have been dropped as duplicates of the document with an id."""
-        return self._with_hash(layout.KEPT_FILE, layout.COPIES_FILE, hash_of(id_))
-
     def pages_of_ids(self, ids: Collection[str]) -> np.ndarray:
         """Return the pages that may have one of these ids, without repeats."""
         hashes = np.array(sorted({hash_of(one) for one in ids}), np.uint32)
@@ -388,15 +384,6 @@ def find_url(indexes: Sequence[Index], url: str) -> list[FoundPage]:
         found
         for index in indexes
         for found in index.rows(index.pages_of_key(key), lambda row: key_of(row["url"]) == key)
-    ]
-
-
-def find_copies(indexes: Sequence[Index], id_: str) -> list[FoundPage]:
-    """Return the pages that were dropped as duplicates of the document with an id, in all snapshots."""
-    return [
-        found
-        for index in indexes
-        for found in index.rows(index.copies_of(id_), lambda row: row.get("duplicate_of") == id_)
     ]
 
 

@@ -28,11 +28,11 @@ from training.data.urls import SAID, exact_form, key_of, plain_host, reversed_ho
 from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
+from training.provenance.clusters import cluster_of
 from training.provenance.index import (
     FoundPage,
     Index,
     RowGroups,
-    find_copies,
     find_id,
     find_url,
     in_order,
@@ -231,7 +231,7 @@ class Tracer:
         return ", ".join(named) or "no snapshot"
 
     def page(self, found: FoundPage) -> dict[str, Any]:
-        """Return what each stage did with a page, what was dropped as its copy, and the steps that saw it."""
+        """Return what each stage did with a page, its cluster of duplicates, and the steps that saw it."""
         kind = KINDS[found.place.kind]
         facts = {name: value for name, value in found.row.items() if value is not None and name not in _APART}
         redactions = self._redactions(found)
@@ -247,12 +247,23 @@ class Tracer:
             "facts": facts,
             "stages": _stages(found),
             "redactions": redactions,
-            "copies": [one.row["id"] for one in find_copies(self.indexes, found.row["id"])],
+            "cluster": self.cluster(found),
         }
         if kind.outcome != KEPT:
             return page | {"shard": None, "seen": []}
         shard = {"path": _tokens_of(found), "document": found.place.row, "tokens": found.row["tokens"]}
         return page | {"shard": shard, "seen": [self._seen(one, found) for one in self.trainings]}
+
+    def cluster(self, found: FoundPage) -> dict[str, Any]:
+        """Return the other pages of a page's cluster of duplicates, and how often each training saw those in shards."""
+        named = [np.array([found.page] if index is found.index else [], np.int64) for index in self.indexes]
+        clusters = cluster_of(self.indexes, named)
+        pages = [(index, np.fromiter(own, np.int64)) for index, own in zip(self.indexes, clusters, strict=True) if own]
+        seen = [self.seen_of(one, pages) for one in self.trainings] if pages else []
+        return {
+            "pages": [one for own in clusters for one in own.values()],
+            "seen": [{name: one[name] for name in ("training", "trained", "times", "tokens")} for one in seen],
+        }
 
     def _redactions(self, found: FoundPage) -> dict[str, int]:
         """Return the number of redactions in a page by type.

@@ -21,7 +21,6 @@ from training.provenance.lineage import CORPUS_BACKWARDS, INDEX, SHARDS, artifac
 from training.provenance.trace import Tracer
 
 STAGES = tuple(reversed(CORPUS_BACKWARDS))
-DEDUPLICATED = "deduplicated_documents"
 CRAWL, EXTRACTED = "crawl_archives", "extracted_documents"
 MOST_SHARDS = 1_000  # shards that are named; all are counted
 
@@ -105,49 +104,6 @@ def pages_of_entry(index: Index, entry: str) -> np.ndarray:
     near = index.pages_of_host(host) if is_folder_entry(entry) else index.pages_of_key(Key(host, rest))
     rows = index.rows(near, lambda row: entry in entries_of(key_of(row["url"])), columns=("id", "url"))
     return np.unique(np.array([one.page for one in rows], np.int64))
-
-
-def duplicates_of(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> list[dict[int, str]]:
-    """Return, for each index, all pages that were dropped as direct or indirect duplicates of these pages.
-
-    They are the pages that would come back if only the named ones were withdrawn. Each comes with its id. `pages` are
-    sorted, each once.
-    """
-    known = [own.copy() for own in pages]
-    found: list[dict[int, str]] = [{} for _ in indexes]
-    waiting = list(pages)
-    while any(len(own) for own in waiting):
-        ids, copied = _copied(indexes, waiting)
-        waiting = []
-        for number, index in enumerate(indexes):
-            rows = index.rows(
-                np.setdiff1d(index.copies_of_any(copied), known[number]),
-                lambda row, ids=ids: row.get("duplicate_of") in ids,
-                columns=("id", "duplicate_of"),
-            )
-            found[number] |= {one.page: one.row["id"] for one in rows}
-            waiting.append(np.array([one.page for one in rows], np.int64))
-            known[number] = np.union1d(known[number], waiting[-1])
-    return [dict(sorted(own.items())) for own in found]
-
-
-def _copied(indexes: Sequence[Index], pages: Sequence[np.ndarray]) -> tuple[set[str], np.ndarray]:
-    """Return the ids of those pages of which copies may have been dropped, and the sorted hashes of these ids.
-
-    Only these pages are read.
-    """
-    met = [own[np.isin(index.kinds_of(own), _DEDUPLICATED_KINDS)] for index, own in zip(indexes, pages, strict=True)]
-    hashes = [index.id_hashes(own) for index, own in zip(indexes, met, strict=True)]
-    every = np.unique(np.concatenate(hashes))
-    copied = every[np.any([index.have_copies(every) for index in indexes], axis=0)]
-    chosen = [own[np.isin(some, copied)] for own, some in zip(met, hashes, strict=True)]
-    return {id_ for index, own in zip(indexes, chosen, strict=True) for id_ in ids_of(index, own)}, copied
-
-
-# Kinds of pages that the deduplication met: only these can have duplicates.
-_DEDUPLICATED_KINDS = [
-    number for number, kind in enumerate(KINDS) if STAGES.index(kind.asset) >= STAGES.index(DEDUPLICATED)
-]
 
 
 # What holds them

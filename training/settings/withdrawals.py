@@ -10,8 +10,8 @@ from typing import Literal
 class WithdrawalRecipe:
     """Settings of takedowns: what changes beside the withdrawn pages. The section is part of no fingerprint.
 
-    `duplicates`: with `cluster`, pages that were dropped as duplicates of a withdrawn page are withdrawn too; with
-    `twin`, the first of them takes the page's place.
+    `duplicates`: with `cluster`, all duplicates of a withdrawn page are withdrawn too, those that were dropped and the
+    one that was kept; with `twin`, they stay, and the first of them takes the page's place.
 
     `models`: with `keep`, the vocabulary and the quality models that learned from withdrawn pages stay in use; with
     `retrain`, they are made again without these pages.

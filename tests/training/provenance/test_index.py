@@ -16,11 +16,11 @@ from tests.training.provenance.pages import REASONS, Pages, generated, index_of
 from training.data.urls import key_of, plain_host, reversed_host
 from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
+from training.provenance.clusters import cluster_of
 from training.provenance.index import (
     Index,
     RowGroups,
     check_index,
-    find_copies,
     find_id,
     find_url,
     in_order,
@@ -28,7 +28,6 @@ from training.provenance.index import (
     rows_of,
 )
 from training.provenance.layout import KINDS
-from training.provenance.withdrawal import duplicates_of
 
 HOSTS = 150
 
@@ -92,26 +91,35 @@ def test_outcomes_are_counted_without_reading_the_places(index, pages):
     }
 
 
-def test_duplicates_are_found_from_the_page_that_was_kept(index, pages):
-    dropped = [find_id([index], row["id"])[0] for row in pages.truth.to_pylist() if row["kind"] == 4]
-    kept = {found.row["duplicate_of"] for found in dropped}
-    for id_ in sorted(kept)[:20]:
-        wanted = sorted(one.row["id"] for one in dropped if one.row["duplicate_of"] == id_)
-        assert sorted(one.row["id"] for one in find_copies([index], id_)) == wanted
-    assert find_copies([index], dropped[0].row["id"]) == []
+def by_hand(rows: list, named: set[str]) -> set[str]:
+    """The cluster of pages: what is connected with them by `duplicate_of`, whichever way it points."""
+    cluster = set(named)
+    while True:
+        more = {one.row["id"] for one in rows if one.row.get("duplicate_of") in cluster}
+        more |= {one.row["duplicate_of"] for one in rows if one.row["id"] in cluster and one.row.get("duplicate_of")}
+        if more <= cluster:
+            return cluster - named
+        cluster |= more
 
 
 @pytest.mark.parametrize("finds_too_many", [False, True])
-def test_duplicates_of_many_pages_are_those_that_name_them(index, pages, monkeypatch, finds_too_many):
+def test_a_cluster_is_found_from_the_kept_page_and_from_each_dropped_one(index, pages, monkeypatch, finds_too_many):
     every = index.rows(np.arange(len(index)))
-    named = [one for one in every if "/page-1" in one.row["url"]]
-    ids = {one.row["id"] for one in named}
-    wanted = {one.page: one.row["id"] for one in every if one.row.get("duplicate_of") in ids and one not in named}
+    dropped = [one for one in every if one.place.kind == layout.DUPLICATE_KIND]
     if finds_too_many:  # as by a hash that two ids have
-        copies = np.array([one.page for one in every if one.place.kind == layout.DUPLICATE_KIND])
+        copies = np.array([one.page for one in dropped])
         monkeypatch.setattr(Index, "copies_of_any", lambda self, hashes: copies)
-    assert duplicates_of([index], [np.array([one.page for one in named])]) == [wanted]
-    assert 5 < len(wanted) < sum(one.place.kind == layout.DUPLICATE_KIND for one in every) / 2
+        monkeypatch.setattr(Index, "pages_of_ids", lambda self, ids: np.arange(len(self)))
+    kept = {one.row["duplicate_of"] for one in dropped[:5]}
+    chosen = [*dropped[:5], *(one for one in every if one.row["id"] in kept)]
+    for one in chosen:
+        (found,) = cluster_of([index], [np.array([one.page])])
+        assert {each["id"] for each in found.values()} == by_hand(every, {one.row["id"]}) != set()
+        is_kept = {each["id"]: each["is_kept"] for each in found.values()}
+        assert is_kept == {each.row["id"]: each.place.kind == 0 for each in every if each.row["id"] in is_kept}
+    named = [one for one in every if "/page-1" in one.row["url"]]
+    (found,) = cluster_of([index], [np.array([one.page for one in named])])
+    assert {each["id"] for each in found.values()} == by_hand(every, {one.row["id"] for one in named})
 
 
 def test_the_hashes_of_ids_are_known_without_the_pages(index, pages, monkeypatch):
