@@ -32,17 +32,18 @@ import pyarrow.parquet as pq
 from assets.chain import CHAIN, descendants
 from assets.masking import texts_of_program
 from assets.reach import ARTIFACT, Folder, Folders
-from assets.tombstones import FOLDER, Tombstone
+from assets.tombstones import FOLDER, ROW_ASSETS, Tombstone
 from training.artifact import ARTIFACT_FILE, COPY_FILE
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
 from training.data.dedup.index import remove as remove_index
-from training.data.documents import decompressed, document_id
+from training.data.documents import decompressed, document_id, read_lines
 from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
 from training.files.erased import erased_in
 from training.files.writing import is_abandoned
+from training.posttrain.withdrawn import source_of
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,
@@ -53,10 +54,12 @@ from training.provenance.erase import (
 )
 from training.provenance.grams import count_in, is_in, runs_with_letters
 from training.provenance.index import Index
+from training.provenance.rows.build import texts_in
+from training.provenance.rows.erase import FILES, erase_row_file, erase_row_index
 from training.provenance.swap import Swap, at_once
 from training.provenance.withdrawal import CRAWL, crawl_of, ids_of, pages_of_entry
 
-TEXT_INDEX = "text_index"
+TEXT_INDEX, ROW_INDEX = "text_index", "row_index"
 FROM_THE_CRAWL = frozenset(descendants(CRAWL)) | {CRAWL}
 OWN = (FOLDER, "takedowns.jsonl", "takedowns.head.json")  # tombstones and reports: addresses and reasons, no text
 Say = Callable[[str], None]
@@ -68,6 +71,11 @@ class Gone:
 
     ids: Mapping[str, frozenset[str]]
     lists: Mapping[str, AddressList]
+    rows: frozenset[str] = frozenset()  # of post-training: ids, or sources with `#` at the end
+
+    def has_row(self, id_: str) -> bool:
+        """Whether a row of post-training is withdrawn."""
+        return id_ in self.rows or source_of(id_) in self.rows
 
     def of(self, crawls: Iterable[str]) -> Withdrawn:
         """Return the pages of some crawls."""
@@ -102,7 +110,8 @@ def gone_of(folders: Sequence[Folder], stones: Sequence[Tombstone], indexes: Seq
             entries = {one.entry for one in _entries(stones, folder.fingerprint, snapshot, cluster=cluster)}
             if entries:
                 lists[folder.fingerprint] = parse_list(sorted(entries))
-    return Gone(ids={crawl: frozenset(own) for crawl, own in ids.items()}, lists=lists)
+    rows = frozenset(row for stone in stones for row in stone.rows)
+    return Gone(ids={crawl: frozenset(own) for crawl, own in ids.items()}, lists=lists, rows=rows)
 
 
 def _entries(stones: Sequence[Tombstone], crawl: str, snapshot: str, *, cluster: bool) -> Iterator[Any]:
@@ -115,7 +124,9 @@ class Eraser:
 
     def __init__(self, root: Path, gone: Gone, say: Say) -> None:
         self.root, self.gone, self._say = root, gone, say
-        self.folders = [one for one in Folders(root).all() if one.asset in FROM_THE_CRAWL]
+        every = Folders(root).all()
+        self.folders = [one for one in every if one.asset in FROM_THE_CRAWL]
+        self.row_folders = [one for one in every if gone.rows and one.asset in (*ROW_ASSETS, ROW_INDEX)]
         self._crawls = _Crawls(self.folders)
         self._by_name = {(one.asset, one.fingerprint): one for one in self.folders if one.kind == ARTIFACT}
         self.unreachable: list[str] = []
@@ -134,6 +145,14 @@ class Eraser:
                     own = {int(id_.rpartition("/")[2]) for id_ in ids if f"/{path.name}/" in id_}
                     with suppress(NotRead, FileNotFoundError):  # a damaged record is in no documents
                         yield from _texts_of_archive(path, read_listing(folder.path)["form"], own, of_gone=of_gone)
+
+        for path in self.row_files() if of_gone else ():
+            yield from (list(texts_in(row)) for row in read_lines(path) if self.gone.has_row(row["id"]))
+
+    def row_files(self) -> Iterator[Path]:
+        """Yield the files of rows of post-training, if some rows are withdrawn."""
+        for folder in self.row_folders:
+            yield from (path for name in FILES if (path := folder.path / name).exists())
 
     def addresses(self) -> list[str]:
         """Return the addresses of the withdrawn pages; their words stay."""
@@ -174,6 +193,17 @@ class Eraser:
             if count:
                 self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} pages to overwrite")
 
+        for folder in self.row_folders:
+            count = sum(
+                erase_row_file(folder.path, name, self.gone.has_row, swap)
+                for name in FILES
+                if (folder.path / name).exists()
+            )
+            if folder.asset == ROW_INDEX:
+                count += erase_row_index(folder.path, self.gone.has_row, swap)
+            if count:
+                self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} rows to overwrite")
+
     def sort_suffixes(self, takedown: int) -> None:
         """Sort the suffixes of all shards again whose tokens were overwritten."""
         for folder in self.folders:
@@ -187,7 +217,7 @@ class Eraser:
         numbers = set(takedowns)
         return [
             {"asset": folder.asset, "folder": folder.path.name, "path": path, "pages": state.pages}
-            for folder in self.folders
+            for folder in (*self.folders, *self.row_folders)
             for path, states in erased_in(folder.path).items()
             for state in states
             if state.takedown in numbers
@@ -317,18 +347,22 @@ def only_there(eraser: Eraser, root: Path) -> tuple[Hashes, list[dict[str, Any]]
             _, seen = count_in(texts, wanted)
             stays |= is_in(wanted, seen)
     wanted = wanted[~stays]
-    others, told = np.zeros(len(wanted), np.bool_), []
+    others, told, with_rows = np.zeros(len(wanted), np.bool_), [], set(eraser.row_files())
     for asset in CHAIN:
         for path in _files(root / asset) if asset not in FROM_THE_CRAWL and (root / asset).is_dir() else ():
-            number, seen = _hits_in(path, wanted)
+            number, seen = _hits_in(path, wanted, eraser.gone if path in with_rows else None)
             if number:
                 others |= is_in(wanted, seen)
                 told.append({"path": str(path.relative_to(root)), "runs": number})
     return wanted[~others], told
 
 
-def _hits_in(path: Path, wanted: Hashes) -> tuple[int, Hashes]:
+def _hits_in(path: Path, wanted: Hashes, gone: Gone | None) -> tuple[int, Hashes]:
+    """Return the wanted runs in a file, without those in its rows that are `gone`."""
     seen = [np.empty(0, np.uint64)]
+    if gone is not None:
+        texts = [text for row in read_lines(path) if not gone.has_row(row["id"]) for text in texts_in(row)]
+        return count_in(texts, wanted)
     with suppress(NotRead):
         if not path.name.endswith(WEIGHTS):
             seen += [count_in(one.texts, wanted)[1] for one in pieces_of(path)]

@@ -6,10 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -18,8 +18,26 @@ from assets.chain import CHAIN, descendants
 from assets.found import read_reference
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import LEARNED, Cell, Comparison, compare, last_made
-from assets.takedown_rows import rows_of
-from assets.tombstones import LOCK_FILE, Entry, Tombstone, append, as_said, read_tombstones
+from assets.takedown_rows import (
+    ROW_ID,
+    check_text,
+    pages_holding,
+    rows_named,
+    rows_of,
+    rows_with,
+    text_key,
+)
+from assets.tombstones import (
+    FOLDER,
+    FOUND,
+    LOCK_FILE,
+    ROW_ASSETS,
+    Entry,
+    Tombstone,
+    append,
+    as_said,
+    read_tombstones,
+)
 from assets.trace import model_of_version, versions_of
 from assets.undisturbed import nobody_looks, only_one
 from resources.profile import Profile
@@ -36,6 +54,9 @@ from training.job import DataError, RefusedInput
 from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index
 from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of
+from training.provenance.rows.build import KEPT as KEPT_ROW
+from training.provenance.rows.build import Row
+from training.provenance.rows.rows import RowIndex, row_indexes_under
 from training.provenance.trace import Tracer
 from training.provenance.withdrawal import (
     CRAWL,
@@ -69,25 +90,46 @@ LAST = ("text_index", "provenance_index", "corpus_summary")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The pages that a person asks to withdraw, each with the reason."""
+    """What a person asks to withdraw: pages, each with the reason; all that holds a text; or rows of post-training.
 
-    targets: tuple[Target, ...]
-    reasons: tuple[str, ...]
+    `rows` are ids, or sources with `#` at the end. `reason` is that of the text and of the rows.
+    """
+
+    targets: tuple[Target, ...] = ()
+    reasons: tuple[str, ...] = ()
+    text: str = ""
+    rows: tuple[str, ...] = ()
+    reason: str = ""
 
 
-def asked_of(*, url: str, domain: str, document: str, file: Path | None, reason: str) -> Asked:
+def asked_of(
+    *,
+    url: str = "",
+    domain: str = "",
+    document: str = "",
+    file: Path | None = None,
+    text: str = "",
+    source: str = "",
+    reason: str,
+) -> Asked:
     """Return what the options ask to withdraw. Raise DataError unless exactly one is given, with a reason.
 
-    All bad lines of a list are named.
+    `document` is the id of a page or of a row. All bad lines of a list are named.
     """
-    given: dict[Literal["url", "domain", "document"], str] = {"url": url, "domain": domain, "document": document}
-    named = [(kind, text) for kind, text in given.items() if text]
+    given = {"url": url, "domain": domain, "document": document, "text": text, "source": source}
+    named = [(kind, value) for kind, value in given.items() if value]
     if len(named) + (file is not None) != 1:
-        raise DataError("takedown: give one of --url, --domain, --document and --list")
+        raise DataError("takedown: give one of --url, --domain, --document, --text, --source and --list")
     if file is not None:
         return _of_list(file, reason)
-    ((kind, text),) = named
-    target = target_of(kind, text)
+    ((kind, value),) = named
+    if kind == "text":
+        check_text(value)
+        return Asked(text=value, reason=_reason(reason, "--reason"))
+    if kind == "source" or (kind == "document" and ROW_ID.search(value)):
+        row = value if kind == "document" else f"{value.removesuffix('#')}#"
+        return Asked(rows=(row,), reason=_reason(reason, "--reason"))
+    target = target_of(cast(Literal["url", "domain", "document"], kind), value)
     if problem := _problem(target):
         raise DataError(problem)
     return Asked(targets=(target,), reasons=(_reason(reason, "--reason"),))
@@ -142,6 +184,7 @@ class Holding:
     indexes: list[Index]
     by_target: list[list[np.ndarray]]  # for each target, for each index
     clusters: list[dict[int, Member]]  # for each index
+    rows: list[Row] = field(default_factory=list)  # of post-training, in all their artifacts
 
     def pages(self, number: int, *, cluster: bool) -> np.ndarray:
         """Return all pages of the request in a snapshot."""
@@ -149,17 +192,53 @@ class Holding:
         return np.unique(np.concatenate([*(found[number] for found in self.by_target), *more]))
 
 
-def held(root: Path, asked: Asked) -> Holding:
-    """Find the pages that are asked for in all snapshots. Raise DataError if a snapshot cannot be searched."""
+def held(root: Path, asked: Asked) -> tuple[Asked, Holding]:
+    """Find what is asked for in all snapshots and rows; return it with what was asked, a text as what holds it.
+
+    Raise DataError if a snapshot cannot be searched, or if nothing holds a text or has the name of a row.
+    """
     indexes = held_indexes(root)
+    known = row_indexes_under(root)
+    if asked.text:
+        asked = _of_text(root, asked, indexes, known)
+    rows = rows_named(known, asked.rows)
+    if asked.rows and not asked.targets and not rows:
+        raise DataError(
+            f"{asked.rows[0]}: no index of rows under {root} has this {'id' if ROW_ID.search(asked.rows[0]) else 'source'}"
+        )
     by_target = [[pages_of_entry(index, target.entry) for index in indexes] for target in asked.targets]
     named = [
         np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)
         for number in range(len(indexes))
     ]
-    if asked.targets[0].kind == "document" and len(asked.targets) == 1 and not any(len(own) for own in named):
+    if [one.kind for one in asked.targets] == ["document"] and not asked.text and not any(map(len, named)):
         raise DataError(f"{asked.targets[0].value}: no snapshot under {root} has a page with this id")
-    return Holding(indexes, by_target, cluster_of(indexes, named))
+    return asked, Holding(indexes, by_target, cluster_of(indexes, named), rows)
+
+
+def _of_text(root: Path, asked: Asked, indexes: Sequence[Index], known: Sequence[RowIndex]) -> Asked:
+    """Return as pages and rows what holds a text, also what an earlier command that asked for it has withdrawn.
+
+    Raise DataError if nothing does.
+    """
+    ids = {id_: None for own in pages_holding(indexes, asked.text) for id_ in own}
+    rows = {row["id"]: None for row in rows_with(known, asked.text)}
+    for one in earlier_answers(root, text_key(asked.text)):
+        ids |= dict.fromkeys(each["value"] for each in one["asked"])
+        rows |= dict.fromkeys(each["id"] for each in one["asked_rows"])
+    if not ids and not rows:
+        searched = ", ".join(index.item.partition for index in indexes) or "no snapshot"
+        raise DataError(f"no page and no row holds this text, in any case and spacing; searched: {searched}")
+    targets = tuple(target_of("document", id_) for id_ in ids)
+    return replace(asked, targets=targets, reasons=(asked.reason,) * len(targets), rows=tuple(rows))
+
+
+def earlier_answers(root: Path, key: str) -> Iterator[dict[str, Any]]:
+    """Yield the answers of earlier takedowns that asked for the same text."""
+    for path in sorted((root / FOLDER).glob(f"*.{FOUND}")):
+        told = json.loads(path.read_text("utf-8"))
+        if told.get("asked_text") == key:
+            yield told
 
 
 def held_indexes(root: Path) -> list[Index]:
@@ -188,7 +267,7 @@ def _referenced(root: Path, asset: str) -> dict[str, str]:
 def answer(root: Path, asked: Asked, *, tracking: Tracking, profile: Profile) -> dict[str, Any]:
     """Return which artifacts contain the requested pages, and what a rebuild without them costs. Change nothing."""
     with known_under(root):
-        found = held(root, asked)
+        asked, found = held(root, asked)
         return _told(root, asked, found, versions_of(tracking), profile)
 
 
@@ -202,8 +281,9 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
     also = [one["id"] for one in members]
     crawls = {one["crawl"] for one in snapshots}
     known = {index.item.fingerprint: own for index, own in zip(found.indexes, pages, strict=True)}
-    models = _models(root, asked, also if cluster else [], known, versions)
-    touched = [one for one in recipes if _crawls(one) & crawls]
+    rows = Counter(one["fingerprint"] for one in found.rows if one["outcome"] == KEPT_ROW)
+    models = _models(root, asked, also if cluster else [], known, rows, versions)
+    touched = [one for one in recipes if _crawls(one) & crawls or _with_rows(one, found.rows)]
     return {
         "asked": [
             {
@@ -215,6 +295,9 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
             }
             for target, reason, own in zip(asked.targets, asked.reasons, found.by_target, strict=True)
         ],
+        "asked_text": text_key(asked.text) if asked.text else "",
+        "asked_rows": found.rows,
+        "row_names": list(asked.rows),
         "pages": sum(one["pages"] for one in snapshots),
         "duplicates": _duplicates(members, keeping, is_withdrawn=cluster),
         "snapshots": snapshots,
@@ -224,8 +307,8 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         "archives": [archives_of(root, crawl) for crawl in sorted(crawls)],
         **models,
         "learned": [told for one in touched for told in _learned(one, crawls)],
-        **rows_of(root, found.indexes, pages, asked.targets),
-        "rebuild": _price(touched, snapshots, profile),
+        **rows_of(root, found.indexes, pages, asked.targets, found.rows),
+        "rebuild": _price(touched, snapshots, found.rows, profile),
         "problems": problems,
     }
 
@@ -326,17 +409,23 @@ def _models(
     asked: Asked,
     also: Sequence[str],
     known: Mapping[str, np.ndarray],
+    rows: Mapping[str, int],
     versions: Sequence[Registered],
 ) -> dict[str, Any]:
-    """Return how many of the pages each training and each registered version saw; `known` is that of `seen_by`."""
+    """Return how many of the pages each training and each registered version saw; `known` is that of `seen_by`.
+
+    `rows` are the numbers of withdrawn rows by the fingerprints of the data that were made of them.
+    """
     trainings: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     by_model: dict[str, list[dict[str, Any]] | str] = {}
+    rows_in: dict[str, int] = {}
 
     def seen(made: Any) -> list[dict[str, Any]] | str:
         if made.fingerprint not in by_model:
             try:
                 tracer = Tracer(lineage_of(root, made))
+                rows_in[made.fingerprint] = sum(rows.get(name, 0) for name in tracer.lineage.nodes)
                 own = seen_by(tracer, asked.targets, also, known)
                 by_model[made.fingerprint] = [
                     {"fingerprint": training.node.item.fingerprint, **told}
@@ -356,9 +445,10 @@ def _models(
     for version in versions:
         entry: dict[str, Any] = {"name": version.name, "version": version.version, "aliases": list(version.aliases)}
         try:
-            own = seen(model_of_version(version, root).made[0])
+            made = model_of_version(version, root).made[0]
+            own, entry["rows"] = seen(made), rows_in.get(made.fingerprint)
         except DataError as error:
-            own = str(error)
+            own, entry["rows"] = str(error), None
         if isinstance(own, str):
             told.append(entry | {"documents": None, "times": None, "tokens": None, "problem": own})
         else:
@@ -370,8 +460,21 @@ def _models(
 # The price
 
 
-def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], profile: Profile) -> dict[str, Any]:
-    """Return what a rebuild without the pages costs: of the corpus, and of the models that then must be made again.
+def _with_rows(comparison: Comparison, rows: Sequence[Row]) -> set[tuple[str, str]]:
+    """Return the cells of a recipe whose last artifacts hold some of these rows."""
+    names = {one["fingerprint"] for one in rows}
+    own = [cell for cell in comparison.cells.values() if cell.asset in ROW_ASSETS]
+    return {
+        (cell.asset, cell.partition)
+        for cell in own
+        if (made := last_made(cell, comparison.root)) is not None and made.fingerprint in names
+    }
+
+
+def _price(
+    touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], rows: Sequence[Row], profile: Profile
+) -> dict[str, Any]:
+    """Return what a rebuild without these pages and rows costs: of the corpus, and of what then must be made again.
 
     The costs are those of the artifacts made before. For a stage in ranks, each rank that contains a page costs its
     share of the earlier artifact; any other stage is made again as a whole.
@@ -382,7 +485,7 @@ def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]]
     models: dict[str, dict[str, Any]] = {}
     for comparison in touched:
         crawls = {cell.partition: cell.fingerprint for cell in comparison.cells.values() if cell.asset == CRAWL}
-        for cell in _made_again(comparison, set(ranks)):
+        for cell in _made_again(comparison, set(ranks), _with_rows(comparison, rows)):
             made = last_made(cell, comparison.root)
             if made is None:
                 continue
@@ -396,12 +499,12 @@ def _price(touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]]
     }
 
 
-def _made_again(comparison: Comparison, crawls: Set[str]) -> Iterator[Cell]:
-    """Yield the cells of a recipe that depend on these crawls, in the order of the chain, but no model that is kept."""
+def _made_again(comparison: Comparison, crawls: Set[str], rows: Set[tuple[str, str]]) -> Iterator[Cell]:
+    """Yield the cells of a recipe that depend on these crawls or are `rows`, in order, but no model that is kept."""
     changed = {key for key, cell in comparison.cells.items() if cell.asset == CRAWL and cell.fingerprint in crawls}
     for key, cell in comparison.cells.items():
         is_kept = cell.asset in LEARNED and comparison.recipe.withdrawals.models == "keep" and cell.state == "made"
-        if not is_kept and cell.asset != CRAWL and changed & set(cell.inputs):
+        if not is_kept and cell.asset != CRAWL and (key in rows or changed & set(cell.inputs)):
             changed.add(key)
             yield cell
 
@@ -456,7 +559,7 @@ def withdraw(
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         before = read_tombstones(root)
-        found = held(root, asked)
+        asked, found = held(root, asked)
         told = _told(root, asked, found, versions_of(tracking), profile)
         new = tombstones_of(asked, found, len(before))
         is_known = _places(new) <= _places(before)
@@ -467,8 +570,8 @@ def withdraw(
                 check_nobody_writes(root, profile)
                 keep(told, new)
                 append(root, *new)
-        entries = {target.entry for target in asked.targets}
-        stones = [one for one in (before if is_known else new) if entries & {each.entry for each in one.entries}]
+        entries = {target.entry for target in asked.targets} | set(asked.rows)
+        stones = [one for one in (before if is_known else new) if entries & {*as_said(one)["entries"]}]
         return told | {
             "done": "was withdrawn before" if is_known else "withdrawn",
             "tombstones": [as_said(one) for one in stones],
@@ -478,17 +581,18 @@ def withdraw(
 
 def _places(stones: Iterable[Tombstone]) -> set[tuple[str, str]]:
     """Return the entries of tombstones with the crawls that were searched for them; "" stands for later crawls."""
-    return {(entry.entry, crawl) for one in stones for entry in one.entries for crawl in ("", *one.looked_at)}
+    rows = {(row, "") for one in stones for row in one.rows}
+    return rows | {(entry.entry, crawl) for one in stones for entry in one.entries for crawl in ("", *one.looked_at)}
 
 
 def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking: Tracking) -> list[str]:
-    """Tag each registered version that was trained on withdrawn pages; return these versions as `name/version`.
+    """Tag each registered version that was trained on withdrawn pages or rows; return these as `name/version`.
 
     The tag lists the takedowns.
     """
     tagged = []
     for version in told["versions"]:
-        if version["documents"]:
+        if version["documents"] or version["rows"]:
             registry = Registry(tracking, version["name"])
             with explained(tracking):
                 present = json.loads(registry.version(version["version"]).tags.get(WITHDRAWN_TAG, "[]"))
@@ -501,7 +605,7 @@ def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking:
 
 
 def _tag_of(stone: Tombstone) -> dict[str, Any]:
-    entries = [one.entry[:100] for one in stone.entries]
+    entries = [one[:100] for one in as_said(stone)["entries"]]
     said = {"takedown": stone.number, "time": stone.time, "reason": stone.reason[:100]}
     return said | {"entries": entries[:MOST_EXAMPLES], "of": len(entries)}
 
@@ -509,7 +613,9 @@ def _tag_of(stone: Tombstone) -> dict[str, Any]:
 def to_rebuild(root: Path, recipe: str) -> list[str]:
     """Return the last assets of a recipe's corpus that it has made before and that now have to be made again."""
     comparison = compare(load_recipe(recipe, recipe_folders(root)), root, skip_unavailable=True)
-    has_made = [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
+    has_made = [
+        asset for asset in (*LAST, *ROW_ASSETS, "row_index") if any((root / "refs" / asset).glob(f"{recipe}*.json"))
+    ]
     return [asset for asset in has_made if comparison.to_do(asset)]
 
 
@@ -562,7 +668,10 @@ def check_nobody_writes(root: Path, profile: Profile) -> None:
 
 
 def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
-    """Return the tombstones of a request, one for each reason, numbered after the `number` existing ones."""
+    """Return the tombstones of a request, one for each reason, numbered after the `number` existing ones.
+
+    The first one has the other pages of clusters, and the rows.
+    """
     time = datetime.now(UTC).isoformat(timespec="seconds")
     crawls = list(dict.fromkeys(crawl_of(index) for index in found.indexes))
 
@@ -570,7 +679,7 @@ def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
         own = {crawl_of(index) for index, some in zip(found.indexes, pages, strict=True) if len(some)}
         return tuple(place for place, crawl in enumerate(crawls) if crawl in own)
 
-    by_reason: dict[str, list[Entry]] = {}
+    by_reason: dict[str, list[Entry]] = {asked.reason: []} if asked.rows else {}
     for target, reason, pages in zip(asked.targets, asked.reasons, found.by_target, strict=True):
         by_reason.setdefault(reason, []).append(Entry(entry=target.entry, touches=touched(pages)))
     named = {entry.entry for own in by_reason.values() for entry in own}
@@ -580,7 +689,8 @@ def tombstones_of(asked: Asked, found: Holding, number: int) -> list[Tombstone]:
         named |= set(ids)
         first = next(iter(by_reason.values()))
         first += [Entry(entry=id_, touches=(place,), cluster=True) for id_ in ids]
-    return [
+    stones = [
         Tombstone(number=number + place, time=time, reason=reason, entries=tuple(entries), looked_at=tuple(crawls))
         for place, (reason, entries) in enumerate(by_reason.items(), 1)
     ]
+    return [replace(stones[0], rows=asked.rows), *stones[1:]]

@@ -21,6 +21,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"{one['kind']} {one['value']}: {count(one['pages'], 'page')}; reason: {one['reason']}"
     if len(told["asked"]) > SHOWN:
         yield f"and {len(told['asked']) - SHOWN:,} more"
+    yield from _asked_rows(told["asked_rows"])
     yield from _duplicates(told["duplicates"])
     yield f"Searched: {', '.join(told['searched']) or 'nothing, because no snapshot is in an index'}"
     for partition in told["not_searched"]:
@@ -54,6 +55,16 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield from told["problems"]
 
 
+def _asked_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the rows of post-training that are withdrawn."""
+    if rows:
+        yield f"{count(len(rows), 'row')} of post-training, which are withdrawn:"
+    for one in rows[:SHOWN]:
+        yield f"  {one['id']}, {one['asset']} {one['fingerprint'][:12]}, {one['file']} line {one['line']}"
+    if len(rows) > SHOWN:
+        yield f"  and {len(rows) - SHOWN:,} more"
+
+
 def _duplicates(told: Mapping[str, Any]) -> Iterator[str]:
     """Yield which pages have the same text, and whether they are withdrawn."""
     if not told["pages"]:
@@ -67,7 +78,7 @@ def _duplicates(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  and {told['pages'] - len(told['examples']):,} more"
     named = ", ".join(told["kept_by"])
     if told["policy"] == "twin":
-        yield f"They are not withdrawn, because {named} says withdrawals.duplicates: twin; a text that they repeat stays"
+        yield f"They stay, because {named} says withdrawals.duplicates: twin; so does the text that they repeat"
     else:
         apart = f", but not from {named}, which says twin" if named else ""
         yield f"They are withdrawn too (withdrawals.duplicates: cluster){apart}"
@@ -120,6 +131,7 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
             f"unknown; {one['problem']}" if one["problem"] else f"{count(one['documents'], 'page')}, {one['times']:,}"
         )
         tokens = "" if one["problem"] else f" times, {one['tokens']:,} tokens"
+        tokens += f"; {count(one['rows'], 'row')} of post-training" if one["rows"] else ""
         yield f"  {one['name']}/{one['version']}{aliases}: {said}{tokens}"
 
 

@@ -23,7 +23,7 @@ from assets.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file
 from assets.masking import mask
 from assets.reach import Folders
 from assets.takedown import corpora_of, held_indexes, keeps_duplicates
-from assets.tombstones import FOLDER, LOCK_FILE, Tombstone, as_said, read_tombstones
+from assets.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, read_tombstones
 from assets.undisturbed import only_one
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
@@ -33,7 +33,7 @@ from training.provenance.grams import WORDS
 from training.provenance.swap import Swap
 from training.tables import markdown_table
 
-REPORT, FOUND = "report.json", "found.json"
+REPORT = "report.json"
 PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"
 BEYOND = (
     "Backups, snapshots of the file system and freed blocks of the disk",
@@ -164,7 +164,18 @@ def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, l
 
 
 def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
-    kept = ("asked", "pages", "duplicates", "snapshots", "trainings", "versions", "learned", "rows", "archives")
+    kept = (
+        "asked",
+        "pages",
+        "duplicates",
+        "snapshots",
+        "trainings",
+        "versions",
+        "learned",
+        "rows",
+        "asked_rows",
+        "archives",
+    )
     found = []
     for one in pending:
         with suppress(OSError, ValueError):
@@ -264,6 +275,8 @@ def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
     for one in told["snapshots"]:
         shards = sum(each["documents"] for each in one["shards"])
         yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"
+    if told.get("asked_rows"):
+        yield f"- {len(told['asked_rows']):,} rows of post-training, in all their artifacts"
     for one in told["trainings"]:
         trained = f"trained on {one['trained']:,} of them, {one['tokens']:,} tokens"
         yield f"- {one['training']} {one['fingerprint'][:12]}: {trained}"

@@ -1,33 +1,110 @@
-"""Rows of post-training and synthetic text that repeat withdrawn pages, for the answer of `pedigree takedown`."""
+"""What `pedigree takedown` finds by text: pages that hold one, rows that do, and rows that repeat withdrawn pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from assets.tombstones import ROW_ASSETS
 from training.artifact import Artifact
 from training.data.address_lists import Target
+from training.data.words.ngrams import Hashes, words
+from training.job import DataError
+from training.provenance.grams import WORDS, grams_of, is_in
 from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED
 from training.provenance.lineage import artifacts_under
+from training.provenance.rows.build import Row, runs_of
 from training.provenance.rows.rows import INDEXES, RowIndex, row_indexes_under, rows_holding
 from training.provenance.sound import sound
-from training.provenance.withdrawal import ids_of
+from training.provenance.withdrawal import EXTRACTED, ids_of
 
+ROW_ID = re.compile(r"#\d{7}\Z")
 TEXTS = "decontaminated_documents"  # has the texts of pages that are in shards
 WITH_ROWS = tuple(asset for assets in INDEXES.values() for asset in assets)
 
 
+def check_text(text: str) -> None:
+    """Raise DataError for a text that is too short to be told from others."""
+    if len(words(text)) < WORDS:
+        raise DataError(f"takedown: --text has {len(words(text))} words; give at least {WORDS} of it in a row")
+
+
+def text_key(text: str) -> str:
+    """Return the checksum by which the same text is known when it is asked for again, whatever its case or spaces."""
+    return hashlib.sha256(" ".join(words(text)).encode()).hexdigest()
+
+
+def pages_holding(indexes: Sequence[Index], text: str) -> list[list[str]]:
+    """Return, for each index, the ids of the pages in whose extracted text the words of a text stand in a row.
+
+    Case, punctuation and spaces do not matter. Pages that the extraction dropped have no text.
+    """
+    wanted, known = runs_of([text]), dict[str, list[str]]()
+    for item in (index.inputs[EXTRACTED] for index in indexes):
+        if item.fingerprint not in known:
+            files = sorted(name for name in item.files() if name.startswith("documents/"))
+            known[item.fingerprint] = [id_ for name in files for id_ in _holding(sound(item, name), text, wanted)]
+    return [known[index.inputs[EXTRACTED].fingerprint] for index in indexes]
+
+
+def _holding(path: Path, text: str, wanted: Hashes) -> Iterator[str]:
+    said = f" {' '.join(words(text))} "
+    with pq.ParquetFile(path) as parquet:
+        for number in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(number, columns=["id", "text"], use_threads=False)
+            texts = [text or "" for text in rows["text"].to_pylist()]
+            grams, of = grams_of(texts)
+            for row in np.unique(of[is_in(grams, wanted)]).tolist():
+                if said in f" {' '.join(words(texts[row]))} ":
+                    yield rows["id"][row].as_py()
+
+
+def rows_named(known: Sequence[RowIndex], names: Sequence[str]) -> list[Row]:
+    """Return the rows with these ids, and all rows of sources, with `#` at the end, in all artifacts that hold them."""
+    return _with_artifact(
+        known,
+        lambda index: [
+            row
+            for name in names
+            for row in (index.with_source(name[:-1]) if name.endswith("#") else index.with_id(name))
+        ],
+    )
+
+
+def rows_with(known: Sequence[RowIndex], text: str) -> list[Row]:
+    """Return the rows of instructions, preferences and prompts in which all words of a text stand."""
+    number = len(runs_of([text]))
+    found = _with_artifact(known, lambda index: index.repeating([text]))
+    return [row for row in found if row["shared"] == number and row["asset"] in ROW_ASSETS]
+
+
+def _with_artifact(known: Sequence[RowIndex], rows_in: Callable[[RowIndex], list[Row]]) -> list[Row]:
+    found: dict[tuple[Any, ...], Row] = {}
+    for index in known:
+        for row in rows_in(index):
+            made = index.inputs[row["asset"]].fingerprint
+            found.setdefault((made, row["file"], row["line"]), {**row, "fingerprint": made})
+    return list(found.values())
+
+
 def rows_of(
-    root: Path, indexes: Sequence[Index], pages: Sequence[np.ndarray], targets: Sequence[Target]
+    root: Path,
+    indexes: Sequence[Index],
+    pages: Sequence[np.ndarray],
+    targets: Sequence[Target],
+    withdrawn: Sequence[Row] = (),
 ) -> dict[str, Any]:
     """Return the rows that share a run of eight words with one of these pages, or that name the address of a target.
 
-    `pages` are those of each index. `rows_not_known` has a sentence for each artifact whose rows are in no index.
+    `pages` are those of each index, `withdrawn` rows that are left out of the answer. `rows_not_known` has a sentence
+    for each artifact whose rows are in no index.
     """
     known = row_indexes_under(root)
     told = {"rows": [], "rows_not_known": list(_not_indexed(root, known))}
@@ -35,7 +112,9 @@ def rows_of(
         return told
     texts = [text for index, own in zip(indexes, pages, strict=True) for text in _texts(index, own)]
     entries = [one.entry for one in targets if one.kind != "document"]
-    return told | {"rows": rows_holding(known, texts, entries)}
+    gone = {(one["fingerprint"], one["file"], one["line"]) for one in withdrawn}
+    found = rows_holding(known, texts, entries)
+    return told | {"rows": [one for one in found if (one["fingerprint"], one["file"], one["line"]) not in gone]}
 
 
 def _not_indexed(root: Path, known: Iterable[RowIndex]) -> Iterator[str]:

@@ -24,10 +24,13 @@ from training.artifact import canonical_json, digest_of
 from training.files.erased import erased_in
 from training.files.writing import Unsealed, read_sealed, write_sealed, write_text
 from training.job import DataError
+from training.posttrain.source_settings import label
 from training.recipe import Recipe
 
 FILE, HEAD_FILE, LOCK_FILE, FOLDER = "takedowns.jsonl", "takedowns.head.json", "takedowns.lock", "takedowns"
+FOUND = "found.json"  # the answer that was given before a tombstone was written
 HONOURED_BY = "extracted_documents"
+ROW_ASSETS = ("instruction_data", "preference_data", "prompt_data")
 CRAWL = "crawl_archives"
 WAY_OUT = "tombstones are never changed by hand; put the file back from a backup"
 
@@ -51,13 +54,17 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tombstone:
-    """One takedown. `time` is in UTC; `looked_at` holds the fingerprints of the crawls that were searched."""
+    """One takedown. `time` is in UTC; `looked_at` holds the fingerprints of the crawls that were searched.
+
+    `rows` are rows of post-training: ids, or sources with `#` at the end, which mean all their rows.
+    """
 
     number: int
     time: str
     reason: str
     entries: tuple[Entry, ...]
     looked_at: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
 
     def entries_for(self, crawl: str, snapshot: str) -> Iterator[Entry]:
         """Yield the entries that apply to a snapshot: those found in its crawl, or all if it was not searched."""
@@ -94,7 +101,8 @@ def _read(root: str, _identities: tuple[tuple[int, int, int], ...]) -> tuple[tup
             stated = fields.pop("digest")
             before = fields.pop("before")
             entries = tuple(map(_entry, fields.pop("entries")))
-            one = Tombstone(entries=entries, looked_at=tuple(fields.pop("looked_at")), **fields)
+            lists = {name: tuple(fields.pop(name, ())) for name in ("looked_at", "rows")}
+            one = Tombstone(entries=entries, **lists, **fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file}, line {number}: cannot be read ({error}); {WAY_OUT}") from None
         if stated != _digest(one, before) or before != digests[-1] or one.number != number:
@@ -136,7 +144,13 @@ def _check_head(root: Path, digests: Sequence[str]) -> None:
 
 
 def _digest(one: Tombstone, before: str) -> str:
-    return digest_of([json.loads(canonical_json(asdict(one))), before])
+    return digest_of([json.loads(canonical_json(_written(one))), before])
+
+
+def _written(one: Tombstone) -> dict[str, Any]:
+    """Return the fields of a tombstone as a line has them: without `rows` if there are none."""
+    fields = asdict(one)
+    return fields if one.rows else {name: value for name, value in fields.items() if name != "rows"}
 
 
 def append(root: Path, *stones: Tombstone) -> None:
@@ -147,7 +161,7 @@ def append(root: Path, *stones: Tombstone) -> None:
     lines = _lines(root / FILE)
     first = last = json.loads(lines[-1])["digest"] if lines else ""
     for one in stones:
-        lines.append(canonical_json({**asdict(one), "before": last, "digest": (digest := _digest(one, last))}))
+        lines.append(canonical_json({**_written(one), "before": last, "digest": (digest := _digest(one, last))}))
         last = digest
     write_sealed(root / HEAD_FILE, {"digest": first, "next": last})
     write_text(root / FILE, "".join(f"{line}\n" for line in lines))
@@ -157,7 +171,12 @@ def append(root: Path, *stones: Tombstone) -> None:
 def honoured(
     recipe: Recipe, asset: str, snapshot: str, crawl: str, root: Path, tombstones: Sequence[Tombstone]
 ) -> Recipe:
-    """Return the recipe as an asset reads it: with one more takedown list if tombstones apply to its snapshot."""
+    """Return the recipe as an asset reads it: with one more takedown list if tombstones apply to its snapshot.
+
+    For data of post-training, the list has the withdrawn rows of its sources.
+    """
+    if asset in ROW_ASSETS:
+        return _without_rows(recipe, asset, root, tombstones)
     if asset != HONOURED_BY:
         return recipe
     reasons: dict[str, str] = {}
@@ -169,6 +188,28 @@ def honoured(
         return recipe
     path = _written_list(root, reasons)
     return replace(recipe, extract=replace(recipe.extract, takedown=(*recipe.extract.takedown, str(path))))
+
+
+def _without_rows(recipe: Recipe, asset: str, root: Path, tombstones: Sequence[Tombstone]) -> Recipe:
+    if not any(one.rows for one in tombstones):
+        return recipe
+    sources = {f"{label(uri)}#" for uri in row_sources(recipe, asset)}
+    reasons: dict[str, str] = {}
+    for tombstone in tombstones:
+        own = (row for row in tombstone.rows if f"{row.rpartition('#')[0]}#" in sources)
+        reasons |= {row: reasons.get(row, tombstone.reason) for row in own}
+    if not reasons:
+        return recipe
+    lists = (*recipe.withdrawals.rows, str(_written_list(root, reasons)))
+    return replace(recipe, withdrawals=replace(recipe.withdrawals, rows=lists))
+
+
+def row_sources(recipe: Recipe, asset: str) -> tuple[str, ...]:
+    """Return the URIs of the sources of one of `ROW_ASSETS`."""
+    if asset == "prompt_data":
+        return (recipe.align.prompts,) if recipe.align.prompts else ()
+    section = recipe.sft if asset == "instruction_data" else recipe.preferences
+    return tuple(one.uri for one in section.data)
 
 
 def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
@@ -205,5 +246,5 @@ def as_said(one: Tombstone) -> dict[str, Any]:
         "number": one.number,
         "time": one.time,
         "reason": one.reason,
-        "entries": [each.entry for each in one.entries],
+        "entries": [*(each.entry for each in one.entries), *one.rows],
     }

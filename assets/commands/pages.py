@@ -87,7 +87,9 @@ def takedown(
     ] = "",
     url: Annotated[str, typer.Option(help="the page of this address, in any spelling")] = "",
     domain: Annotated[str, typer.Option(help="all pages of this domain and of the hosts below it")] = "",
-    document: Annotated[str, typer.Option(help="the page with this id")] = "",
+    document: Annotated[str, typer.Option(help="the page or the row of post-training with this id")] = "",
+    text: Annotated[str, typer.Option(help="the pages and rows that hold these words, eight or more")] = "",
+    source: Annotated[str, typer.Option(help="all rows of this source of post-training")] = "",
     list_: Annotated[
         Path | None,
         typer.Option(
@@ -103,7 +105,7 @@ def takedown(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Say what holds pages and what a rebuild costs; withdraw them for good, rebuild without them, erase and prove."""
+    """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
     from assets.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from assets.takedown_lines import lines_of
     from assets.takedown_report import finish, is_done, note_found
@@ -111,7 +113,7 @@ def takedown(
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
-    asked = asked_of(url=url, domain=domain, document=document, file=list_, reason=reason)
+    asked = asked_of(url=url, domain=domain, document=document, text=text, source=source, file=list_, reason=reason)
     compute = load_profile(profile)
     how: dict[str, Any] = {"tracking": Tracking(compute.tracker, root), "profile": compute}
     if dry_run:

@@ -27,11 +27,10 @@ from itertools import islice
 from typing import Any
 
 from training.data.exams.grading import says_something
-from training.data.generated import is_generated
 from training.data.sources import check_unchanged, read_rows
 from training.job import DataError, Job
 from training.posttrain.chat import Message
-from training.posttrain.source_settings import TextSourceRecipe
+from training.posttrain.source_settings import TextSourceRecipe, label
 from training.records import RecipeError
 
 Row = dict[str, Any]
@@ -103,11 +102,6 @@ def records(
             yield source, record
         if not found:
             raise DataError(f"{source.uri}: no rows; {field} needs at least one")
-
-
-def label(uri: str) -> str:
-    """Return a source's name for ids: its URI, or the file's name alone if the URI is a path on one machine."""
-    return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
 
 
 def generator_of(row: Row, source: TextSourceRecipe) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from training.data.generated import is_generated
 from training.records import Uri, check_above_zero
 
 
@@ -39,3 +40,8 @@ class SourcesRecipe:
     """The sources of conversations: the part of the section `sft` that the training does not read."""
 
     data: tuple[TextSourceRecipe, ...]
+
+
+def label(uri: str) -> str:
+    """Return a source's name for ids: its URI, or the file's name alone if the URI is a path on one machine."""
+    return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]

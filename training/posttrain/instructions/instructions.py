@@ -12,13 +12,15 @@ from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import CONVERSATION_READERS, PAIR_READERS, Row, generator_of, label, records, spoken
 from training.posttrain.sorting import INSTRUCTIONS_FILE, Sorter
 from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
+from training.posttrain.withdrawn import without_withdrawn
 from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:
     """Write the conversations of every source. Raise DataError if no row can be used."""
     sources = job.settings_as(SourcesRecipe, "sft").data
-    rows, exams = Counted(records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft")), Decontamination(job)
+    given = records(sources, CONVERSATION_READERS | _CHOSEN_ANSWERS, job, "sft")
+    rows, exams = Counted(without_withdrawn(given, job)), Decontamination(job)
     with Sorter(work.path, INSTRUCTIONS_FILE) as sorter:
         for source, record in exams.judged(rows, lambda made: (spoken(made),)):
             if record.reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
+from training.settings.withdrawals import withdrawn_of
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ INSTRUCTIONS = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return only the sources of `sft`, because the settings of the training belong to the stage `sft`."""
     del part
-    return with_data(recipe, {"sft": {"data": recipe.sft.data}, "decontaminate": recipe.decontaminate.actions})
+    return with_data(
+        recipe,
+        {"sft": {"data": recipe.sft.data}, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)},
+    )
 
 
 ASSETS = (

@@ -17,6 +17,7 @@ from training.posttrain.decontamination import Decontamination
 from training.posttrain.formats import PREFERENCE_READERS, generator_of, label, records
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
+from training.posttrain.withdrawn import without_withdrawn
 from training.running.counted import Counted
 
 
@@ -27,7 +28,8 @@ def run(job: Job, work: Work) -> Outcome:
     """
     recipe = job.settings_as(PreferencesRecipe, "preferences")
     held_out = 0
-    rows, exams = Counted(records(recipe.data, PREFERENCE_READERS, job, "preferences")), Decontamination(job)
+    given = records(recipe.data, PREFERENCE_READERS, job, "preferences")
+    rows, exams = Counted(without_withdrawn(given, job)), Decontamination(job)
     with Sorter(work.path, TRAIN_FILE, HELD_OUT_FILE) as sorter:
         for source, record in exams.judged(rows, lambda pair: pair.texts):
             if record.reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
+from training.settings.withdrawals import withdrawn_of
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ PREFERENCES = Stage(
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
-    return with_data(recipe, {"preferences": recipe.preferences, "decontaminate": recipe.decontaminate.actions})
+    return with_data(
+        recipe,
+        {"preferences": recipe.preferences, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)},
+    )
 
 
 ASSETS = (

@@ -15,6 +15,7 @@ from training.posttrain.formats import label, prompt_text, read_prompt, read_sou
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.sorting import PROMPTS_FILE, Sorter
 from training.posttrain.source_settings import TextSourceRecipe
+from training.posttrain.withdrawn import without_withdrawn
 from training.running.counted import Counted
 
 
@@ -23,7 +24,8 @@ def run(job: Job, work: Work) -> Outcome:
     uri = job.settings_as(PromptsRecipe, "align").prompts
     check_unchanged(uri, job)
     source, exams = TextSourceRecipe(uri=uri), Decontamination(job)
-    rows = Counted((source, record) for record in read_source(source, lambda row, _: read_prompt(row), job.settings))
+    given = ((source, record) for record in read_source(source, lambda row, _: read_prompt(row), job.settings))
+    rows = Counted(without_withdrawn(given, job))
     with Sorter(work.path, PROMPTS_FILE) as sorter:
         for _, record in exams.judged(rows, lambda made: (prompt_text(made),)):
             if record.reason:

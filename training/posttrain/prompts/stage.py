@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
 from training.posttrain.prompts.settings import PromptsRecipe
+from training.settings.withdrawals import withdrawn_of
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
     assert recipe.align.prompts is not None  # else the asset is not part of the recipe
     asked = PromptsRecipe(prompts=recipe.align.prompts)
-    return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions})
+    return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)})
 
 
 ASSETS = (

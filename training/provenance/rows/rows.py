@@ -59,6 +59,14 @@ class RowIndex:
             for row in table.filter(pc.equal(table["id"], id_)).select(list(WHERE)).to_pylist()
         ]
 
+    def with_source(self, source: str) -> list[Row]:
+        """Return all rows of a source."""
+        return [
+            row
+            for table, _ in self._parts()
+            for row in table.filter(pc.equal(table["source"], source)).select(list(WHERE)).to_pylist()
+        ]
+
     def repeating(self, texts: Iterable[str]) -> list[Row]:
         """Return the rows that share a run of eight words with a text, with the number of these runs, most first."""
         wanted = runs_of(list(texts))
