@@ -203,9 +203,7 @@ def held(root: Path, asked: Asked) -> tuple[Asked, Holding]:
         asked = _of_text(root, asked, indexes, known)
     rows = rows_named(known, asked.rows)
     if asked.rows and not asked.targets and not rows:
-        raise DataError(
-            f"{asked.rows[0]}: no index of rows under {root} has this {'id' if ROW_ID.search(asked.rows[0]) else 'source'}"
-        )
+        raise DataError(f"{asked.rows[0]}: no index of rows under {root} has a row of this id or source")
     by_target = [[pages_of_entry(index, target.entry) for index in indexes] for target in asked.targets]
     named = [
         np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)
@@ -489,9 +487,9 @@ def _price(
             made = last_made(cell, comparison.root)
             if made is None:
                 continue
-            crawl, rows = crawls.get(cell.partition, ""), corpus if cell.asset in CORPUS else models
-            if made.fingerprint not in rows:
-                rows[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
+            crawl, part = crawls.get(cell.partition, ""), corpus if cell.asset in CORPUS else models
+            if made.fingerprint not in part:
+                part[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
     return {
         "recipes": [one.recipe.name for one in touched],
         **_sums(list(corpus.values())),

@@ -164,23 +164,12 @@ def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, l
 
 
 def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
-    kept = (
-        "asked",
-        "pages",
-        "duplicates",
-        "snapshots",
-        "trainings",
-        "versions",
-        "learned",
-        "rows",
-        "asked_rows",
-        "archives",
-    )
+    kept = ("asked", "asked_rows", "pages", "duplicates", "snapshots", "trainings", "versions", "learned", "rows")
     found = []
     for one in pending:
         with suppress(OSError, ValueError):
             told = json.loads((root / FOLDER / f"{one.number:06d}.{FOUND}").read_text("utf-8"))
-            found.append({name: told[name] for name in kept if name in told})
+            found.append({name: told[name] for name in (*kept, "archives") if name in told})
     return found
 
 

@@ -101,8 +101,8 @@ def _read(root: str, _identities: tuple[tuple[int, int, int], ...]) -> tuple[tup
             stated = fields.pop("digest")
             before = fields.pop("before")
             entries = tuple(map(_entry, fields.pop("entries")))
-            lists = {name: tuple(fields.pop(name, ())) for name in ("looked_at", "rows")}
-            one = Tombstone(entries=entries, **lists, **fields)
+            looked_at, rows = tuple(fields.pop("looked_at")), tuple(fields.pop("rows", ()))
+            one = Tombstone(entries=entries, looked_at=looked_at, rows=rows, **fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file}, line {number}: cannot be read ({error}); {WAY_OUT}") from None
         if stated != _digest(one, before) or before != digests[-1] or one.number != number:

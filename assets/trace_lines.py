@@ -74,6 +74,17 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {_seen(seen)}" for seen in page["seen"])
         if span["count"] > len(span["pages"]):
             yield f"  and {span['count'] - len(span['pages']):,} more"
+    for span in told["folded"]:
+        yield ""
+        said = f"{span['words']} words, in other letters, line ends or spaces, on {count(span['count'], 'page')}"
+        yield f"{said}: {' '.join(span['text'].split())}"
+        for page in span["pages"]:
+            yield from (f"  {line}" for line in _where(page))
+            yield from (f"  {_seen(seen)}" for seen in page["seen"])
+        if span["count"] > len(span["pages"]):
+            yield f"  and {span['count'] - len(span['pages']):,} more"
+    if told["folded_not_known"]:
+        yield f"It was not looked for in other letters: {told['folded_not_known']}"
 
 
 def _row(row: Mapping[str, Any]) -> str:

@@ -88,6 +88,12 @@ def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):
     (seen,), (training,) = traced["seen"], asked.answer["trainings"]
     assert (seen["times"], seen["tokens"]) == (training["times"], training["tokens"])
     assert asked.answer["rebuild"]["recipes"] == ["kitchen-small"] and asked.answer["rebuild"]["seconds"] > 0
+    models, made = asked.answer["rebuild"]["models"], cells(place)
+    again = {"base_model", "sft_model", "aligned_model", "model_scores"}
+    assert again <= {one["asset"] for one in models["assets"]} and "benchmark_index" not in {
+        one["asset"] for one in models["assets"]
+    }
+    assert models["seconds"] >= sum(made[asset, "kitchen-small"].artifact.record["seconds"] for asset in again) - 0.1
 
 
 def records_by_host(place: Path) -> dict[str, set[str]]:
@@ -125,7 +131,7 @@ def test_the_list_of_every_domain_is_exactly_what_the_archives_have(place):
     with known_under(place):
         for domain in sorted(domains):
             asked = asked_of(url="", domain=domain, document="", file=None, reason="asked by its owner")
-            found = held(place, asked)
+            _, found = held(place, asked)
             ids = [
                 id_ for index, own in zip(found.indexes, found.by_target[0], strict=True) for id_ in ids_of(index, own)
             ]
@@ -294,3 +300,33 @@ def test_a_domain_is_withdrawn_and_the_models_of_the_corpus_are_kept(place, page
         stream.seek(damaged["warc_offset"])
         record = next(iter(ArchiveIterator(stream, parse_http=False)))
     assert record.headers["WARC-Target-URI"] == damaged["url"] and record.reader.read() == GONE
+
+
+def test_rows_are_withdrawn_by_id_and_by_text_and_their_data_is_made_without_them(place):
+    """The sources lie elsewhere, so their rows are dropped at every build, and the older data is emptied."""
+    before = cells(place)
+    data = before["instruction_data", "kitchen-small"].artifact.path
+    first, second, *_ = read_lines(data / "instructions.jsonl")
+    said = " ".join(max((one["content"] for one in second["messages"]), key=len).split()[:30]).upper()
+    asked = pedigree("takedown", "--document", first["id"], *WHY, "--dry-run", root=place)
+    assert asked.code == 0 and [one["id"] for one in asked.answer["asked_rows"]] == [first["id"]], asked.errors
+    (version,) = asked.answer["versions"]
+    assert version["rows"] == 1 and not asked.answer["pages"]
+    assert {"sft_model", "instruction_data"} <= {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
+    assert "base_model" not in {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
+    by_text = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=place)
+    assert second["id"] in {one["id"] for one in by_text.answer["asked_rows"]}, by_text.errors
+    ended = pedigree("takedown", "--document", first["id"], *WHY, "--yes", root=place)
+    assert ended.code == 0, ended.errors
+    made = cells(place)["instruction_data", "kitchen-small"].artifact
+    assert made.path != data and made.record["counts"]["dropped"]["takedown:asked_by_its_owner"] == 1
+    (dropped,) = [row for row in read_lines(made.path / "dropped.jsonl") if row["id"] == first["id"]]
+    assert dropped["row"] == {} and first["id"] not in {
+        row["id"] for row in read_lines(made.path / "instructions.jsonl")
+    }
+    emptied = next(row for row in read_lines(data / "instructions.jsonl") if row["id"] == first["id"])
+    assert emptied["messages"] == [] and cells(place)["preference_data", "kitchen-small"].state == "made"
+    (version,) = registered_versions(Tracking("", place, in_background=False))
+    assert first["id"] in json.loads(version.tags["upstream_withdrawn"])[-1]["entries"]
+    again = pedigree("takedown", "--document", first["id"], *WHY, "--yes", root=place)
+    assert again.code == 0 and again.answer["done"] == "was withdrawn before"

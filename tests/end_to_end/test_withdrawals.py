@@ -158,3 +158,46 @@ def test_files_stay_what_they_are_and_a_vocabulary_is_no_text(made):
     assert all(not damaged_files(one) for one in artifacts_under(made))
     again = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", "provenance_index", root=made)
     assert again.code == 0, again.errors
+
+
+QUOTED = {
+    "as it is": lambda text: text,
+    "capitals": str.upper,
+    "wrapped lines": lambda text: text.replace(" ", "\n", 3).replace(" of ", "\n  of "),
+    "doubled blanks": lambda text: text.replace(" ", "  "),
+}
+
+
+@pytest.fixture(scope="module")
+def quoted(tmp_path_factory) -> Path:
+    pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
+    pages |= {"http://said.example/": f"{prose('a')} {SAID}. {prose('b')}", "http://mirror.example/": f"Once {SAID}."}
+    return root_of(tmp_path_factory.mktemp("quoted"), pages, until="text_index")
+
+
+@pytest.mark.parametrize("spelling", QUOTED)
+def test_a_quotation_is_found_and_withdrawn_in_any_letters_lines_and_blanks(quoted, spelling):
+    said = QUOTED[spelling](SAID)
+    traced = pedigree("trace", "withdrawals", "--text", said, root=quoted)
+    assert traced.code == 0, traced.errors
+    exact = {page["url"] for span in traced.answer["spans"] if span["text"] == said for page in span["pages"]}
+    folded = {page["url"] for span in traced.answer["folded"] for page in span["pages"]}
+    assert exact | folded == {"http://said.example/", "http://mirror.example/"}
+    assert bool(folded) == (spelling != "as it is")
+    asked = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=quoted)
+    assert asked.code == 0 and asked.answer["pages"] == 2, asked.errors
+
+
+def test_a_text_that_stands_nowhere_or_is_short_is_refused_in_one_sentence(quoted):
+    nowhere = " ".join(reversed(SAID.split()))
+    assert not pedigree("trace", "withdrawals", "--text", nowhere, root=quoted).answer["folded"]
+    for text, sentence in ((nowhere, "no page and no row holds this text"), ("nine silver spoons", "at least 8 words")):
+        asked = pedigree("takedown", "--text", text, *WHY, "--dry-run", root=quoted)
+        assert asked.code == 2 and sentence in asked.errors
+
+
+def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(quoted):
+    told = withdrawn(quoted, "--text", SAID.upper())
+    assert told["report"]["proof"]["is_proved"] and "SPOONS" not in json.dumps(told["report"]).upper()
+    assert SAID not in shard_texts(quoted)
+    assert withdrawn(quoted, "--text", SAID)["done"] == "was withdrawn before"

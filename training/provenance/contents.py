@@ -134,7 +134,7 @@ def _texts_in(block: bytes) -> list[str]:
 def _vocabulary(path: Path) -> Iterator[TextPiece]:
     """Yield the entries of a tokenizer's vocabulary and its merges as texts of their own, and the rest as one text."""
     content = path.read_text("utf-8")
-    found = content.splitlines() if path.suffix == ".txt" else json.loads(content)
+    found: Any = content.splitlines() if path.suffix == ".txt" else json.loads(content)
     rest = dict(found) if path.name == "tokenizer.json" else {"model": {"vocab": found}}
     model = dict(rest.pop("model", {}))
     entries = [*model.pop("vocab", ()), *model.pop("merges", ())]  # words, or pairs of a word with its score or another

@@ -1,4 +1,6 @@
-"""Find the parts of a text that a model was pretrained on word for word, with their pages and training steps.
+"""Find the parts of a text that a model was pretrained on, with their pages and training steps.
+
+First they are looked for word for word, then, marked as such, in other letters (training/provenance/text/folded.py).
 
 Rows of post-training are in no shard; training/provenance/rows searches them.
 """
@@ -13,19 +15,22 @@ from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.job import DataError
 from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of
 from training.provenance.sound import sound
+from training.provenance.text.folded import folded_spans
 from training.provenance.text.search import IndexedShard, open_index
 from training.provenance.text.texts import IndexedPage, spans_of_text
 from training.provenance.trace import Tracer
 
 INDEX = "text_index"
+WHERE = ("id", "url", "snapshot", "warc_file", "warc_offset")
 LEAST_TOKENS = 8  # shorter spans stand in any corpus
 
 
 def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: int = 3) -> dict[str, Any]:
     """Return the spans of a text that occur in the corpus, with up to `shown` pages for each span.
 
-    Spans have at least `least` tokens. Each page says which steps of the trainings saw it. Raise DataError if the
-    corpus has no text index, or several tokenizers.
+    Spans have at least `least` tokens. Each page says which steps of the trainings saw it. `folded` are further spans
+    of eight words or more that stand there in other letters; `folded_not_known` says why they were not looked for.
+    Raise DataError if the corpus has no text index, or several tokenizers.
     """
     lineage = tracer.lineage
     tokenizers = {node.item.digest: node for node in lineage.of("tokenizer")}
@@ -52,7 +57,32 @@ def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: i
             }
             for span in spans
         ],
+        **_folded(tracer, text, [(span.start, span.stop) for span in spans], shown),
     }
+
+
+def _folded(tracer: Tracer, text: str, covered: Sequence[tuple[int, int]], shown: int) -> dict[str, Any]:
+    try:
+        spans = folded_spans(tracer.lineage, text, covered)
+    except DataError as error:
+        return {"folded": [], "folded_not_known": str(error)}
+    found = [
+        {
+            "start": span.start,
+            "stop": span.stop,
+            "text": text[span.start : span.stop],
+            "words": span.words,
+            "count": len(span.ids),
+            "pages": [_whole_page(tracer, id_) for id_ in span.ids[:shown]],
+        }
+        for span in spans
+    ]
+    return {"folded": found, "folded_not_known": ""}
+
+
+def _whole_page(tracer: Tracer, id_: str) -> dict[str, Any]:
+    (known,) = tracer.document(id_)["pages"]
+    return {name: known[name] for name in (*WHERE, "seen")}
 
 
 def text_indexes(lineage: Lineage) -> list[IndexedShard]:
@@ -78,7 +108,7 @@ def _opened(shards: Node, made: Sequence[Artifact]) -> list[IndexedShard]:
 def _page(tracer: Tracer, page: IndexedPage) -> dict[str, Any]:
     """Return a page with the text around a span, and the steps that saw tokens of the span."""
     (known,) = tracer.document(page.row["id"])["pages"]
-    own = {name: known[name] for name in ("id", "url", "snapshot", "warc_file", "warc_offset")}
+    own = {name: known[name] for name in WHERE}
     seen = [_of_span(one, page.token, page.token + page.tokens) for one in known["seen"]]
     return {**own, "token": page.token, "before": page.before, "after": page.after, "seen": seen}
 

@@ -1,0 +1,104 @@
+"""Find the parts of a text that the pages in shards have in other letters: capitals, line ends, spaces, punctuation.
+
+Words are folded as for duplicates (training/data/words/ngrams.py), and eight in a row must be the same. No index has
+folded words, so the texts are read, which takes a minute for some gigabytes; only what the index of tokens has not
+found word for word is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from training.data.words.ngrams import ngram_hashes, words_with_spans
+from training.job import DataError, RefusedInput
+from training.provenance.grams import WORDS, grams_of
+from training.provenance.lineage import SHARDS, Lineage
+from training.provenance.sound import sound
+
+TEXTS = "decontaminated_documents"  # the texts that became tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoldedSpan:
+    """The characters `start` to `stop` - 1 of a text, its number of words, and the ids of the pages that have them."""
+
+    start: int
+    stop: int
+    words: int
+    ids: tuple[str, ...]
+
+
+def folded_spans(lineage: Lineage, text: str, covered: Sequence[tuple[int, int]]) -> list[FoldedSpan]:
+    """Return the longest spans of a text whose words a page in shards has in a row, from left to right.
+
+    A span within one of the ranges `covered` is left out. Raise DataError if the texts are not there any more.
+    """
+    hashes, places = words_with_spans(text)
+    runs = ngram_hashes(hashes, WORDS)
+    is_known = np.zeros(len(text) + 1, np.int64)
+    for start, stop in covered:
+        is_known[start:stop] = 1
+    known = np.concatenate([[0], np.cumsum(is_known)])
+    begins, ends = places[: len(runs), 0], places[WORDS - 1 :, 1]
+    is_asked = known[ends] - known[begins] < ends - begins if len(runs) else np.empty(0, np.bool_)
+    if not is_asked.any():
+        return []
+    found: dict[str, np.ndarray] = {}
+    for id_, own in _pages_with(lineage, np.unique(runs[is_asked])):
+        found[id_] = np.isin(runs, own) & is_asked
+    stretches: dict[tuple[int, int], list[str]] = {}
+    for id_, has in found.items():
+        for first, stop in _stretches(has):
+            stretches.setdefault((first, stop), []).append(id_)
+    longest = [one for one in stretches if not any(_is_within(one, other) for other in stretches)]
+    return [
+        FoldedSpan(
+            start=int(places[first, 0]),
+            stop=int(places[stop + WORDS - 2, 1]),
+            words=stop - first + WORDS - 1,
+            ids=tuple(sorted(stretches[first, stop])),
+        )
+        for first, stop in sorted(longest)
+    ]
+
+
+def _stretches(has: np.ndarray) -> list[tuple[int, int]]:
+    """Return where stretches of True begin and end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], has.astype(np.int8), [0]])))
+    return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
+
+
+def _is_within(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one != other and other[0] <= one[0] and one[1] <= other[1]
+
+
+def _pages_with(lineage: Lineage, wanted: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the id of each page in shards that has some of these runs of words, and those that it has."""
+    names = {name for node in lineage.of(SHARDS) for name in node.inputs}
+    for node in lineage.of(TEXTS):
+        if node.item.fingerprint in names:
+            try:
+                files = [sound(node.usable, name) for name in sorted(node.usable.files()) if _is_of_documents(name)]
+            except RefusedInput as error:
+                raise DataError(str(error)) from None
+            for path in files:
+                yield from _in_file(path, wanted)
+
+
+def _is_of_documents(name: str) -> bool:
+    return name.startswith("documents/")
+
+
+def _in_file(path: Path, wanted: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    with pq.ParquetFile(path) as parquet:
+        for number in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(number, columns=["id", "text"], use_threads=False)
+            grams, of = grams_of([text or "" for text in rows["text"].to_pylist()])
+            is_hit = np.isin(grams, wanted)
+            for row in np.unique(of[is_hit]).tolist():
+                yield rows["id"][row].as_py(), np.unique(grams[is_hit & (of == row)])
