@@ -42,13 +42,16 @@ def prose(seed: object) -> str:
     return " ".join(random.Random(str(seed)).choices(NOUNS, k=60))
 
 
-def root_of(folder: Path, pages: dict[str, str], *, more: str = "", until: str = "provenance_index") -> Path:
+def root_of(
+    folder: Path, pages: dict[str, str], *, more: str = "", until: tuple[str, ...] = ("provenance_index",)
+) -> Path:
     """Make a root with the corpus of these pages, given as text by address; `more` is added to the recipe."""
     rows = [{"url": url, "text": text} for url, text in pages.items()]
     (folder / "pages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     (folder / "withdrawals.yaml").write_text(RECIPE.format(folder=folder) + more, "utf-8")
-    ran = pedigree("run", str(folder / "withdrawals.yaml"), "--until", until, root=folder / "root")
-    assert ran.code == 0, ran.errors
+    for asset in until:
+        ran = pedigree("run", str(folder / "withdrawals.yaml"), "--until", asset, root=folder / "root")
+        assert ran.code == 0, ran.errors
     return folder / "root"
 
 
@@ -172,7 +175,7 @@ QUOTED = {
 def quoted(tmp_path_factory) -> Path:
     pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
     pages |= {"http://said.example/": f"{prose('a')} {SAID}. {prose('b')}", "http://mirror.example/": f"Once {SAID}."}
-    return root_of(tmp_path_factory.mktemp("quoted"), pages, until="text_index")
+    return root_of(tmp_path_factory.mktemp("quoted"), pages, until=("provenance_index", "text_index"))
 
 
 @pytest.mark.parametrize("spelling", QUOTED)
