@@ -49,7 +49,7 @@ from training.data.address_lists import Target, target_of, target_of_line
 from training.data.crawl.crawl import read_listing
 from training.data.extract.terms import cells_of
 from training.data.known import known_under
-from training.data.public_suffixes import is_public_suffix
+from training.data.owned_domains import has_owner
 from training.job import DataError, RefusedInput
 from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index
@@ -169,7 +169,7 @@ def _of_list(file: Path, reason: str) -> Asked:
 
 
 def _problem(target: Target) -> str:
-    if target.kind != "domain" or not is_public_suffix(target.value):
+    if target.kind != "domain" or has_owner(target.value):
         return ""
     return f"{target.value}: is a public suffix, under which names belong to many people; name one of them"
 

