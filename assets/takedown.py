@@ -16,6 +16,7 @@ import numpy as np
 from assets.alive import at_work
 from assets.chain import CHAIN, descendants
 from assets.found import read_reference
+from assets.owned_domains import has_owner
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import LEARNED, Cell, Comparison, compare, last_made
 from assets.takedown_rows import (
@@ -49,7 +50,6 @@ from training.data.address_lists import Target, target_of, target_of_line
 from training.data.crawl.crawl import read_listing
 from training.data.extract.terms import cells_of
 from training.data.known import known_under
-from training.data.owned_domains import has_owner
 from training.job import DataError, RefusedInput
 from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index

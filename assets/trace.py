@@ -12,6 +12,7 @@ from typing import Any
 
 from assets.chain import CHAIN, GROUPS
 from assets.interrupt import ends_with_this
+from assets.owned_domains import has_owner
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
 from assets.status import Comparison, compare, last_made
@@ -22,7 +23,6 @@ from resources.tracking.versions import Registered, registered_versions
 from training.artifact import Artifact
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.known import known_under
-from training.data.owned_domains import has_owner
 from training.job import DataError, RefusedInput
 from training.posttrain.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from training.data.generated import is_generated
 from training.records import Uri, check_above_zero
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+WITHDRAWALS = "withdrawals"  # a section of the recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,3 +50,15 @@ class SourcesRecipe:
 def label(uri: str) -> str:
     """Return a source's name for ids: its URI, or the file's name alone if the URI is a path on one machine."""
     return uri if uri.startswith("data://") or is_generated(uri) else uri.rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WithdrawnRows:
+    """The lists of rows to leave out: the part of the section `withdrawals` that decides what rows there are."""
+
+    rows: tuple[Uri, ...]
+
+
+def withdrawn_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings of the lists; empty without a list, so that no fingerprint has an empty one."""
+    return {WITHDRAWALS: WithdrawnRows(rows=recipe.withdrawals.rows)} if recipe.withdrawals.rows else {}

@@ -15,7 +15,7 @@ from training.data.documents import decompressed_text
 from training.data.sources import check_unchanged, open_uri
 from training.job import Job
 from training.posttrain.formats import SourceRow
-from training.settings.withdrawals import SECTION, WithdrawnRows
+from training.posttrain.source_settings import WITHDRAWALS, WithdrawnRows
 
 S = TypeVar("S")
 
@@ -35,8 +35,8 @@ def source_of(id_: str) -> str:
 
 def _reasons(job: Job) -> dict[str, str]:
     found: dict[str, str] = {}
-    if SECTION in job.settings:
-        for uri in job.settings_as(WithdrawnRows, SECTION).rows:
+    if WITHDRAWALS in job.settings:
+        for uri in job.settings_as(WithdrawnRows, WITHDRAWALS).rows:
             check_unchanged(uri, job)
             with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
                 for line in lines:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from training.records import Uri
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
-
-SECTION = "withdrawals"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,15 +25,3 @@ class WithdrawalRecipe:
     duplicates: Literal["cluster", "twin"] = "cluster"
     models: Literal["keep", "retrain"] = "keep"
     rows: tuple[Uri, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WithdrawnRows:
-    """The lists of withdrawn rows: the part of the section that decides what rows there are."""
-
-    rows: tuple[Uri, ...]
-
-
-def withdrawn_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of the lists; empty without a list, so that no fingerprint has an empty one."""
-    return {SECTION: WithdrawnRows(rows=recipe.withdrawals.rows)} if recipe.withdrawals.rows else {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
 from training.posttrain.prompts.settings import PromptsRecipe
-from training.settings.withdrawals import withdrawn_of
+from training.posttrain.source_settings import withdrawn_of
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:

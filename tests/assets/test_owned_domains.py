@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.data.owned_domains import has_owner
+from assets.owned_domains import has_owner
 
 
 @pytest.mark.parametrize(
