@@ -14,8 +14,9 @@ snapshot of their own, which the model reads so often that it learns them by hea
   steps that read it.
 - leak: an item of the exam is written into one page of one archive. The model is not promoted, and the refusal names
   the item, the record's offset and the steps; the promoted version stays champion.
-- withdrawal: a domain is withdrawn. The answer lists what a reader of the archives counts, only the ranks of its
-  archives are made again, no other document changes, and a scan finds none of its words.
+- withdrawal: three domains are withdrawn, each on a copy. The answer lists what a reader of the archives counts, and
+  prices the models; only the ranks of archives with a withdrawn page are made again, no other document changes, and the
+  takedown's scan and a second one (`benchmarks.second_scan`) find none of their words.
 
 Each proof has controls, in which the same check must fail: a changed index, the offset of another page, shuffled words,
 the crawl without the item, a sentence that is put back. Printed is one line for each proof; the exit code is 1 if a
@@ -36,12 +37,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fastwarc.warc import ArchiveIterator
@@ -51,17 +53,18 @@ from assets.erasing import scan
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
+from assets.tombstones import read_tombstones
 from benchmarks.both_ways import record_url
+from benchmarks.second_scan import Window, places, windows
 from benchmarks.takedown import command, copied, words_of
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training import artifact
-from training.data.words.ngrams import Hashes
 from training.job import InputArtifact
 from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.contents import pieces_of
-from training.provenance.grams import count_in
+from training.provenance.grams import grams_of
 from training.provenance.lineage import item_of
 
 EXAM, ITEMS = "data://benchmarks/arc_easy.jsonl.gz", 100
@@ -69,8 +72,11 @@ LEARNED_PAGES = tuple(
     f"http://postgres-docs.test/manual/tutorial-{name}.html" for name in ("createdb", "join", "agg", "transactions")
 )
 LEAKING, LEAKING_HOST = "web-01-00000.warc.gz", "git-docs.test"
-DOMAIN, ITS_ARCHIVE = "varnish-docs.test", "web-01-00000.warc.gz"
-ITS_FILE = "00001.parquet"  # the documents of its archive, the second of seven
+DOMAINS = {  # each with its archive
+    "varnish-docs.test": "web-01-00000.warc.gz",
+    "afaq.test": "web-04-00000.warc.gz",
+    "pylibs.test": "web-05-00000.warc.gz",
+}
 KEEPING = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
 IN_RANKS = (
     "extracted_documents",
@@ -356,7 +362,7 @@ def documents(place: Place, proof: Proof, options: argparse.Namespace) -> None:
     proof.same("documents", followed, options.documents)
     proof.check(seen, "no document is in a step")
     proof.figures.append(f"{followed:,} documents equal both ways, from their records, {seen:,} of them in steps")
-    pages = place.run("trace", TWO, "--domain", DOMAIN, "--shown", "2").answer["pages"]
+    pages = place.run("trace", TWO, "--domain", next(iter(DOMAINS)), "--shown", "2").answer["pages"]
     moved = {**pages[0], "warc_offset": pages[1]["warc_offset"]}
     proof.same("URL at the offset", record_url(place.root, pages[0]), pages[0]["url"])
     proof.control("the offset of another page", is_noticed=record_url(place.root, moved) != pages[0]["url"])
@@ -609,49 +615,91 @@ def _ids(root: Path, shard: Any) -> list[str]:
 
 
 def withdrawal(place: Place, proof: Proof, options: argparse.Namespace) -> None:
-    """Withdraw a domain on a copy of the root, and compare lists, ranks, documents and words."""
-    with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
-        own = copied(place.root, Path(temporary) / "root")
-        named = ("--domain", DOMAIN, "--reason", "asked by its owner")
-        before, files = pages_of(place, own), state_of(own)
-        asked = place.run("takedown", *named, "--dry-run", root=own)
+    """Withdraw three domains, each on a copy of the root, and compare lists, ranks, documents and words."""
+    for domain, archive in DOMAINS.items():
+        with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
+            _withdrawn(place, copied(place.root, Path(temporary) / "root"), domain, archive, proof)
+
+
+def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof) -> None:
+    named = ("--domain", domain, "--reason", "asked by its owner")
+    before, files = pages_of(place, own), state_of(own)
+    asked = place.run("takedown", *named, "--dry-run", root=own)
+    changed = [one for one in files if state_of_file(Path(one)) != files[one]]
+    proof.same(f"{domain}: files that the answer changed", changed, [])
+    counted = sum(len(records_of_domain(place.archive(number, archive), domain)) for number in (1, 2))
+    told, more = asked.answer["asked"][0]["pages"], asked.answer["duplicates"]["pages"]
+    proof.same(f"{domain}: pages by the archives", told, counted)
+    proof.same(f"{domain}: pages in all", asked.answer["pages"], told + more)
+    priced = {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
+    proof.check({"base_model", "model_scores"} <= priced, f"{domain}: the models are not priced: {sorted(priced)}")
+    proof.same(f"{domain}: exit code", place.run("takedown", *named, "--yes", "--no-rebuild", root=own).code, 0)
+    wanted, gone = words_of(own), {one.entry for stone in read_tombstones(own) for one in stone.entries}
+    raw = only_of(before, domain, gone)
+    sentence = next(" ".join(run) for run in sorted(raw) if all(word.isalpha() for word in run))
+    tokenizers = {one: one.read_bytes() for one in own.rglob("tokenizer.json")}
+    ended = place.run("takedown", *named, "--yes", root=own)
+    proof.check(ended.code == 0, ended.errors[-300:])
+    report = ended.answer.get("report") or {"proof": {"is_proved": False, "files": 0, "runs": 0}}
+    proof.check(report["proof"]["is_proved"], f"{domain}: the report does not say that it is proved")
+    proof.check(all(one.read_bytes() == was for one, was in tokenizers.items()), f"{domain}: a tokenizer was changed")
+    after = pages_of(place, own)
+    for key, rows in before.items():
+        left = {id_: row for id_, row in rows.items() if not is_of(domain, row[0]) and id_ not in gone}
         proof.same(
-            "files that the answer changed", [one for one in files if state_of_file(Path(one)) != files[one]], []
+            f"{domain}, {key}: documents that changed", sorted(set(left.items()) ^ set(after[key].items()))[:3], []
         )
-        counted = {number: len(records_of_domain(place.archive(number, ITS_ARCHIVE))) for number in (1, 2)}
-        told = asked.answer["asked"][0]["pages"]
-        proof.same("pages of the domain by the archives", told, sum(counted.values()))
-        more = asked.answer["duplicates"]["pages"]
-        proof.same("pages in all", asked.answer["pages"], told + more)
-        proof.figures.append(f"{told} pages of {DOMAIN} and {more} copies, as in the archives")
-        proof.same("partitions", len(asked.answer["snapshots"]), 2)
-        noted = place.run("takedown", *named, "--yes", "--no-rebuild", root=own)
-        proof.same("exit code", noted.code, 0)
-        wanted = words_of(own)
-        ended = place.run("takedown", *named, "--yes", root=own)
-        proof.check(ended.code == 0, ended.errors[-300:])
-        report = ended.answer.get("report") or {"proof": {"is_proved": False, "files": 0, "runs": 0}}
-        proof.check(report["proof"]["is_proved"], "the report does not say that it is proved")
-        after = pages_of(place, own)
-        for key, rows in before.items():
-            left = {id_: digest for id_, digest in rows.items() if f"//{DOMAIN}/" not in digest[0]}
-            proof.same(f"{key}: documents that changed", sorted(set(left.items()) ^ set(after[key].items()))[:3], [])
-        proof.figures.append(made_again(place, own, proof))
-        is_made = [cell.state == "made" for (asset, _), cell in place.cells(TWO, own).items() if asset in CORPUS]
-        proof.check(all(is_made), "a part of the corpus is not made")
-        proof.same("places with words", [one["path"] for one in scan(own, wanted).hits], [])
-        proof.figures.append(
-            f"{len(wanted):,} runs of words in none of {report['proof']['files']:,} files; {ended.seconds:.0f} s"
-        )
-        lost = sentence_of(place, wanted)
-        (own / "notes.txt").write_text(f"Somebody noted: {lost}", "utf-8")
-        proof.control("a sentence that was put back", is_noticed=scan(own, wanted, [own / "notes.txt"]).hits)
-        proof.control("the documents of before", is_noticed=before != after)
+    proof.figures.append(f"{domain}: {told} pages and {more} of their clusters; {made_again(place, own, proof)}")
+    is_made = [cell.state == "made" for (asset, _), cell in place.cells(TWO, own).items() if asset in CORPUS]
+    proof.check(all(is_made), f"{domain}: a part of the corpus is not made")
+    proof.same(f"{domain}: places with words", [one["path"] for one in scan(own, wanted).hits], [])
+    found, read, size = places(own, raw, without=("takedowns",))
+    proof.same(f"{domain}: places with words by the second scanner", found, {})
+    proof.figures.append(
+        f"{len(wanted):,} runs in none of {report['proof']['files']:,} files; {len(raw):,} by a second scanner in none"
+        f" of {read:,} files of {size:,} bytes; {ended.seconds:.0f} s"
+    )
+    _put_back(own, sentence, raw, proof)
+    proof.control("the documents of before", is_noticed=before != after)
 
 
-def records_of_domain(archive: Path) -> list[Member]:
+def _put_back(own: Path, sentence: str, raw: set[Window], proof: Proof) -> None:
+    """Put a withdrawn sentence back in several forms, which both scanners must find."""
+    wanted = np.unique(grams_of([sentence])[0])
+    forms = {
+        "notes.txt": sentence.encode(),
+        "capitals.txt": sentence.upper().replace(" ", "\n").encode(),
+        "notes.json": json.dumps({"said": [sentence]}).encode(),
+        "notes.jsonl.gz": gzip.compress(sentence.encode()),
+        "page.html": f"<p>{sentence.replace(' ', '<b> </b>')}</p>".encode(),
+    }
+    for name, data in forms.items():
+        (folder := own / "put-back" / name).parent.mkdir(exist_ok=True)
+        folder.write_bytes(data)
+    hits = {Path(one["path"]).name for one in scan(own, wanted, sorted((own / "put-back").iterdir())).hits}
+    found, _, _ = places(own / "put-back", raw)
+    for name in forms:
+        proof.control(f"a sentence in {name}", is_noticed=name in hits)
+        proof.control(f"a sentence in {name} by the second scanner", is_noticed=name in found)
+
+
+def is_of(domain: str, url: str) -> bool:
+    """Whether a page is of a domain that is withdrawn."""
+    return f"//{domain}/" in url
+
+
+def only_of(pages: Mapping[Any, Mapping[str, tuple[str, str]]], domain: str, gone: Set[str]) -> set[Window]:
+    """Return the runs of words that only withdrawn pages have."""
+    own, others = set[Window](), set[Window]()
+    for rows in pages.values():
+        for id_, (url, text) in rows.items():
+            (own if is_of(domain, url) or id_ in gone else others).update(windows(text))
+    return own - others
+
+
+def records_of_domain(archive: Path, domain: str) -> list[Member]:
     """Return the responses of an archive from the domain that is withdrawn."""
-    return [one for one in members(archive) if one.type == "response" and f"//{DOMAIN}/" in one.url]
+    return [one for one in members(archive) if one.type == "response" and is_of(domain, one.url)]
 
 
 def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[str, str]]]:
@@ -668,34 +716,39 @@ def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[
 
 
 def made_again(place: Place, root: Path, proof: Proof) -> str:
-    """Return how many ranks were computed, and in how many the documents changed; note one that need not have been."""
+    """Return how many ranks were computed; note a rank that need not have been, or whose documents changed.
+
+    The ranks that may change are those of the archives that hold a withdrawn page.
+    """
     told = []
+    entries = [one.entry for stone in read_tombstones(root) for one in stone.entries if one.snapshot]
     for part in ("@snapshot-1", NEW):
         cells = place.cells(TWO, root)
         ranks = {asset: ranks_made(item_of(cells[asset, TWO + part].artifact)) for asset in IN_RANKS}
-        too_many = {asset: made for asset, made in ranks.items() if int(made.split()[0]) > 1}
-        proof.same(f"{part}: ranks that were computed beside one", too_many, {})
+        allowed = {f"{name.split('-')[1]:0>5}.parquet" for name in archives_in(place, part, root, entries)}
+        too_many = {asset: made for asset, made in ranks.items() if int(made.split()[0]) > len(allowed)}
+        proof.same(f"{part}: ranks that were computed beside {len(allowed)}", too_many, {})
         for asset in KEEPING:
             old, new = (_contents(place, asset, part, own) for own in (place.root, root))
-            changed = [name for name in old if old[name] != new.get(name)]
-            proof.same(f"{asset} {part}: files whose documents changed", changed, [ITS_FILE])
+            changed = {name for name in old if old[name] != new.get(name)}
+            proof.same(f"{asset} {part}: files whose documents changed", sorted(changed - allowed), [])
         computed, every = (sum(int(made.split()[at]) for made in ranks.values()) for at in (0, 2))
         told.append(f"{computed} of {every}")
     return f"ranks computed: {' and '.join(told)}"
 
 
+def archives_in(place: Place, part: str, root: Path, entries: Sequence[str]) -> set[str]:
+    """Return the archives of a snapshot with a page that was dropped by a takedown, or is among these ids."""
+    own = {entry.split("/")[1] for entry in entries if entry.startswith(f"{part[1:]}/")}
+    for file in _files(place, "extracted_documents", "dropped/*.parquet", part, root):
+        for row in pq.read_table(file, columns=["warc_file", "reason"]).to_pylist():
+            if row["reason"].startswith("takedown"):
+                own.add(row["warc_file"])
+    return own
+
+
 def _contents(place: Place, asset: str, part: str, root: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in _files(place, asset, "documents/*.parquet", part, root)}
-
-
-def sentence_of(place: Place, wanted: Hashes) -> str:
-    """Return words of the domain that occur nowhere else."""
-    for file in _files(place, "extracted_documents", "documents/*.parquet", "@snapshot-1"):
-        for row in pq.read_table(file, columns=["url", "text"]).to_pylist():
-            words = row["text"].split()[:40]
-            if f"//{DOMAIN}/" in row["url"] and count_in([" ".join(words)], wanted)[0]:
-                return " ".join(words)
-    raise AssertionError(f"no page of {DOMAIN} has words of its own")
 
 
 PROOFS: dict[str, Callable[[Place, Proof, argparse.Namespace], None]] = {

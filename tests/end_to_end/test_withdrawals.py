@@ -35,6 +35,13 @@ NOUNS = [f"{random.Random(number).getrandbits(32):x}" for number in range(500)]
 NUMBERS = "Counted: 0 1 2 3 4 5 6 7 8 9 10 11 12"
 ALPHABET = "t h e i n e r a o n"
 SAID = "The aunt of Mr Smith keeps nine silver spoons under the third stair of her house"
+QUOTE = "Nobody in the village of Aldby has ever seen the captain of the broken ferry smile"
+QUOTED = {
+    "as it is": lambda text: text,
+    "capitals": str.upper,
+    "wrapped lines": lambda text: text.replace(" ", "\n", 3).replace(" of ", "\n  of "),
+    "doubled blanks": lambda text: text.replace(" ", "  "),
+}
 
 
 def prose(seed: object) -> str:
@@ -109,7 +116,8 @@ def made(tmp_path_factory) -> Path:
     """A root with a page of numbers, letters and a sentence of its own, another page, and a tokenizer registered."""
     pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
     pages["http://goes.example/0"] = f"{NUMBERS} {ALPHABET} {SAID}. {prose('goes')}"
-    place = root_of(tmp_path_factory.mktemp("withdrawals"), pages)
+    pages |= {"http://said.example/": f"{prose('a')} {QUOTE}. {prose('b')}", "http://mirror.example/": f"Once {QUOTE}."}
+    place = root_of(tmp_path_factory.mktemp("withdrawals"), pages, until=("provenance_index", "text_index"))
     (source,) = place.glob("tokenizer/*/tokenizer.json")
     for copy in ("model", "components"):  # as the registry keeps a model
         (place / "mlflow-artifacts" / copy).mkdir(parents=True)
@@ -122,6 +130,30 @@ def made(tmp_path_factory) -> Path:
         database.executemany("INSERT INTO notes (body) VALUES (?)", [(json.dumps(notes),), ("stays",)])
         database.commit()
     return place
+
+
+@pytest.mark.parametrize("spelling", QUOTED)
+def test_a_quotation_is_found_and_withdrawn_in_any_letters_lines_and_blanks(made, spelling):
+    said = QUOTED[spelling](QUOTE)
+    traced = pedigree("trace", "withdrawals", "--text", said, root=made)
+    assert traced.code == 0, traced.errors
+    exact = {page["url"] for span in traced.answer["spans"] if span["text"] == said for page in span["pages"]}
+    folded = {page["url"] for span in traced.answer["folded"] for page in span["pages"]}
+    assert exact | folded == {"http://said.example/", "http://mirror.example/"}
+    assert bool(folded) == (spelling != "as it is")
+    asked = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=made)
+    assert asked.code == 0 and asked.answer["pages"] == 2, asked.errors
+
+
+def test_a_text_that_stands_nowhere_or_is_short_is_refused_in_one_sentence(made):
+    nowhere = " ".join(reversed(QUOTE.split()))
+    assert not pedigree("trace", "withdrawals", "--text", nowhere, root=made).answer["folded"]
+    for text, sentence in (
+        (nowhere, "no page and no row holds this text"),
+        ("the broken ferry", "give at least 8 of it"),
+    ):
+        asked = pedigree("takedown", "--text", text, *WHY, "--dry-run", root=made)
+        assert asked.code == 2 and sentence in asked.errors
 
 
 def test_a_takedown_that_cannot_finish_leaves_everything_as_it_was_and_says_so(made, tmp_path):
@@ -163,44 +195,8 @@ def test_files_stay_what_they_are_and_a_vocabulary_is_no_text(made):
     assert again.code == 0, again.errors
 
 
-QUOTED = {
-    "as it is": lambda text: text,
-    "capitals": str.upper,
-    "wrapped lines": lambda text: text.replace(" ", "\n", 3).replace(" of ", "\n  of "),
-    "doubled blanks": lambda text: text.replace(" ", "  "),
-}
-
-
-@pytest.fixture(scope="module")
-def quoted(tmp_path_factory) -> Path:
-    pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
-    pages |= {"http://said.example/": f"{prose('a')} {SAID}. {prose('b')}", "http://mirror.example/": f"Once {SAID}."}
-    return root_of(tmp_path_factory.mktemp("quoted"), pages, until=("provenance_index", "text_index"))
-
-
-@pytest.mark.parametrize("spelling", QUOTED)
-def test_a_quotation_is_found_and_withdrawn_in_any_letters_lines_and_blanks(quoted, spelling):
-    said = QUOTED[spelling](SAID)
-    traced = pedigree("trace", "withdrawals", "--text", said, root=quoted)
-    assert traced.code == 0, traced.errors
-    exact = {page["url"] for span in traced.answer["spans"] if span["text"] == said for page in span["pages"]}
-    folded = {page["url"] for span in traced.answer["folded"] for page in span["pages"]}
-    assert exact | folded == {"http://said.example/", "http://mirror.example/"}
-    assert bool(folded) == (spelling != "as it is")
-    asked = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=quoted)
-    assert asked.code == 0 and asked.answer["pages"] == 2, asked.errors
-
-
-def test_a_text_that_stands_nowhere_or_is_short_is_refused_in_one_sentence(quoted):
-    nowhere = " ".join(reversed(SAID.split()))
-    assert not pedigree("trace", "withdrawals", "--text", nowhere, root=quoted).answer["folded"]
-    for text, sentence in ((nowhere, "no page and no row holds this text"), ("nine silver spoons", "at least 8 words")):
-        asked = pedigree("takedown", "--text", text, *WHY, "--dry-run", root=quoted)
-        assert asked.code == 2 and sentence in asked.errors
-
-
-def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(quoted):
-    told = withdrawn(quoted, "--text", SAID.upper())
-    assert told["report"]["proof"]["is_proved"] and "SPOONS" not in json.dumps(told["report"]).upper()
-    assert SAID not in shard_texts(quoted)
-    assert withdrawn(quoted, "--text", SAID)["done"] == "was withdrawn before"
+def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(made):
+    told = withdrawn(made, "--text", QUOTE.upper())
+    assert told["report"]["proof"]["is_proved"] and "VILLAGE" not in json.dumps(told["report"]).upper()
+    assert QUOTE not in shard_texts(made)
+    assert withdrawn(made, "--text", QUOTE)["done"] == "was withdrawn before"
