@@ -32,7 +32,7 @@ from training.provenance.swap import Commit, Swap
 RECORDS, SEALED = (ARTIFACT_FILE, COPY_FILE), ("job.json",)  # with checksums of their own
 PROGRAMS = (".py", ".sh", ".sbatch", ".js", ".css", ".jinja", ".j2", ".sql")
 LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?')  # a string of JSON
-LEFT_FORM = "its form would not stay"
+LEFT_FORM, NAMES = "its form would not stay", "the words are no texts in it, such as names of fields"
 BUSY_SECONDS = 10  # to wait for another process that writes a database
 
 
@@ -58,7 +58,9 @@ def mask(root: Path, paths: Iterable[Path], wanted: Hashes, swap: Swap) -> dict[
 def _mask(root: Path, path: Path, wanted: Hashes, swap: Swap) -> None:
     folder = next((one for one in path.parents if (one / ARTIFACT_FILE).exists() and root in one.parents), None)
     if path.name in (*RECORDS, *SEALED):
-        read_sealed(path)
+        fields = read_sealed(path)
+        if _clean_within(fields, wanted) == fields:
+            raise Left(NAMES)
         swap.then.append(lambda: _mask_sealed(path, wanted, swap.takedown))
         return
     if _is_of_model(root, path) or (folder is not None and not may_be_erased(path.relative_to(folder).as_posix())):
@@ -77,8 +79,11 @@ def _mask(root: Path, path: Path, wanted: Hashes, swap: Swap) -> None:
         else:
             with open(swap.now(path), "rb") as stream, decompressed(stream, path.name) as plain:
                 text = plain.read().decode("utf-8")
+            new = masked_text(text, path.name, wanted)
+            if new == text:
+                raise Left(NAMES)
             with compressing(out.stream, path.name) as packed:
-                packed.write(masked_text(text, path.name, wanted).encode("utf-8"))
+                packed.write(new.encode("utf-8"))
 
 
 def _is_of_model(root: Path, path: Path) -> bool:
@@ -228,15 +233,19 @@ def _mask_sealed(path: Path, wanted: Hashes, takedown: int) -> None:
 def _mask_rows(path: Path, out: IO[bytes], wanted: Hashes) -> None:
     """Write a table without the wanted words in its texts; addresses and ids stay. Raise Left if more would differ."""
     with pq.ParquetFile(path) as parquet:
-        schema = parquet.schema_arrow
+        schema, is_changed = parquet.schema_arrow, False
         with pq.ParquetWriter(out, schema, compression="zstd", compression_level=ZSTD_LEVEL) as writer:
             for number in range(parquet.num_row_groups):
                 rows = parquet.read_row_group(number, use_threads=False)
                 for place, one in enumerate(schema):
                     if one.name not in ADDRESSES and _has_texts(one.type):
-                        clean = _clean_within(rows[one.name].to_pylist(), wanted)
+                        texts = rows[one.name].to_pylist()
+                        clean = _clean_within(texts, wanted)
+                        is_changed |= clean != texts
                         rows = rows.set_column(place, one, pa.array(clean, one.type))
                 writer.write_table(rows, row_group_size=max(1, len(rows)))
+        if not is_changed:
+            raise Left(NAMES)
         out.flush()
         with pq.ParquetFile(out.name) as new:
             is_same = new.schema_arrow.equals(schema, check_metadata=True)

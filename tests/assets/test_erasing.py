@@ -16,14 +16,14 @@ import pytest
 import zstandard
 
 from assets.erasing import Eraser, Gone, scan
-from assets.masking import mask, masked_text
+from assets.masking import mask, masked_text, texts_of_program
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
 from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.data.words.ngrams import Hashes
 from training.files.writing import write_sealed
-from training.provenance.grams import grams_of
+from training.provenance.grams import count_in, grams_of, runs_with_letters
 from training.provenance.swap import Swap
 from training.provenance.text.suffixes import first_places, suffix_array
 
@@ -222,3 +222,60 @@ def test_the_index_goes_with_the_pages_in_it_and_with_a_job_that_has_no_document
         name for name, folder in others.items() if (folder / "index").exists() or (folder / "scratch/blocks").exists()
     }
     assert left == {"c"}
+
+
+WORDS_OF = SECRET.split()
+LEFT: dict[str, bytes] = {
+    "keys.json": json.dumps({SECRET: 1}).encode(),
+    "within.json": json.dumps({"said": json.dumps({SECRET: 1})}).encode(),
+    "keys.yaml": f"{SECRET}: 1\n".encode(),
+    "script.html": f"<html><script>var said = '{SECRET}';</script></html>".encode(),
+    "program.py": f"said = '{SECRET}'\n".encode(),
+    "model/README.md": SECRET.encode(),
+    "binary.dat": b"\x00\xff" * 900 + SECRET.encode(),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_would_not_stay_what_it_is_is_left_byte_for_byte_and_named_with_the_reason(tmp_path, name):
+    (path := tmp_path / name).parent.mkdir(exist_ok=True)
+    path.write_bytes(LEFT[name])
+    (tmp_path / "model").mkdir(exist_ok=True)
+    (tmp_path / "model/model.safetensors").write_bytes(b"weights")  # of no artifact, as in the registry
+    (why,) = mask_at_once(tmp_path).values()
+    assert why and path.read_bytes() == LEFT[name] and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_list_of_words_is_masked_word_by_word_and_numbers_between_them_stay(tmp_path):
+    (path := tmp_path / "words.json").write_text(json.dumps([[1.50, word] for word in WORDS_OF]), "utf-8")
+    numbers = np.unique(grams_of([f"1 5 {' 1 5 '.join(WORDS_OF)}"])[0])
+    assert mask_at_once(tmp_path, numbers) == {"words.json": ""}
+    assert json.loads(path.read_text("utf-8")) == [[1.5, "█"]] * len(WORDS_OF)
+
+
+def test_addresses_schema_and_numbers_of_a_table_stay(tmp_path):
+    messages = [[{"role": "user", "content": SECRET}], None]
+    table = pa.table({"id": [SECRET, "b"], "n": [1, 2], "messages": messages}).replace_schema_metadata({"a": "b"})
+    pq.write_table(table, path := tmp_path / "rows.parquet", row_group_size=1)
+    table = pq.read_table(path)
+    assert mask_at_once(tmp_path) == {"rows.parquet": ""}
+    new = pq.read_table(path)
+    assert new.schema.equals(table.schema, check_metadata=True) and pq.read_metadata(path).num_row_groups == 2
+    assert new["id"].equals(table["id"]) and new["n"].equals(table["n"])
+    assert "spoons" not in new["messages"][0].as_py()[0]["content"] and new["messages"][1].as_py() is None
+
+
+def test_what_fails_before_the_swap_leaves_every_file_and_what_follows_it_does_not(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(SECRET, "utf-8")
+    with pytest.raises(OSError, match="full"), Swap(takedown=1) as swap:
+        mask(tmp_path, [tmp_path / "a.txt", tmp_path / "b.txt"], WANTED, swap)
+        raise OSError("the disk is full")
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == {"a.txt": SECRET, "b.txt": SECRET}
+
+
+def test_runs_without_letters_and_sentences_of_the_program_are_nobodys(tmp_path):
+    assert len(runs_with_letters(["0 1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 \u0663 9"])) == 0
+    assert len(runs_with_letters(["0 1 2 3 4 5 6 7 a 9"])) == 2
+    sentence = np.unique(grams_of(["Take words out of files that are no documents: samples, reports, cards"])[0])
+    assert any(count_in(texts, sentence)[0] for texts in texts_of_program())
