@@ -55,7 +55,7 @@ from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
 from assets.tombstones import read_tombstones
 from benchmarks.both_ways import record_url
-from benchmarks.second_scan import Window, places, windows
+from benchmarks.second_scan import Window, places, texts_of, windows, windows_in
 from benchmarks.takedown import command, copied, words_of
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
@@ -635,7 +635,9 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof)
     proof.check({"base_model", "model_scores"} <= priced, f"{domain}: the models are not priced: {sorted(priced)}")
     proof.same(f"{domain}: exit code", place.run("takedown", *named, "--yes", "--no-rebuild", root=own).code, 0)
     wanted, gone = words_of(own), {one.entry for stone in read_tombstones(own) for one in stone.entries}
+    exams = [path for path in sorted((own / "benchmark_index").rglob("*")) if path.is_file()]
     raw = only_of(before, domain, gone)
+    raw -= {run for path in exams for text in texts_of(path) for run in windows_in(text)}
     sentence = next(" ".join(run) for run in sorted(raw) if all(word.isalpha() for word in run))
     tokenizers = {one: one.read_bytes() for one in own.rglob("tokenizer.json")}
     ended = place.run("takedown", *named, "--yes", root=own)
