@@ -47,7 +47,9 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         if cell.artifact is not None:
             tags[f"digest.{cell.place}"] = cell.artifact.digest
             tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
-    return tags | {f"eval.{one.suite}": str(one.value) for one in scores_of(comparison)}
+    for one in scores_of(comparison):
+        tags |= {f"eval.{one.suite}": str(one.value), f"exam.{one.suite}": one.exam}
+    return tags
 
 
 def scores_of(comparison: Comparison) -> list[Score]:
