@@ -29,7 +29,7 @@ from assets.running.materialize import asked_of
 from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.status import Cell, Comparison
-from assets.witnesses import contradictions
+from assets.witnesses import contradictions, unwitnessed
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training import artifact
@@ -134,6 +134,7 @@ def promote(
     comparison = with_decision(comparison, made)
     held = [*lineage_of(comparison), *([comparison.cells[made.cell.key]] if made.reused else [])]
     told = contradictions(comparison, held, registry.tracking)
+    told += unwitnessed(held, comparison.root, registry.tracking)
     problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
         raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)

@@ -314,6 +314,38 @@ def test_what_dagster_was_told_is_not_said_anew_of_a_record_that_was_changed(kit
         assert verify(kitchen, recipe)[0] == 1
 
 
+@pytest.mark.parametrize("way", ["card", "promotion", "by hand"])
+def test_nothing_is_listed_or_promoted_of_a_record_that_only_says_itself_what_it_replaced(kitchen, way):
+    """Neither Dagster nor MLflow was told of the plan; what was made from it knows its true record."""
+    recipe = kitchen.model("whole", right=5)
+    true = artifact.find(record_of(kitchen, recipe, "training_plan").parent).record_digest
+    rewritten(kitchen, recipe, "training_plan", lambda record: record.update(seed=7, replaces=[true]))
+    if way == "card":
+        shutil.rmtree(kitchen.root / "model_card")
+        (failed,) = [one for one in materializer(kitchen, recipe, "model_card")().all_events if one.is_step_failure]
+        said = failed.step_failure_data.user_failure_data.description
+    else:
+        promote = (
+            kitchen.decide if way == "promotion" else lambda one: promote_by_hand(one, kitchen.tracking, "insists")
+        )
+        with pytest.raises((StageFailed, TrackingError)) as failure:
+            promote(recipe)
+        said = str(failure.value)
+    assert "of which neither Dagster nor MLflow was told" in said and "training_plan" in said
+    assert kitchen.aliases() == {}
+    status = command(kitchen, recipe, "status")[1]["assets"]["training_plan"]["whole"]
+    assert "says itself that it replaced" in status["remark"] and status["state"] == "made"
+    told = CliRunner().invoke(
+        cli.app, ["trace", f"base_model/{kitchen_model(kitchen, recipe)}", "--lineage", "--root", str(kitchen.root)]
+    )
+    assert "says itself that it replaced" in told.stdout
+
+
+def kitchen_model(kitchen: Kitchen, recipe: Recipe) -> str:
+    made = compare(recipe, kitchen.root).cells["base_model", recipe.name].artifact
+    return made.fingerprint
+
+
 def materializer(kitchen: Kitchen, recipe: Recipe, asset: str) -> Callable[[], dg.ExecuteInProcessResult]:
     """What the button of the UI does with one asset of the recipe."""
     found = next(one for one in build(Partitions({recipe.name: recipe})) if one.key.path[-1] == asset)
