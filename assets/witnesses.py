@@ -86,8 +86,8 @@ def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tup
             one, held = known.get(item["fingerprint"]), item.get("record_digest", "")
             if one is not None and one.artifact is not None and held and not is_witnessed(one, held, root, tracking):
                 sentence = (
-                    f"its record has digest {one.artifact.record_digest[:12]}, of which neither Dagster nor MLflow was"
-                    f" told, and {reader.asset} [{reader.partition}] was made from {held[:12]}"
+                    f"{one.artifact.path}: the record has digest {one.artifact.record_digest[:12]}, of which neither"
+                    f" Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from {held[:12]}"
                 )
                 found.append((one, sentence))
     return found
