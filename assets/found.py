@@ -103,10 +103,10 @@ def _difference(found: Artifact, asset: str, held: set[str]) -> str:
         return f"{found.path}: the record has no {missing[0]}"
     if found.record["asset"] != asset or found.fingerprint != found.path.name:
         return f"{found.path}: the record is that of {found.record['asset']} {found.fingerprint}"
-    if not held <= found.stands_for:
+    if not held <= found.claims:
         return (
             f"{found.path}: the record was changed: what was decided has digest {found.record_digest[:12]}, and who"
-            f" points to it holds {min(held - found.stands_for)[:12]}"
+            f" points to it holds {min(held - found.claims)[:12]}"
         )
     return ""
 

@@ -103,7 +103,7 @@ def read_folder(path: Path, asset: str) -> Folder:
         recipe=str(first.get("recipe", "")),
         partition=str(first.get("partition", "")),
         names=frozenset().union(*map(_names, said)) if said or not is_there else None,
-        record_digests=frozenset(made.stands_for) if made else frozenset(),
+        record_digests=frozenset(made.claims) if made else frozenset(),
         problem=problem,
     )
 

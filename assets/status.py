@@ -407,7 +407,8 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
     """Yield, as damaged, each cell whose record changed after other cells were made from it.
 
     The comparison uses the record digests that those other cells' records hold, so it notices a changed record even
-    if the cell's reference was changed with it.
+    if the cell's reference was changed with it. A cell whose record only says itself that it replaced the one that
+    others were made from gets a note.
     """
     held: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells.values():
@@ -415,11 +416,15 @@ def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tupl
             held.setdefault(key, {})[item["record_digest"]] = cell
     for key, by in held.items():
         cell, digests = cells[key], by.keys() - {""}
-        if cell.artifact is not None and not digests <= cell.artifact.stands_for:
+        if cell.artifact is not None and not digests <= cell.artifact.claims:
             found = look(artifact.folder_of(root, cell.asset, cell.fingerprint), cell.asset, set(digests))
-            other = by[min(digests - cell.artifact.stands_for)]
+            other = by[min(digests - cell.artifact.claims)]
             said = f"{found.damage or cell.artifact.path} ({other.asset} [{other.partition}] was made from it)"
             yield key, replace(cell, state="damaged", artifact=found.artifact, reasons=(*cell.reasons, said))
+        elif cell.artifact is not None and (others := digests - {cell.artifact.record_digest}):
+            other, said = by[min(others)], cell.artifact.own_word_on(min(others))
+            said = f"{other.asset} [{other.partition}] was made from an earlier record: {said}"
+            yield key, replace(cell, note="; ".join(filter(None, (cell.note, said))))
 
 
 def _read_and_guarding(

@@ -172,8 +172,9 @@ def _version(name: str, alias: str, number: str, root: Path, versions: Sequence[
 def model_of_version(version: Registered, root: Path) -> Model:
     for made in artifacts_under(root, lambda asset: asset in MODELS):
         tagged = version.tags.get("record_digest", "")
-        if made.digest == version.tags.get("digest") and (not tagged or tagged in made.stands_for):
-            return Model(title=f"{version.title}: {_named(made)}", made=(made,))
+        if made.digest == version.tags.get("digest") and (not tagged or tagged in made.claims):
+            own_word = made.own_word_on(tagged) if tagged else ""
+            return Model(title="; ".join(filter(None, (f"{version.title}: {_named(made)}", own_word))), made=(made,))
     raise DataError(
         f"{version.title}: its model (digest {version.tags.get('digest', '')[:12] or 'unknown'}) is not under {root};"
         " it was removed, or made under another root"
@@ -358,6 +359,7 @@ def _node(lineage: Lineage, fingerprint: str) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "digest": node.item.digest,
         "problem": node.problem,
+        "remark": node.remark,
         "inputs": list(node.inputs),
         "guards": list(node.guards),
         "recipe": record.get("recipe", ""),

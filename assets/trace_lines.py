@@ -249,8 +249,8 @@ def _tree(nodes: Mapping[str, Any], name: str, depth: int, told: set[str], guard
     sections = f", sections {', '.join(node['sections'])}" if node["sections"] else ""
     cost = f", {node['cost']['cpu_seconds']:,.1f} s" if "cpu_seconds" in node["cost"] else ""
     yield f"{title}{', MISSING' if node['problem'] else ''}{sections}{cost}"
-    if node["problem"]:
-        yield f"{'  ' * depth}  {node['problem']}"
+    if said := node["problem"] or node["remark"]:
+        yield f"{'  ' * depth}  {said}"
     for kind in ("inputs", "guards"):
         for below in node[kind]:
             yield from _tree(nodes, below, depth + 1, told, guard=kind == "guards")

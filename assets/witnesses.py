@@ -21,6 +21,7 @@ from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact, problems_of
 from training.files.erased import masked_since
+from training.files.writing import Unsealed
 from training.job import DataError
 
 if TYPE_CHECKING:  # it reads tables
@@ -59,9 +60,7 @@ class Behind:
 def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[str]:
     """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
 
-    What a record says that it replaces is no evidence. A record with another digest than its descendants hold must be
-    known to Dagster or MLflow, or have been masked by a takedown of the root. Return a sentence for each store that
-    could not be asked.
+    What a record says that it replaces is no evidence. Return a sentence for each store that could not be asked.
     """
     behind = [
         Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
@@ -70,26 +69,52 @@ def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[st
     ]
     told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
     more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
-    for one, sentence in (*told, *more):
-        raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed or exported of it")
-    takedowns = {stone.number for stone in read_tombstones(root)}
-    known = {one.fingerprint: one for one in behind}
-    for reader in behind:
-        for item in reader.artifact.record["inputs"] if reader.artifact else ():
-            one = known.get(item["fingerprint"])
-            if one is None or one.artifact is None or item.get("record_digest", "") in ("", one.artifact.record_digest):
-                continue
-            masked = masked_since(one.artifact.path, item["record_digest"], one.artifact.record_digest)
-            if not (masked and takedowns.issuperset(masked)) and not _is_confirmed(one, root, tracking):
-                raise DataError(
-                    f"{one.asset} [{one.partition}]: its record has digest {one.artifact.record_digest[:12]}, of which"
-                    f" neither Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from"
-                    f" {item['record_digest'][:12]}; nothing is signed or exported of it"
-                )
+    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking)):
+        raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed, exported or promoted of it")
     return [sentence for sentence in (no_dagster, no_tracker) if sentence]
 
 
-def _is_confirmed(one: Behind, root: Path, tracking: Tracking) -> bool:
+def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
+    """Return artifacts whose record has another digest than an artifact that was made from it holds, with a sentence.
+
+    Left out are records that Dagster or MLflow was told of, and those in which a takedown of the root masked texts.
+    """
+    known, found = {one.fingerprint: one for one in behind}, []
+    for reader in known.values():
+        record = reader.artifact.record if reader.artifact is not None else {}
+        for item in (*record.get("inputs", ()), *record.get("guards", ())):
+            one, held = known.get(item["fingerprint"]), item.get("record_digest", "")
+            if one is not None and one.artifact is not None and held and not is_witnessed(one, held, root, tracking):
+                sentence = (
+                    f"{one.artifact.path}: the record has digest {one.artifact.record_digest[:12]}, of which neither"
+                    f" Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from {held[:12]}"
+                )
+                found.append((one, sentence))
+    return found
+
+
+def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
+    """Whether somebody else than the record itself says that it stands for the record digest that is `held`.
+
+    That is so if it has this digest, if a takedown of the root masked texts in it since, or if it says that it replaced
+    that one and Dagster or MLflow was told of the record as it is.
+    """
+    assert one.artifact is not None
+    if one.artifact.record_digest == held or is_masked(one.artifact, held):
+        return True
+    return held in one.artifact.claims and _is_confirmed(one, root, tracking)
+
+
+def is_masked(made: Artifact, held: str) -> bool:
+    """Whether takedowns of its root masked texts in a record that had the digest `held`: the takedowns' evidence."""
+    try:
+        masked = masked_since(made.path, held, made.record_digest)
+    except Unsealed:
+        return False
+    return bool(masked) and {stone.number for stone in read_tombstones(made.path.parents[1])}.issuperset(masked)
+
+
+def _is_confirmed(one: Held, root: Path, tracking: Tracking) -> bool:
     """Whether Dagster or MLflow was told of exactly this record."""
     assert one.artifact is not None
     digests: set[str] = set()
@@ -153,12 +178,12 @@ def told_dagster(root: Path, cells: Iterable[H]) -> list[tuple[H, str]]:
 def told_otherwise(cell: Held, instance: Any) -> str:
     """Return the record digest that Dagster stored at the cell's last materialization, if it differs from the record's.
 
-    If they are equal, or Dagster stored none, the result is "".
+    If they are equal, if a takedown masked texts in the record since, or if Dagster stored none, the result is "".
     """
     if cell.artifact is None:
         return ""
     told = _last_told(cell, instance, None) or _last_told(cell, instance, [cell.partition])
-    return "" if told == cell.artifact.record_digest else told
+    return "" if told == cell.artifact.record_digest or is_masked(cell.artifact, told) else told
 
 
 def _last_told(cell: Held, instance: Any, partitions: list[str] | None) -> str:
@@ -200,8 +225,10 @@ def _told_by_runs(cells: list[H], tracking: Tracking) -> list[tuple[H, str]]:
     by_fingerprint = tracking.told_of({cell.fingerprint for cell in cells if cell.artifact is not None})
     for cell in cells:
         told = {tags["record_digest"] for tags in by_fingerprint.get(cell.fingerprint, [])}
-        if cell.artifact is not None and told and cell.artifact.record_digest not in told:
-            found.append((cell, contradiction(cell.artifact, "MLflow", told)))
+        made = cell.artifact
+        if made is None or not told or made.record_digest in told or any(is_masked(made, one) for one in told):
+            continue
+        found.append((cell, contradiction(made, "MLflow", told)))
     return found
 
 
@@ -221,7 +248,7 @@ def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
     tags = [(decision, "decision_record"), *((cell, f"record_digest.{cell.place}") for cell in lineage_of(comparison))]
     for cell, name in tags:
         told = version.tags.get(name)
-        if told and cell.artifact is not None and told not in cell.artifact.stands_for:
+        if told and cell.artifact is not None and not is_witnessed(cell, told, comparison.root, tracking):
             found.append((cell, contradiction(cell.artifact, f"version {version.version} in MLflow", {told})))
     return found
 
@@ -248,7 +275,7 @@ def contradiction(made: Artifact, who: str, told: set[str]) -> str:
 
     `who` is Dagster or MLflow, and `told` are the digests that it holds.
     """
-    if told & made.stands_for:
+    if told & made.claims:
         return (
             f"{made.path}: {who} was told {_some(told)}, which this record {made.record_digest[:12]} says it replaces,"
             " and was not told of this one: a run was killed before it could, or somebody rewrote it"

@@ -113,7 +113,7 @@ pretrain: {tokens: 409600, sequence_length: 256, global_batch_tokens: 4096}
 sft: {data: []}
 preferences: {data: []}
 evaluation: {suites: *exam, contamination: after, held_out_limit: 20}
-promote: {model_name: proofs, min_scores: {}, max_score_drop: 1.0}
+promote: {model_name: proofs, min_scores: {}, max_score_drop: 1.0, above_chance: not_required}
 automation: {rebuild: none, node_hours_per_day: 0.0}
 """
 SECOND = '  - {name: snapshot-2, source: warc, label: web, paths: ["PATHS"]}\n'

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training import artifact
 from training.artifact import Artifact, Damaged, canonical_json, find, folder_of, sha256_of
 from training.files.erased import masked_since
 from training.files.writing import Unsealed
@@ -31,7 +33,9 @@ BUILD_TYPE = "urn:pedigree:recipe:v1"
 BUILDER = "urn:pedigree:runner:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_FILE, ENVELOPE_FILE = "attestation.json", "attestation.dsse.json"
-FILES_DIGEST, RECORD_DIGEST = "pedigree_files", "pedigree_record"  # kinds of digest; docs/attestation.md defines them
+# Kinds of digest; docs/attestation.md defines them.
+FILES_DIGEST, RECORD_DIGEST, FRAME_DIGEST = "pedigree_files", "pedigree_record", "pedigree_frame"
+TEXT = re.compile(r"[^A-Za-z0-9_-]")  # in a string that a takedown may mask; names, verdicts and digests have none
 
 
 def statement_of(lineage: Lineage, files: Mapping[str, str]) -> dict[str, Any]:
@@ -77,7 +81,11 @@ def _described(lineage: Lineage, node: Node) -> dict[str, Any]:
     snapshot = node.item.partition.partition("@")[2]
     return {
         "name": f"{node.item.asset} [{snapshot}]" if snapshot else node.item.asset,
-        "digest": {FILES_DIGEST: node.item.digest, RECORD_DIGEST: node.made.record_digest},
+        "digest": {
+            FILES_DIGEST: node.item.digest,
+            RECORD_DIGEST: node.made.record_digest,
+            FRAME_DIGEST: frame_digest(node.made.record),
+        },
         "annotations": {
             "asset": node.item.asset,
             "fingerprint": node.item.fingerprint,
@@ -87,6 +95,21 @@ def _described(lineage: Lineage, node: Node) -> dict[str, Any]:
             "allowed_by": sorted(node.guards),
         },
     }
+
+
+def frame_digest(record: Mapping[str, Any]) -> str:
+    """Return the sha256 (hex) of what a takedown leaves in a record: numbers, verdicts, names, digests and no text."""
+    decided = artifact.decided_of(dict(record))
+    decided.pop("replaces", None)
+    return artifact.digest_of(_without_text(decided))
+
+
+def _without_text(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_text(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_text(one) for one in value]
+    return "" if isinstance(value, str) and TEXT.search(value) else value
 
 
 def as_bytes(statement: Mapping[str, Any]) -> bytes:
@@ -192,7 +215,8 @@ def changed_records(
 
     Return how many are the same, and a sentence for each that was changed. If they must be `all_here`, also one for
     each that is not under the root. What a record says that it replaces is no evidence. A record in which one of the
-    root's `takedowns` masked texts since counts as the same: that is the takedown's evidence.
+    root's `takedowns` masked texts since counts as the same: that is the takedown's evidence for the texts, and the
+    statement's for all else.
     """
     same, problems = 0, []
     for one in (statement["subject"][0], *statement["predicate"]["buildDefinition"]["resolvedDependencies"]):
@@ -204,7 +228,7 @@ def changed_records(
             continue
         if made is None:
             problems += [f"{where}: is named in the attestation, and is not under {root}"] if all_here else []
-        elif not _is_attested(made, one["digest"][RECORD_DIGEST], takedowns):
+        elif not _is_attested(made, one["digest"], takedowns):
             problems.append(
                 f"{where}: its record has digest {made.record_digest[:12]}, the attestation names"
                 f" {one['digest'][RECORD_DIGEST][:12]}: what was decided about it was changed"
@@ -216,14 +240,15 @@ def changed_records(
     return same, problems
 
 
-def _is_attested(made: Artifact, attested: str, takedowns: Collection[int]) -> bool:
-    if attested == made.record_digest:
+def _is_attested(made: Artifact, attested: Mapping[str, str], takedowns: Collection[int]) -> bool:
+    if attested[RECORD_DIGEST] == made.record_digest:
         return True
     try:
-        masked = masked_since(made.path, attested, made.record_digest)
+        masked = masked_since(made.path, attested[RECORD_DIGEST], made.record_digest)
     except Unsealed:
         return False
-    return bool(masked) and set(masked) <= set(takedowns)
+    is_listed = bool(masked) and set(masked) <= set(takedowns)
+    return is_listed and attested.get(FRAME_DIGEST) == frame_digest(made.record)
 
 
 def read_statement(text: bytes | str) -> dict[str, Any]:

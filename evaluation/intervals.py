@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 NORMAL_95 = 1.959964  # standard errors on each side of the mean that enclose 95 % of a normal distribution
 
@@ -16,14 +17,21 @@ def square(x: float) -> float:
     return x * x
 
 
-def share_interval(share: float, n: int) -> tuple[float, float]:
+def normal_for(intervals: int) -> float:
+    """Return the standard errors on each side with which so many intervals hold all at once, in 95 % (Bonferroni)."""
+    return NORMAL_95 if intervals < 2 else round(NormalDist().inv_cdf(1 - 0.025 / intervals), 6)
+
+
+def share_interval(share: float, n: int, *, normal: float = NORMAL_95) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of `n` items; for 0 of 64 items it is 0 to 0.057.
+
+    `normal` are the standard errors on each side, for another interval than that of 95 %.
 
     `share` may also be the mean of values between 0 and 1. Such values vary at most as much as right and wrong answers
     with the same mean, so the interval may be too wide but is never too narrow. Source: Wilson 1927, doi
     10.1080/01621459.1927.10502953.
     """
-    squared = square(NORMAL_95) / n
+    squared = square(normal) / n
     middle = share + squared / 2
     half = math.sqrt(squared * (share * (1 - share) + squared / 4))
     return max(0.0, (middle - half) / (1 + squared)), min(1.0, (middle + half) / (1 + squared))

@@ -2,8 +2,8 @@
 
 Both models answered the same questions, so items on which they agree say nothing about the difference. The standard
 error is therefore that of the differences by item. It is much smaller than the error of the difference between two
-separate scores (arXiv 2411.00640). A promotion is decided by the measured difference alone; its standard error, its
-interval and the p-value are only reported.
+separate scores (arXiv 2411.00640). A promotion is decided by the end of the interval: a model is as good as another
+one only if the items show it, and few items do not.
 """
 
 from __future__ import annotations
@@ -55,12 +55,18 @@ class Drop:
     interval: tuple[float, float]
     p_value: float
 
-    def is_above(self, most: float) -> bool:
-        """Whether the drop is larger than `most`.
+    def is_at_most(self, most: float) -> bool:
+        """Whether the items show that the drop is at most `most`: its whole interval lies there (non-inferiority)."""
+        return self.interval[1] <= most + 1e-9
 
-        Whole numbers of items are compared, so that the result does not depend on rounding.
-        """
-        return self.lost - self.gained > most * self.items + 1e-9
+    @property
+    def sentence(self) -> str:
+        """Both scores, the number of items, the drop with its interval, and the p-value, in words."""
+        low, high = (100 * end for end in self.interval)
+        return (
+            f"{100 * self.champion:.1f} % before and {100 * self.score:.1f} % now on {self.items:,} items, a drop of"
+            f" {100 * self.drop:.1f} points (95 % interval {low:.1f} to {high:.1f}, p = {self.p_value:.2g})"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as plain data."""

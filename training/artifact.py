@@ -50,15 +50,23 @@ def fingerprint(
 def record_digest(record: dict[str, Any]) -> str:
     """Return the sha256 (hex) of an artifact's record without its recipe, partition, times, costs and checksums.
 
-    Two runs of one job have the same record digest. Metrics that a clock measured (their names end as in CLOCK) and
-    the paths of inputs and guards are therefore left out too. Every other field is covered.
+    Two runs of one job have the same record digest.
+    """
+    return digest_of(decided_of(record))
+
+
+def decided_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of an artifact's record that two runs of one job have in common.
+
+    Metrics that a clock measured (their names end as in CLOCK) and the paths of inputs and guards are left out too.
+    Every other field is covered.
     """
     decided = {name: value for name, value in record.items() if name not in NOT_DECIDED}
     for field in ("inputs", *({"guards"} & record.keys())):
         items = record.get(field, ())
         decided[field] = [{name: value for name, value in item.items() if name != "path"} for item in items]
     decided["metrics"] = {name: value for name, value in record.get("metrics", {}).items() if not name.endswith(CLOCK)}
-    return digest_of(decided)
+    return decided
 
 
 class Damaged(DataError):
@@ -83,12 +91,24 @@ class Artifact:
         return record_digest(self.record)
 
     @property
-    def stands_for(self) -> set[str]:
-        """Record digests that a reference to this artifact may hold.
+    def claims(self) -> set[str]:
+        """Its own record digest, and those of earlier records that this record says of itself it replaced.
 
-        They are its own digest, and those of damaged records that it replaced.
+        That is the record's own word. What is signed, sent out or promoted asks others (`assets.witnesses`).
         """
         return {self.record_digest, *self.record.get("replaces", ())}
+
+    def own_word_on(self, held: str) -> str:
+        """Return a sentence if only the record itself says that it stands for a digest that is `held`; "" if it is it.
+
+        The digest must be among its claims.
+        """
+        assert held in self.claims
+        if held == self.record_digest:
+            return ""
+        return (
+            f"its record {self.record_digest[:12]} says itself that it replaced {held[:12]}, and nobody else was asked"
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -277,7 +297,7 @@ def check_record(item: InputArtifact) -> Artifact:
             f"{where}: digest {artifact.digest[:12]} is not the {item.digest[:12]} that the job was"
             " written for; run again so that the job names what is there now"
         )
-    if item.record_digest and item.record_digest not in artifact.stands_for:
+    if item.record_digest and item.record_digest != artifact.record_digest:
         raise RefusedInput(
             f"{where}: the record at {item.path} has digest {artifact.record_digest[:12]}, not the"
             f" {item.record_digest[:12]} that the job was written for: what was decided about it was changed"

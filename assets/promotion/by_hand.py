@@ -13,7 +13,7 @@ from assets.promotion.standing import REPAIR, damage, standing
 from assets.promotion.versions import check_whole, registered, tags_of
 from assets.registered import not_registered
 from assets.status import compare
-from assets.witnesses import contradictions
+from assets.witnesses import contradictions, unwitnessed
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking
@@ -39,8 +39,9 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
             f"{last_model(recipe)} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it"
         )
     decided = comparison.cells[DECISION, recipe.name]
-    problems = damage(comparison, before_promotion=True)
-    problems += [said for _, said in contradictions(comparison, [*lineage_of(comparison), decided], tracking)]
+    behind = [*lineage_of(comparison), decided]
+    told = contradictions(comparison, behind, tracking) + unwitnessed(behind, comparison.root, tracking)
+    problems = damage(comparison, before_promotion=True) + [said for _, said in told]
     if problems:
         raise TrackingError(f"{problems[0]}; {REPAIR}")
     decision = decided.artifact

@@ -7,27 +7,56 @@ it: materializing `promoted_model` decides again. This module does not import Da
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.lineage import DECISION, SCORES, model_of
 from assets.status import Comparison
-from resources.tracking.registry import Version, champion_in_file
+from resources.tracking.registry import Version, line_in_file
 from resources.tracking.reports import Tracking
 from training import artifact
 from training.artifact import Artifact, Damaged
 
 
-def champion_asked(champion: Version | None, root: Path) -> dict[str, Any]:
-    """Return the registry's champion as settings of the promotion job: version, digest and the artifact of its scores.
+def champion_asked(line: Sequence[Version], root: Path) -> dict[str, Any]:
+    """Return the champion, the last of a line, as settings of the promotion job.
 
-    `{}` if there is no champion. The scores are found by the digest in the version's tags. If they cannot be found
-    under this root, the field `problem` says so instead of `scores`.
+    They are the version, its digest, the artifact of its scores, and under `best` the same of each former champion of
+    the line that was the best on a suite, with these `suites`. `{}` if there is no champion.
     """
-    if champion is None:
+    if not line:
         return {}
+    best = [{**_asked(one, root), "suites": suites} for one, suites in best_of(line) if one is not line[-1]]
+    return {**_asked(line[-1], root), **({"best": best} if best else {})}
+
+
+def best_of(line: Sequence[Version]) -> list[tuple[Version, list[str]]]:
+    """Return the versions of a line that have the highest score of it on an exam, each with the suites of these exams.
+
+    The scores are those that MLflow holds. Of two equal ones the newer counts. A version without a digest, such as a
+    deleted one, is returned without suites: nobody knows how good it was.
+    """
+    best: dict[tuple[str, str], tuple[float, int]] = {}
+    for place, version in enumerate(line):
+        for tag, value in version.tags.items():
+            if tag.startswith("eval."):
+                suite = tag.removeprefix("eval.")
+                exam = suite, version.tags.get(f"exam.{suite}", "")
+                best[exam] = max(best.get(exam, (-1.0, 0)), (float(value), place))
+    found: dict[int, list[str]] = {place: [] for place, one in enumerate(line) if not one.digest}
+    for (suite, _), (_, place) in sorted(best.items()):
+        found.setdefault(place, []).append(suite)
+    return [(line[place], suites) for place, suites in sorted(found.items())]
+
+
+def _asked(champion: Version, root: Path) -> dict[str, Any]:
+    """Return a version as settings: version, digest and the artifact of its scores.
+
+    The scores are found by the digest in the version's tags. If they cannot be found under this root, the field
+    `problem` says so instead of `scores`.
+    """
     who = {"version": champion.version, "digest": champion.digest}
     digest, record_digest = (champion.tags.get(f"{kind}.{SCORES}", "") for kind in ("digest", "record_digest"))
     if not champion.digest or not digest:
@@ -86,12 +115,12 @@ def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, r
 def _is_readable(champion: Mapping[str, Any], root: Path) -> bool:
     from evaluation.gate import read_champion  # the import takes half a second and is rarely needed
 
-    return not read_champion(champion, root).problem
+    return not read_champion(champion, root).problems
 
 
 def _identity(champion: Mapping[str, Any]) -> tuple[Any, ...]:
-    scores = champion.get("scores", {})
-    return champion.get("version"), champion.get("digest"), scores.get("digest"), scores.get("record_digest")
+    scores, best = champion.get("scores", {}), tuple(map(_identity, champion.get("best", ())))
+    return champion.get("version"), champion.get("digest"), scores.get("digest"), scores.get("record_digest"), best
 
 
 def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
@@ -104,16 +133,16 @@ def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
     if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
         return comparison
     try:
-        champion = champion_in_file(tracking.store, comparison.recipe.promote.model_name)
+        line = line_in_file(tracking.store, comparison.recipe.promote.model_name)
     except sqlite3.Error:
         return comparison
-    asked = champion_asked(champion, comparison.root)
+    asked = champion_asked(line, comparison.root)
     if not is_stale(cell.artifact, asked, model, comparison.root):
         return comparison
     before = (cell.artifact.record["settings"].get("champion") or {}).get("version")
     note = (
         f"stale: it was compared with {f'version {before}' if before else 'no champion'}, and the champion is"
-        f" {named(champion)} now; whoever materializes it decides again"
+        f" {named(line[-1] if line else None)} now; whoever materializes it decides again"
     )
     return replace(comparison, cells={**comparison.cells, cell.key: replace(cell, note=note)})
 

@@ -7,6 +7,7 @@ replaces the same champion that it compared with.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from assets.lineage import lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale
 from assets.promotion.launch import report_asked, report_result
 from assets.promotion.page import show_decision
-from assets.promotion.standing import REPAIR, Standing, superseded, unfit
+from assets.promotion.standing import REPAIR, Standing, refused, superseded, unfit
 from assets.promotion.versions import registered, tags_of
 from assets.running.causes import StageFailed
 from assets.running.events import announce
@@ -28,7 +29,7 @@ from assets.running.materialize import asked_of
 from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.status import Cell, Comparison
-from assets.witnesses import contradictions
+from assets.witnesses import contradictions, unwitnessed
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training import artifact
@@ -67,21 +68,7 @@ def decide_and_promote(
     registry = Registry(pipeline.tracking(), comparison.recipe.promote.model_name)
     announce("waits", cell, {"for": "the model registry (one promotion at a time)"})
     with explained(registry.tracking), registry.locked(watch.say):
-        left = TRIES
-        while True:
-            left -= 1
-            announce("waits", cell, {"for": "MLflow, which knows the champion"})
-            champion = registry.holder(CHAMPION)
-            announce("waits", cell, {"for": ""})
-            made = decide(cell, comparison, pipeline, watch, champion)
-            announce("waits", cell, {"for": "MLflow, which registers the decision"})
-            try:
-                said = promote(made, comparison, registry, watch.run_id)
-                break
-            except ChampionMoved as error:
-                if not left:
-                    raise
-                watch.say(f"{error}; deciding again")
+        made, said = _decide_until_carried_out(cell, comparison, pipeline, watch, registry)
         if not made.reused or not (made.artifact.path / "report.html").exists():
             show_decision(with_decision(comparison, made), _standing(said, registry), registry)
     announce("waits", cell, {"for": ""})
@@ -94,18 +81,38 @@ def decide_and_promote(
     return made, said
 
 
-def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, champion: Version | None) -> Made:
-    """Return the recorded decision if the model was compared with this champion; otherwise decide again.
+def _decide_until_carried_out(
+    cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, registry: Registry
+) -> tuple[Made, dict[str, Any]]:
+    """Decide and carry out the decision, again if the champion has changed in between, at most TRIES times."""
+    left = TRIES
+    while True:
+        left -= 1
+        announce("waits", cell, {"for": "MLflow, which knows the champion"})
+        line = registry.line()
+        announce("waits", cell, {"for": ""})
+        made = decide(cell, comparison, pipeline, watch, line)
+        announce("waits", cell, {"for": "MLflow, which registers the decision"})
+        try:
+            return made, promote(made, comparison, registry, watch.run_id, champion=line[-1] if line else None)
+        except ChampionMoved as error:
+            if not left:
+                raise
+            watch.say(f"{error}; deciding again")
+
+
+def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch, line: Sequence[Version]) -> Made:
+    """Return the recorded decision if the model was compared with the champion of this line; otherwise decide again.
 
     The champion is a setting in the decision's record, but no part of its fingerprint.
     """
-    asked = champion_asked(champion, comparison.root)
+    asked = champion_asked(line, comparison.root)
     model = model_of(comparison).artifact
     for _ in range(TRIES):
         cell = unless_rewritten(cell, watch)
         if cell.artifact is not None and model is not None and is_stale(cell.artifact, asked, model, comparison.root):
             watch.say(f"deciding again: {cell.asset} [{cell.partition}] was compared with another champion")
-            cell = replace(cell, artifact=None)
+            cell = replace(cell, artifact=None, was_there=True)
         if cell.artifact is None:
             cell = replace(cell, settings={**cell.settings, "champion": asked})
         made = make(cell, comparison, pipeline, watch)
@@ -115,19 +122,23 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
     raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again", None)
 
 
-def promote(made: Made, comparison: Comparison, registry: Registry, run_id: str) -> dict[str, Any]:
-    """Register the aligned model and move `champion` if the decision allows it; return metadata for Dagster.
+def promote(
+    made: Made, comparison: Comparison, registry: Registry, run_id: str, *, champion: Version | None
+) -> dict[str, Any]:
+    """Register the last model and move `champion` if the decision allows it; return metadata for Dagster.
 
-    The metadata are model name, version, `promoted`, and `why_not` if it is not promoted. Raises StageFailed before
-    touching the registry if anything that the model was made from is missing, refused, damaged or changed.
+    The metadata are model name, version, `promoted`, and `why_not` if it is not promoted. `champion` is the one that
+    the decision compared with; ChampionMoved is raised if it is another one by now. Raises StageFailed before touching
+    the registry if anything that the model was made from is missing, refused, damaged or changed.
     """
     comparison = with_decision(comparison, made)
     held = [*lineage_of(comparison), *([comparison.cells[made.cell.key]] if made.reused else [])]
     told = contradictions(comparison, held, registry.tracking)
+    told += unwitnessed(held, comparison.root, registry.tracking)
     problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
         raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)
-    champion = registry.holder(CHAMPION)
+    registry.check_champion(champion.version if champion else None, made.cell.partition)
     version = registered(comparison, registry, champion, tags_of(comparison, made.artifact) | _run_tags(made, run_id))
     why_not = _why_not(made, registry, version, champion)
     if not why_not and not (champion and champion.version == version.version):
@@ -190,7 +201,7 @@ def _why_not(made: Made, registry: Registry, version: Version, champion: Version
     if champion is not None and champion.version == version.version:
         return ""
     if made.artifact.failed_gates:
-        return "it was refused by the gate promotion"
+        return refused(made.artifact, version)
     if registry.was_champion(version, champion):
         return superseded(registry.name, version, champion)
     return ""

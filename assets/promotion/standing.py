@@ -10,8 +10,9 @@ from assets.lineage import DECISION, lineage_of, model_of
 from assets.promotion.champion import champion_asked, is_stale, named
 from assets.status import Comparison
 from assets.tombstones import erased_by
-from resources.tracking.registry import CHAMPION, Registry, Version
+from resources.tracking.registry import Registry, Version
 from training import artifact
+from training.artifact import Artifact
 from training.scopes import last_model
 
 REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
@@ -86,7 +87,8 @@ class Standing:
 def standing(comparison: Comparison, registry: Registry) -> Standing:
     """Return the present state of the recipe's model, from the registry and the files."""
     decision, model = comparison.cells[DECISION, comparison.recipe.name].artifact, model_of(comparison).artifact
-    champion = registry.holder(CHAMPION)
+    line = registry.line()
+    champion = line[-1] if line else None
     version = registry.version_of(model.digest) if model is not None else None
     known = Standing(
         model_name=registry.name,
@@ -102,15 +104,22 @@ def standing(comparison: Comparison, registry: Registry) -> Standing:
         return replace(known, promoted=True, by_hand=version.tags.get("champion.how") in BY_HAND)
     if decision is None:
         return replace(known, sentence="it was not decided whether to promote it")
-    asked = champion_asked(champion, comparison.root)
+    asked = champion_asked(line, comparison.root)
     if is_stale(decision, asked, model, comparison.root):
         return replace(known, undecided=True, sentence=f"it was compared with another champion than {named(champion)}")
     if decision.failed_gates:
-        return replace(known, sentence="it was refused by the gate promotion")
+        return replace(known, sentence=refused(decision, version))
     if version is not None and registry.was_champion(version, champion):
         by = champion.version if champion else "none"
         return replace(known, superseded_by=by, sentence=superseded(registry.name, version, champion))
     return replace(known, undecided=True, sentence="it may be promoted, and nobody has done so yet")
+
+
+def refused(decision: Artifact, version: Version | None) -> str:
+    """Return a sentence: a decision refused the model for these reasons, although it may be registered."""
+    reasons = "; ".join(gate["evidence"].get("reason", "") for gate in decision.failed_gates)
+    registered = f"registered as version {version.version}, " if version is not None else ""
+    return f"{registered}refused by the gate promotion: {reasons}"
 
 
 def superseded(name: str, version: Version, champion: Version | None) -> str:

@@ -42,12 +42,14 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
         "verdict": "none" if decision is None else "refused" if decision.failed_gates else "passed",
     }
     if decision is not None:
-        tags["compared_with"] = (decision.record["settings"].get("champion") or {}).get("version", "none")
+        tags["compared_with"] = decision.record["notes"]["champion_before"] or "none"
     for cell in lineage_of(comparison):
         if cell.artifact is not None:
             tags[f"digest.{cell.place}"] = cell.artifact.digest
             tags[f"record_digest.{cell.place}"] = cell.artifact.record_digest
-    return tags | {f"eval.{one.suite}": str(one.value) for one in scores_of(comparison)}
+    for one in scores_of(comparison):
+        tags |= {f"eval.{one.suite}": str(one.value), f"exam.{one.suite}": one.exam}
+    return tags
 
 
 def scores_of(comparison: Comparison) -> list[Score]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assets.chain import CHAIN, trains
 from assets.found import aside, write_reference
+from assets.lineage import CARD
 from assets.repeated import Repeats
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
 from assets.running.events import announce
@@ -19,7 +20,7 @@ from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.running.watchers import Watching, tidy
 from assets.status import Cell, Comparison, check_begun, mend
-from assets.witnesses import contradiction
+from assets.witnesses import check_witnessed, contradiction
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.artifact import Artifact
@@ -49,7 +50,7 @@ def make(
     if cell.artifact is not None:
         made, reused, url = cell.artifact, True, _reuse(cell, cell.artifact, pipeline, watch)
     else:
-        _check_start(cell, comparison, watch)
+        _check_start(cell, comparison, pipeline, watch)
         reused = False
         made, url = _make_anew(cell, comparison, pipeline, watch, begun)
     return Made(
@@ -76,7 +77,7 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
         )
 
 
-def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
+def _check_start(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> None:
     """Raise StageFailed if a training would begin anew unasked, or if automation may not make the cell."""
     if not watch.starts_anew:
         try:
@@ -84,8 +85,23 @@ def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
             Repeats(comparison).check(cell)
         except DataError as error:
             raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+    if cell.asset == CARD:
+        _check_witnessed(cell, comparison, pipeline, watch)
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
+
+
+def _check_witnessed(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> None:
+    """Raise StageFailed if Dagster, MLflow or a descendant knows another record of anything that a card would list."""
+    from training.provenance.lineage import lineage_of  # it reads tables
+
+    made = [found for key in cell.inputs if (found := comparison.cells[key].artifact) is not None]
+    try:
+        unasked = check_witnessed(lineage_of(comparison.root, *made), comparison.root, pipeline.tracking())
+    except DataError as error:
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {error}; {WAY_OUT}", BAD_INPUT_EXIT_CODE) from None
+    for sentence in unasked:
+        tell(sentence, cell, watch)
 
 
 def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
@@ -145,7 +161,7 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
     if cell.artifact is None or not (told := watch.told_otherwise(cell)):
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
-    if told not in cell.artifact.stands_for or trains(CHAIN[cell.asset]):
+    if told not in cell.artifact.claims or trains(CHAIN[cell.asset]):
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
     tell(f"{said}; it is made again", cell, watch)
     return replace(cell, artifact=None)

@@ -42,7 +42,7 @@ CHAMPION, PREVIOUS, CANDIDATE = "champion", "previous", "candidate"
 UNDER_WAY, DONE = "pedigree.move", "promotion."
 MODEL_ID_TAG, MLMODEL_TAG = "logged_model", "mlmodel_digest"
 VERSIONS_TAG = "mlflow.modelVersions"  # by which MLflow's pages lead from a LoggedModel to its versions
-DECISION_TAGS = ("digest.", "record_digest.", "eval.")  # prefixes of tags that not every decision has
+DECISION_TAGS = ("digest.", "record_digest.", "eval.", "exam.")  # prefixes of tags that not every decision has
 WAITING_SECONDS = 2.0
 Action = Literal["promotion", "override", "rollback"]
 
@@ -88,19 +88,41 @@ class Move:
         return asdict(self)
 
 
-def champion_in_file(store: Path, name: str) -> Version | None:
-    """The champion of model `name`, read from a sqlite store without MLflow, whose import takes seconds.
+def line_in_file(store: Path, name: str) -> list[Version]:
+    """The line of model `name` as `Registry.line` has it, read from a sqlite store without MLflow.
 
-    None if there is no champion. Raises sqlite3.Error if the file is not MLflow's or is locked.
+    The import of MLflow takes seconds. Raises sqlite3.Error if the file is not MLflow's or is locked.
     """
     with read_store(store) as database:
         asked = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
         found = database.execute(asked, (name, CHAMPION)).fetchone()
         if found is None:
-            return None
-        of_it = (name, found[0])
-        tags = dict(database.execute("SELECT key, value FROM model_version_tags WHERE name = ? AND version = ?", of_it))
-    return Version(version=str(found[0]), tags=tags, source="")
+            return []
+        tags = dict(database.execute("SELECT key, value FROM registered_model_tags WHERE name = ?", (name,)))
+        own = "SELECT key, value FROM model_version_tags WHERE name = ? AND version = ?"
+        return [
+            Version(version=number, tags=dict(database.execute(own, (name, int(number)))), source="")
+            for number in line_of(_moves(tags), str(found[0]))
+        ]
+
+
+def _moves(tags: Mapping[str, str]) -> list[Move]:
+    """Return every finished move of `champion` that the tags of a registered model keep, oldest first."""
+    return [Move(**json.loads(tags[key])) for key in sorted(tags) if key.startswith(DONE)]
+
+
+def line_of(moves: Sequence[Move], champion: str) -> list[str]:
+    """Return the versions that became champion by one another's leave, oldest first; the last is `champion`.
+
+    A person who promotes a version by hand begins a new line. A rollback takes the version out that it leaves. A
+    champion that no recorded move made is alone in its line.
+    """
+    line: list[str] = []
+    for move in moves:
+        kept = [] if move.action == "override" else line
+        left = move.before if move.action == "rollback" else None
+        line = [*(one for one in kept if one not in (left, move.version)), move.version]
+    return line if line[-1:] == [champion] else [champion]
 
 
 def somebody() -> str:
@@ -156,8 +178,21 @@ class Registry:
     def history(self) -> list[Move]:
         """Every recorded move of `champion`, oldest first."""
         model = self._model()
-        tags = {} if model is None else model.tags
-        return [Move(**json.loads(tags[key])) for key in sorted(tags) if key.startswith(DONE)]
+        return [] if model is None else _moves(model.tags)
+
+    def line(self) -> list[Version]:
+        """The champion, last, and the former champions that a new one must be as good as; empty without a champion.
+
+        A version that somebody has deleted from MLflow has no tags.
+        """
+        champion = self.holder(CHAMPION)
+        if champion is None:
+            return []
+        there = {str(one.version) for one in self._client.search_model_versions(f"name = '{self.name}'")}
+        return [
+            self.version(number) if number in there else Version(version=number, tags={}, source="")
+            for number in line_of(self.history(), champion.version)
+        ]
 
     def under_way(self) -> Move | None:
         """The move of `champion` that was begun and not finished; None if there is none."""
@@ -282,18 +317,22 @@ class Registry:
         if self.was_champion(version, champion) and "champion.until" not in version.tags:
             self._client.set_model_version_tag(self.name, version.version, "champion.until", "unknown")
 
+    def check_champion(self, version: str | None, who: str) -> None:
+        """Raise ChampionMoved if the champion is not this version, with which `who` was compared."""
+        holder = self.holder(CHAMPION)
+        if (holder.version if holder else None) != version:
+            raise ChampionMoved(
+                f"{self.name}: version {holder.version if holder else 'none'} is champion now, and {who} was compared"
+                f" with {version or 'none'}"
+            )
+
     def move(self, move: Move) -> None:
         """Make `move.version` the champion and the former champion `previous`.
 
         If the process dies in between, `repair` finishes the move. Raises ChampionMoved if the champion is not
         `move.before`, or if another process changed it at the same time.
         """
-        holder = self.holder(CHAMPION)
-        if (holder.version if holder else None) != move.before:
-            raise ChampionMoved(
-                f"{self.name}: version {holder.version if holder else 'none'} is champion now, and version"
-                f" {move.version} was compared with {move.before or 'none'}"
-            )
+        self.check_champion(move.before, f"version {move.version}")
         self._client.set_registered_model_tag(self.name, UNDER_WAY, json.dumps(move.as_json(), sort_keys=True))
         self._finish(move)
         holder = self.holder(CHAMPION)

@@ -23,7 +23,7 @@ from training.artifact import write_text
 from training.data.documents import write_lines
 from training.recipe import Recipe
 
-ITEMS = 20
+ITEMS, MARKS = 400, 20  # items of the exam, and the marks that a model has for all of them
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 
@@ -58,10 +58,10 @@ class Kitchen:
         """The registered model."""
         return Registry(self.tracking, self.model_name)
 
-    def model(self, name: str, *, right: int, refused_by: str = "", **rules: Any) -> Recipe:
-        """A recipe whose model is made, examined and described, and gives `right` of ITEMS right answers."""
+    def model(self, name: str, *, right: float, refused_by: str = "", **rules: Any) -> Recipe:
+        """A recipe whose model is made, examined and described, and has `right` of MARKS marks for its answers."""
         shipped = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))
-        rules = {"model_name": self.model_name, "max_score_drop": 0.0, **rules}
+        rules = {"model_name": self.model_name, "max_score_drop": 0.05, **rules}
         seed = sum(map(ord, name))  # another seed of alignment: what is before it is shared
         recipe = replace(
             shipped, name=name, align=replace(shipped.align, seed=seed), promote=replace(shipped.promote, **rules)
@@ -69,7 +69,7 @@ class Kitchen:
         self.make(recipe, right=right, refused_by=refused_by)
         return recipe
 
-    def make(self, recipe: Recipe, *, right: int, refused_by: str = "") -> None:
+    def make(self, recipe: Recipe, *, right: float, refused_by: str = "") -> None:
         """What `recipe` lacks up to its card; `refused_by` is an asset whose gate says no."""
         while True:
             comparison = compare(recipe, self.root)
@@ -119,7 +119,7 @@ def _is_ready(comparison: Comparison, cell: Cell) -> bool:
     return made and lacks and comparison.refused_by(cell) is None
 
 
-def _make(comparison: Comparison, cell: Cell, right: int, refused_by: str) -> None:
+def _make(comparison: Comparison, cell: Cell, right: float, refused_by: str) -> None:
     """One artifact; what another recipe made is pointed to."""
     if cell.artifact is not None:
         write_reference(comparison.root, cell.artifact, cell.partition)
@@ -130,17 +130,19 @@ def _make(comparison: Comparison, cell: Cell, right: int, refused_by: str) -> No
     make_one(comparison, cell, failing, more=lambda folder: more(folder, right), gates=[] if failing else gates)
 
 
-def _scores(folder: Path, right: int) -> Iterable[str]:
-    """Of the first items each model gets `right` right; kept item by item, as the stage does."""
-    entry = {"score": right / ITEMS, "stderr": 0.1, "n": ITEMS, "chance": 0.25, "metric": "acc", "metrics": {}}
+def _scores(folder: Path, right: float) -> Iterable[str]:
+    """Each model gets the first items right; kept item by item, as the stage does."""
+    entry = {"score": right / MARKS, "stderr": 0.1, "n": ITEMS, "chance": 0.25, "metric": "acc", "metrics": {}}
     scores = {model: {"cloze": entry} for model in ("base", "sft", "aligned")}
     write_text(folder / "scores.json", json.dumps(scores))
-    rows = [{"item": f"cloze/{item}", "target": "yes", "correct": item < right} for item in range(ITEMS)]
+    rows = [
+        {"item": f"cloze/{item}", "target": str(item), "correct": item < right / MARKS * ITEMS} for item in range(ITEMS)
+    ]
     write_lines(folder / "samples" / "aligned_cloze.jsonl.zst", rows)
     return ("scores.json", "samples/aligned_cloze.jsonl.zst")
 
 
-def _model(folder: Path, right: int) -> Iterable[str]:
+def _model(folder: Path, right: float) -> Iterable[str]:
     write_text(folder / "model" / "model.safetensors", f"weights of {folder.name}")
     write_text(folder / "model" / "config.json", json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
     write_text(folder / "model" / "tokenizer_config.json", json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))

@@ -178,7 +178,7 @@ def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_pa
     assert set(mask_at_once(tmp_path).values()) == {""}
     made = find(folder)
     assert made is not None and before is not None and not damaged_files(made) and not scan(tmp_path, WANTED).hits
-    assert before.record_digest in made.stands_for and made.digest == before.digest
+    assert before.record_digest in made.claims and made.digest == before.digest
     assert made.record["notes"]["nearest"][1] == notes["nearest"][1]
     text = (folder / "samples.json").read_text("utf-8")
     assert HARMLESS in text and "spoons under" not in text

@@ -31,6 +31,7 @@ from assets.promotion.standing import unfit
 from assets.run import run_recipe
 from assets.running import pipeline
 from assets.running.causes import StageFailed
+from assets.running.events import heard_by
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from assets.stores import opened_instance
@@ -88,7 +89,9 @@ def test_a_model_that_fell_from_95_to_10_percent_does_not_become_champion(kitche
     ran = kitchen.run(bad)
     assert (ran.promoted, ran.exit_code) == (False, 3)
     drop = ran.refusals[0]["evidence"]["failed"]["drop_cloze"]
-    assert (drop["champion"], drop["score"], drop["drop"], drop["lost"], drop["items"]) == (0.95, 0.1, 0.85, 17, 20)
+    assert (drop["champion"], drop["score"], drop["drop"], drop["lost"], drop["items"]) == (0.95, 0.1, 0.85, 340, 400)
+    said = ran.promotion["sentence"]
+    assert "registered as version 2, refused" in said and "on 400 items, a drop of 85.0 points" in said
     assert kitchen.aliases() == {"champion": "1", "candidate": "2"}
     record = compare(bad, kitchen.root).cells["promoted_model", "bad"].artifact.record
     champion = record["settings"]["champion"]  # which the record binds, and the record digest with it
@@ -115,6 +118,36 @@ def test_an_older_model_is_compared_again_and_does_not_come_back_by_itself(kitch
     assert "was champion of" in ran.promotion["sentence"] and "pedigree rollback" in ran.promotion["sentence"]
     assert kitchen.aliases() == {"champion": "2", "previous": "1", "candidate": "2"}
     assert kitchen.run(second).promoted
+
+
+def test_a_row_of_small_drops_ends_at_the_best_of_the_line_and_a_person_begins_another(kitchen):
+    """Each model is hardly worse than the champion before it; the last is more than 5 % below the first champion."""
+    falling = {name: kitchen.model(name, right=right) for name, right in (("a", 19), ("b", 18.8), ("c", 18.4))}
+    assert all(kitchen.decide(recipe)["promoted"] for recipe in falling.values())
+    worse = kitchen.model("d", right=18.2)
+    said = kitchen.decide(worse)
+    failed = [check["name"] for check in kitchen.decision(worse)["checks"] if not check["passed"]]
+    assert not said["promoted"] and failed == ["drop_cloze_from_version_1"]
+    assert "against version 1: 95.0 % before and 91.0 % now on 400 items" in said["why_not"]
+    assert "(95 % interval 1.9 to 6.0, p = 3.1e-05)" in said["why_not"]
+    client = kitchen.registry._client
+    true = client.get_model_version(kitchen.model_name, "1").tags["digest.model_scores"]
+    client.set_model_version_tag(kitchen.model_name, "1", "digest.model_scores", "0" * 64)
+    said = kitchen.decide(worse)  # decided again, and the best one cannot be read
+    assert not said["promoted"] and "nothing can be compared with version 1: " in said["why_not"]
+    client.set_model_version_tag(kitchen.model_name, "1", "digest.model_scores", true)
+    assert "version 1" in kitchen.decide(worse)["why_not"]
+    promote_by_hand(falling["b"], kitchen.tracking, "another exam counts now")
+    assert "stale" in noted(kitchen, worse) and kitchen.decide(worse)["promoted"]
+    assert kitchen.decision(worse)["champion"].keys() == {"version", "digest", "scores"}
+
+
+def test_a_model_that_is_not_above_chance_is_registered_and_no_champion(kitchen):
+    ran = kitchen.run(kitchen.model("guesses", right=5.4, above_chance="required"))
+    assert (ran.promoted, ran.exit_code) == (False, 3) and kitchen.aliases() == {"candidate": "1"}
+    said = "registered as version 1, refused by the gate promotion: not above chance: cloze 27.0 % of 400 items"
+    assert said in ran.promotion["sentence"]
+    assert kitchen.run(kitchen.model("knows", right=6.4, above_chance="required")).promoted
 
 
 def test_two_roots_do_not_compare_with_nothing(kitchen, tmp_path_factory):
@@ -279,6 +312,38 @@ def test_what_dagster_was_told_is_not_said_anew_of_a_record_that_was_changed(kit
             (failed,) = [event for event in again().all_events if event.is_step_failure]
             assert "Dagster was told" in failed.step_failure_data.user_failure_data.description
         assert verify(kitchen, recipe)[0] == 1
+
+
+@pytest.mark.parametrize("way", ["card", "promotion", "by hand"])
+def test_nothing_is_listed_or_promoted_of_a_record_that_only_says_itself_what_it_replaced(kitchen, way):
+    """Neither Dagster nor MLflow was told of the plan; what was made from it knows its true record."""
+    recipe = kitchen.model("whole", right=5)
+    true = artifact.find(record_of(kitchen, recipe, "training_plan").parent).record_digest
+    rewritten(kitchen, recipe, "training_plan", lambda record: record.update(seed=7, replaces=[true]))
+    if way == "card":
+        shutil.rmtree(kitchen.root / "model_card")
+        (failed,) = [one for one in materializer(kitchen, recipe, "model_card")().all_events if one.is_step_failure]
+        said = failed.step_failure_data.user_failure_data.description
+    else:
+        promote = (
+            kitchen.decide if way == "promotion" else lambda one: promote_by_hand(one, kitchen.tracking, "insists")
+        )
+        with pytest.raises((StageFailed, TrackingError)) as failure:
+            promote(recipe)
+        said = str(failure.value)
+    assert "of which neither Dagster nor MLflow was told" in said and "training_plan" in said
+    assert kitchen.aliases() == {}
+    status = command(kitchen, recipe, "status")[1]["assets"]["training_plan"]["whole"]
+    assert "says itself that it replaced" in status["remark"] and status["state"] == "made"
+    told = CliRunner().invoke(
+        cli.app, ["trace", f"base_model/{kitchen_model(kitchen, recipe)}", "--lineage", "--root", str(kitchen.root)]
+    )
+    assert "says itself that it replaced" in told.stdout
+
+
+def kitchen_model(kitchen: Kitchen, recipe: Recipe) -> str:
+    made = compare(recipe, kitchen.root).cells["base_model", recipe.name].artifact
+    return made.fingerprint
 
 
 def materializer(kitchen: Kitchen, recipe: Recipe, asset: str) -> Callable[[], dg.ExecuteInProcessResult]:
@@ -478,25 +543,69 @@ def test_a_move_that_a_kill_cuts_short_is_finished_by_who_comes_next(kitchen, ti
     assert ended == 0 and killed >= 3
 
 
-def test_of_two_promotions_at_once_the_second_is_decided_against_the_first(kitchen):
-    recipes = [kitchen.model("good", right=19), kitchen.model("bad", right=2)]
+def at_once(*acts: Callable[[], object]) -> None:
+    """Do all of these, each in a process of its own that begins when all are ready."""
     context = multiprocessing.get_context("fork")
-    together = context.Barrier(2)
+    together = context.Barrier(len(acts))
 
-    def promote(recipe: Recipe) -> None:
+    def begin(act: Callable[[], object]) -> None:
         together.wait()
-        kitchen.decide(recipe)
+        act()
 
-    processes = [context.Process(target=promote, args=(recipe,)) for recipe in recipes]
+    processes = [context.Process(target=begin, args=(act,)) for act in acts]
     for process in processes:
         process.start()
     for process in processes:
         process.join(300)
-    assert [process.exitcode for process in processes] == [0, 0]
-    good, bad = (registry_version(kitchen, recipe) for recipe in recipes)
-    assert kitchen.aliases()["champion"] == good  # whoever came first
+    assert [process.exitcode for process in processes] == [0] * len(acts)
+
+
+def test_of_two_dagster_jobs_at_once_the_second_is_decided_against_the_first_and_a_rollback_holds(kitchen):
+    good, bad, best = kitchen.model("good", right=19), kitchen.model("bad", right=2), kitchen.model("best", right=20)
+    recipes = [good, bad]
+    at_once(*(materializer(kitchen, recipe, "promoted_model") for recipe in recipes))
+    good_version, bad_version = (registry_version(kitchen, recipe) for recipe in recipes)
+    assert kitchen.aliases()["champion"] == good_version  # whoever came first
     against = {recipe.name: kitchen.decision(recipe)["champion"]["version"] for recipe in recipes}
-    assert against in ({"good": None, "bad": good}, {"good": bad, "bad": None})
+    assert against in ({"good": None, "bad": good_version}, {"good": bad_version, "bad": None})
+    assert materializer(kitchen, best, "promoted_model")().success
+    worse = materializer(kitchen, kitchen.model("worse", right=10), "promoted_model")
+    at_once(lambda: roll_back(kitchen.model_name, kitchen.tracking, "it is slow"), worse)
+    aliases, moves = kitchen.aliases(), kitchen.registry.history()
+    assert (aliases["champion"], aliases["previous"]) == (good_version, registry_version(kitchen, best))
+    assert [move.action for move in moves][-2:] == ["promotion", "rollback"] and kitchen.registry.under_way() is None
+    assert [one.version for one in kitchen.registry.line()][-1:] == [good_version]
+
+
+def test_a_champion_that_moves_meanwhile_is_compared_with_once_more_and_promoted_once(kitchen):
+    first, second = kitchen.model("first", right=10), kitchen.model("second", right=12)
+    kitchen.decide(first)
+    promote_by_hand(second, kitchen.tracking, "it is registered")
+    third, moved, heard = kitchen.model("third", right=14), [], []
+
+    def listen(kind: str, cell: Any, values: dict[str, Any]) -> None:
+        heard.append(values.get("for"))
+        if values.get("for") == "MLflow, which registers the decision" and not moved:  # a machine without our lock
+            moved.append(Move(action="rollback", version="1", before="2", why="", who="x", when=now()))
+            kitchen.registry.move(moved[0])
+
+    with heard_by(listen):
+        assert kitchen.decide(third)["promoted"]
+    assert [move.version for move in kitchen.registry.history()] == ["1", "2", "1", "3"]
+    assert heard.count("MLflow, which registers the decision") == 2
+    assert kitchen.registry.version("3").tags["compared_with"] == "1"  # the one that was champion then
+    assert kitchen.registry.version("1").tags["compared_with"] == "none"
+
+
+def test_a_refusal_in_dagster_says_why_in_a_sentence_with_its_exit_code(kitchen):
+    recipe = kitchen.model("whole", right=5)
+    weights = record_of(kitchen, recipe, "base_model").parent / "data.txt"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    materialize = materializer(kitchen, recipe, "promoted_model")
+    (failed,) = [event for event in materialize().all_events if event.is_step_failure]
+    said = failed.step_failure_data.user_failure_data
+    assert "is not promoted" in said.description and "data.txt" in said.description
+    assert said.metadata["exit_code"].value == 1 and kitchen.aliases() == {}
 
 
 def registry_version(kitchen: Kitchen, recipe: Recipe) -> str:

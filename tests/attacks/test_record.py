@@ -310,7 +310,7 @@ def test_a_run_puts_back_what_can_be_and_makes_the_rest_again(recipe, copied):
     assert told == {"base_model", "instruction_data", "tokenizer"}
     again = after.cells[lost.key].artifact
     assert again.digest == lost.artifact.digest
-    assert lost.artifact.record_digest in again.stands_for  # what was made from it still knows it
+    assert lost.artifact.record_digest in again.claims  # what was made from it still knows it
     assert after.cells[kept.key].artifact.record == kept.artifact.record
     assert len(list(lost.artifact.path.parent.glob("*.damaged-*"))) == 1
     assert checked(after).problems == []

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -233,6 +234,44 @@ def test_a_damaged_file_is_found_by_verify_and_refused_by_the_next_stage(first, 
         assert ran.code == 3 and "00000.bin" in ran.errors
     finally:
         shards.write_bytes(sound)
+
+
+def test_links_pipes_sockets_and_hidden_files_are_found_by_verify_and_stop_a_promotion(
+    first, root, tmp_path, monkeypatch
+):
+    """A library that reads the model's folder would follow or read them; a pipe in place of a record hangs nothing."""
+    model, tokenizer = (
+        Path(first.answer["assets"][asset]["kitchen-small"]["uri"]) for asset in ("aligned_model", "tokenizer")
+    )
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "tool.jinja").write_text("a template of somebody else")
+    names = ["additional_chat_templates", "tool.jinja", ".hidden", "pipe", "socket", "folder"]
+    foreign = [model / "model" / name for name in names]
+    record, apart = tokenizer / "artifact.json", tokenizer / "artifact.json.apart"
+    monkeypatch.chdir(model / "model")  # the path of a socket must be short
+    try:
+        foreign[0].symlink_to(tmp_path / "elsewhere")
+        foreign[1].symlink_to("config.json")
+        foreign[2].write_text("x")
+        os.mkfifo(foreign[3])
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind("socket")
+        foreign[5].mkdir()
+        said = pedigree("verify", "kitchen-small", root=root)
+        found = {one["problem"].split(": ")[0] for one in said.answer["problems"]}
+        assert said.code == 1 and set(map(str, foreign)) <= found
+        ran = pedigree("promote", "kitchen-small", "--reason", "a person insists", root=root)
+        assert ran.code == 1 and "is not in the manifest" in ran.answer["error"]
+        record.rename(apart)
+        os.mkfifo(record)
+        for command in ("status", "verify"):
+            ran = pedigree(command, "kitchen-small", root=root)
+            assert "artifact.json is no regular file" in json.dumps(ran.answer)
+    finally:
+        foreign[5].rmdir()
+        for path in (*foreign[:5], record):
+            path.unlink()
+        apart.rename(record)
 
 
 def test_inspect_shows_what_a_rule_dropped_and_names_where_there_is_something_to_see(first, root):

@@ -14,7 +14,7 @@ from tests.assets.fabricate import point_to_shared
 from tests.end_to_end.test_chain import is_named_down_to_its_record
 from tests.own_model import write_model, write_rows
 from tests.own_pages import write_exam, write_warc
-from tests.small_kitchen import RECIPES, made, pedigree
+from tests.small_kitchen import RECIPES, Ran, made, pedigree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -67,12 +67,12 @@ def test_alignment_by_rl_reuses_everything_before_it(first, root):
     assert made(ran) == {"prompt_data", "data_contamination", "aligned_model"}
 
 
-def test_a_folder_of_archives_becomes_a_promoted_model_without_the_kitchen(first, root, tmp_path):
+def test_a_folder_of_archives_becomes_a_registered_model_without_the_kitchen(first, root, tmp_path):
     (tmp_path / "own" / "crawl").mkdir(parents=True)
     write_warc(tmp_path / "own" / "crawl" / "harbours.warc.gz")
     write_exam(tmp_path / "own" / "exam.jsonl")
     ran = pedigree("run", "own-folder", root=root, PEDIGREE_DATA=str(tmp_path))
-    assert ran.code == 0 and ran.answer["promoted"], ran.errors
+    assert only_at_chance(ran), ran.errors
     assert ran.answer["promotion"]["model_name"] == "own-folder" and "warning" not in ran.errors
     assets = ran.answer["assets"]
     assert {"instruction_data", "sft_model", "aligned_model"} & set(assets) == set() and "base_model" in made(ran)
@@ -87,14 +87,22 @@ def test_a_folder_of_archives_becomes_a_promoted_model_without_the_kitchen(first
     assert status.answer["assets"]["training_plan"]["own-folder"]["remark"].startswith("pretrain.tokens: auto is ")
 
 
-def test_a_model_of_somebody_else_is_fine_tuned_scored_and_promoted_without_a_corpus(first, root, tmp_path):
+def only_at_chance(ran: Ran) -> bool:
+    """Whether a model was registered, and is no champion for no other reason than that it is not above chance."""
+    (refused,) = ran.answer["refusals"]
+    said = ran.answer["promotion"]["sentence"]
+    assert said.startswith("registered as version 1, refused by the gate promotion: not above chance: own "), said
+    return ran.code == 3 and refused["evidence"]["failed"].keys() == {"above_chance"}
+
+
+def test_a_model_of_somebody_else_is_fine_tuned_scored_and_registered_without_a_corpus(first, root, tmp_path):
     (tmp_path / "own").mkdir()
     write_model(tmp_path / "own" / "model")
     write_rows(tmp_path / "own")
     write_exam(tmp_path / "own" / "exam.jsonl")
     (tmp_path / "own-tuned.yaml").write_text("extends: own-model\nname: own-tuned\npreferences: {data: []}\n")
     ran = pedigree("run", str(tmp_path / "own-tuned.yaml"), root=root, PEDIGREE_DATA=str(tmp_path))
-    assert ran.code == 0 and ran.answer["promoted"], ran.errors
+    assert only_at_chance(ran), ran.errors
     assert made(ran) == {
         "adopted_model", "instruction_data", "row_index", "data_contamination", "sft_model", "model_scores",
         "contamination_report", "model_card", "promoted_model",
@@ -106,4 +114,4 @@ def test_a_model_of_somebody_else_is_fine_tuned_scored_and_promoted_without_a_co
     assert report["verdict"] == "tolerated" and set(report["unknown"]) == {"adopted_model"}
     assert "What it was trained on is not known" in (folders["model_card"] / "README.md").read_text()
     decision = json.loads((folders["promoted_model"] / "decision.json").read_text())
-    assert decision["model"]["asset"] == "sft_model" and decision["promoted"]
+    assert decision["model"]["asset"] == "sft_model" and not decision["promoted"]

@@ -112,7 +112,8 @@ def test_the_statement_is_an_in_toto_statement_over_all_records_from_the_crawl_t
     named = {one["name"]: one["digest"] for one in made["predicate"]["buildDefinition"]["resolvedDependencies"]}
     for asset in ("crawl_archives", "token_shards"):
         found = find(signed / "root" / asset / NAMES[asset])
-        assert named[f"{asset} [may]"] == {"pedigree_files": found.digest, "pedigree_record": found.record_digest}
+        own = {"pedigree_files": found.digest, "pedigree_record": found.record_digest}
+        assert named[f"{asset} [may]"] == {**own, "pedigree_frame": attestation.frame_digest(found.record)}
     assert [one["name"] for one in made["subject"]] == ["base_model [may]", ".gitattributes", "weights"]
 
 
@@ -271,13 +272,13 @@ def test_the_envelope_is_read_by_another_library(signed):
     assert envelope.payload == (signed / "signatures" / attestation.STATEMENT_FILE).read_bytes()
 
 
-def forge(place, **notes) -> tuple[Path, str, str]:
+def forge(place, *, seed: int = 0, **notes) -> tuple[Path, str, str]:
     """Change a record as who has read the code would: it says that it replaces the signed one."""
     folder = place / "root" / "crawl_archives" / NAMES["crawl_archives"]
     record, before = dict(find(folder).record), find(folder).record_digest
     for name in ("record_digest", "checksum"):
         record.pop(name)
-    commit_record(folder, record | {"notes": notes, "replaces": [before]})
+    commit_record(folder, record | {"notes": notes, "seed": seed, "replaces": [before]})
     return folder, before, find(folder).record_digest
 
 
@@ -294,6 +295,14 @@ def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one
     append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
     assert problems(place) == []
     forge(place, said="decided otherwise")
+    assert any("its record has digest" in one for one in problems(place))
+
+
+@pytest.mark.parametrize("changed", [{"seed": 1, "said": "\u2588"}, {"said": "clean"}, {"said": "\u2588", "more": 1}])
+def test_a_list_of_masked_records_that_somebody_forged_covers_texts_alone(place, changed):
+    append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
+    folder, before, after = forge(place, **changed)
+    note_masked(folder, MaskedRecord(takedown=1, before=before, after=after))
     assert any("its record has digest" in one for one in problems(place))
 
 

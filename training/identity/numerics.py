@@ -55,17 +55,18 @@ def use_threads(run: RunSettings) -> None:
         torch.set_num_threads(threads)
 
 
-def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False) -> None:
+def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False, pretrains: bool = False) -> None:
     """Record, in the scratch folder, the numerics class of this attempt and the step at which it begins.
 
     `rank` is the rank of a data stage. `any_processes` leaves the number of processes out, because it changes no bit.
+    Only a stage that `pretrains` compiles its model and chooses its attention, so no other records these settings.
     """
     if int(os.environ.get("RANK", "0")) != 0:
         return
     folder = work.scratch / NOTES_FOLDER
     step = checkpoint_step(work.path) or 0
     attempt = len(list(folder.glob(f"{rank:05d}-*")))
-    now = {"rank": rank, "step": step, "class": observed(job.run, any_processes=any_processes)}
+    now = {"rank": rank, "step": step, "class": observed(job.run, any_processes=any_processes, pretrains=pretrains)}
     write_json(folder / f"{rank:05d}-{attempt:05d}.json", now)
 
 
@@ -86,7 +87,7 @@ def recorded(job: Job, work: Work) -> Numerics:
     return merged([one["class"] for one in lasting] or [observed(job.run)])
 
 
-def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
+def observed(run: RunSettings, *, any_processes: bool = False, pretrains: bool = False) -> Numerics:
     """Return the numerics class of this process as torch reports it: only properties that can change a computed bit."""
     torch = _torch()
     processes = {} if any_processes else {"processes": int(os.environ.get("WORLD_SIZE", "1"))}
@@ -97,9 +98,9 @@ def observed(run: RunSettings, *, any_processes: bool = False) -> Numerics:
         "degrees": {name: degree for name in DEGREES if (degree := getattr(run, name)) > 1}
         | ({"zero_stage": run.zero_stage} if run.zero_stage < 3 else {})
         | ({"gather_dtype": run.gather_dtype} if run.gather_dtype != "fp32" else {}),
-        **({"attention": run.attention} if run.attention != "auto" else {}),
+        **({"attention": run.attention} if pretrains and run.attention != "auto" else {}),
         "micro_batch_tokens": run.micro_batch_tokens or 0,  # 0 in records: a micro-batch is all that a process takes
-        "compile": run.compile,
+        "compile": run.compile if pretrains else False,
         "audit": run.audit,
         "precision": _precision(),
         "builds": _builds(),

@@ -82,7 +82,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
     """
     recipe = job.settings_as(PretrainRecipe, "pretrain")
     set_up_torch(job)
-    numerics.note(job, work, any_processes=job.run.audit)
+    numerics.note(job, work, any_processes=job.run.audit, pretrains=True)
     check_devices(job.run)
     degrees = Degrees.of(job.run)
     with joined_world(degrees, hang_seconds=job.run.hang_seconds) as world:

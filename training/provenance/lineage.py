@@ -30,7 +30,8 @@ SHARDS = "token_shards"
 class Node:
     """An artifact of a lineage.
 
-    `made` is None if the artifact does not exist any more; `problem` says why it cannot be used.
+    `made` is None if the artifact does not exist any more; `problem` says why it cannot be used. `remark` says if it is
+    the artifact only by its record's own word.
     """
 
     item: InputArtifact
@@ -38,6 +39,7 @@ class Node:
     problem: str = ""
     inputs: tuple[str, ...] = ()  # fingerprints
     guards: tuple[str, ...] = ()
+    remark: str = ""
 
     @property
     def usable(self) -> InputArtifact:
@@ -121,13 +123,16 @@ def _node(root: Path, item: InputArtifact) -> Node:
             " makes it again"
         )
         return Node(item=item, made=None, problem=problem)
-    if made.digest != item.digest or (item.record_digest and item.record_digest not in made.stands_for):
+    held, remark = item.record_digest or made.record_digest, ""
+    if made.digest == item.digest and held in made.claims:
+        remark = made.own_word_on(held)
+    else:
         problem = (
             f"{item.where}: what is at {item.path} has digest {made.digest[:12]}, made from was {item.digest[:12]}; it"
             " was made anew or changed since"
         )
     fingerprints = [tuple(one["fingerprint"] for one in made.record.get(name, ())) for name in ("inputs", "guards")]
-    return Node(item=item, made=made, problem=problem, inputs=fingerprints[0], guards=fingerprints[1])
+    return Node(item=item, made=made, problem=problem, inputs=fingerprints[0], guards=fingerprints[1], remark=remark)
 
 
 def artifacts_under(root: Path, wanted: Callable[[str], bool] = lambda asset: True) -> Iterator[Artifact]:
