@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ import pyarrow.parquet as pq
 
 from evaluation.card import one_line
 from evaluation.cited import as_markdown
+from evaluation.forms import cyclonedx, spdx
+from evaluation.forms.bill import Bill, as_json, bill_of
+from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table
 from evaluation.truth import Record, sound
@@ -29,7 +33,7 @@ from training.tokenizer_files import CONFIG_FILE
 MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
-CARD_FILES = (CONTENT_FILE, DOMAINS_FILE)
+CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
     "defaults": {"role": "assistant"},
@@ -92,7 +96,8 @@ def export_model(
     the text.
     """
     new_folder(target)
-    for name, entry in checked_files(model):
+    files = checked_files(model)
+    for name, entry in files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
     cost = f"\n## What it took\n\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
@@ -114,7 +119,16 @@ def export_model(
         | {"record_digest": model.record_digest, "card": card.digest},
     )
     write_text(target / LICENCES_FILE, _licences_page(snapshots, sources))
+    if behind:
+        sums = {name: entry["sha256"] for name, entry in files}
+        _write_bills(bill_of(model, card, behind, sums, scores), target)
     return _names(target)
+
+
+def _write_bills(bill: Bill, target: Path) -> None:
+    """Write what a model consists of and was made from in the forms CycloneDX and SPDX."""
+    write_text(target / cyclonedx.FILE, as_json(cyclonedx.document_of(bill)))
+    write_text(target / spdx.FILE, as_json(spdx.document_of(bill, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))))
 
 
 def checked_files(model: Artifact) -> list[tuple[str, Mapping[str, Any]]]:

@@ -196,8 +196,9 @@ def _sources(
 ) -> Iterator[OpenArchive]:
     """Yield the archives, each open until the next one is asked for.
 
-    What a WARC file says of its collection is added to `collection`. For each archive that was gone through, what was read of it is added to `read`: size, checksum and requests if it is
-    referenced, nothing if it was copied. A referenced archive without a readable record is one quarantined record.
+    What a WARC file says of its collection is added to `collection`. For each archive that was gone through, what was
+    read of it is added to `read`: size, checksum and requests if it is referenced, nothing if it was copied. A
+    referenced archive without a readable record is one quarantined record.
     """
     settings, listing = job.settings_as(ExtractRecipe, "extract"), listing_of(job)
     archives, form = job.input_of("crawl_archives"), listing["form"]
