@@ -111,6 +111,8 @@ def front_matter(recipe: Recipe) -> str:
     """
     from huggingface_hub import ModelCardData
 
+    grams, source = recipe.provider.emissions_grams, recipe.provider.emissions_source
+    emissions: dict[str, Any] = {} if grams is None else {"co2_eq_emissions": {"emissions": grams, "source": source}}
     data = ModelCardData(
         language=list(recipe.filter.languages),
         license=recipe.provider.licence.lower() or LICENSE,
@@ -124,6 +126,7 @@ def front_matter(recipe: Recipe) -> str:
         ],
         datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
         model_name=recipe.promote.model_name,
+        **emissions,
     )
     return data.to_yaml()
 

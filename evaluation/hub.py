@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from evaluation.card import one_line
 from evaluation.cited import as_markdown
-from evaluation.forms import cyclonedx, spdx
+from evaluation.forms import croissant, cyclonedx, spdx
 from evaluation.forms.bill import Bill, as_json, bill_of
 from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
@@ -27,12 +27,17 @@ from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, 
 from training.generate.chat_template import TEMPLATE_FILE
 from training.job import DataError, InputArtifact
 from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
+from training.settings.provider import ProviderRecipe
 from training.tables import markdown_table
 from training.tokenizer_files import CONFIG_FILE
 
 MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
+CORPUS_SENTENCE = (
+    "Documents that are left after extraction, filtering, deduplication and decontamination, with the columns of"
+    " FineWeb."
+)
 CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
@@ -142,7 +147,9 @@ def checked_files(model: Artifact) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> list[str]:
+def export_corpus(
+    snapshots: Sequence[Snapshot], recipe: str, target: Path, *, provider: ProviderRecipe | None = None
+) -> list[str]:
     """Write the documents of some snapshots with FineWeb's columns to `target`, and a card; return the files' names.
 
     Each snapshot is a folder `data/<snapshot>` and a configuration of its own. Documents without tokens in the shards
@@ -151,7 +158,18 @@ def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> l
     new_folder(target)
     rows = {one.name: _write_snapshot(one, target / "data" / one.name) for one in snapshots}
     write_text(target / LICENCES_FILE, _licences_page(snapshots, ()))
-    write_text(target / "README.md", _data_card(recipe, rows, snapshots))
+    stated = provider or ProviderRecipe()
+    write_text(target / "README.md", _data_card(recipe, rows, snapshots, stated.corpus_licence))
+    description = croissant.document_of(
+        recipe,
+        CORPUS_SENTENCE,
+        {name: ((target / name).stat().st_size, sha256_of(target / name)) for name in _names(target / "data", target)},
+        FINEWEB_SCHEMA,
+        stated,
+        digests=[one.documents.digest for one in snapshots],
+        day=time.strftime("%Y-%m-%d", time.gmtime()),
+    )
+    write_text(target / croissant.FILE, as_json(description))
     return _names(target)
 
 
@@ -161,8 +179,9 @@ def _check(path: Path, entry: Mapping[str, Any]) -> None:
         raise DataError(f"{entry['path']}: its checksum is not that of the record; `pedigree verify RECIPE` says more")
 
 
-def _names(target: Path) -> list[str]:
-    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+def _names(folder: Path, target: Path | None = None) -> list[str]:
+    """Return the names of all files in a folder, relative to `target`, by default to the folder itself."""
+    return sorted(str(path.relative_to(target or folder)) for path in folder.rglob("*") if path.is_file())
 
 
 # A corpus
@@ -210,7 +229,7 @@ def _token_counts(shards: InputArtifact) -> dict[str, int]:
     return counts
 
 
-def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot]) -> str:
+def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot], licence: str) -> str:
     """Return the card of a data set: the configurations in the form that `datasets` reads, and what the columns are."""
     import yaml
 
@@ -220,7 +239,7 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
         {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.parquet"}]} for name in rows
     ]
     front = {
-        "license": "unknown",
+        "license": licence.lower() or "unknown",
         "language": languages,
         "task_categories": ["text-generation"],
         "configs": [everything, *each],
@@ -228,8 +247,7 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
     counted = [(name, f"{n['documents']:,}", f"{n['tokens']:,}") for name, n in rows.items()]
     table = "\n".join(markdown_table(("snapshot", "documents", "tokens"), counted))
     return (
-        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\nDocuments that are left after"
-        " extraction, filtering, deduplication and decontamination, with the columns of FineWeb. `dump` is the"
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\n{CORPUS_SENTENCE} `dump` is the"
         " snapshot, `file_path` the archive file, and an id ends in the offset of the record in this file."
         " `token_count` is by the recipe's own tokenizer, with the end-of-text token.\n\n"
         f"{table}\n\nThe texts belong to their authors;"

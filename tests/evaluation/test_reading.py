@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from training.order.ledger import Ledger, LedgerEntry
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 
 EPOCHS = MixtureRecipe(weights={"books": 1.0, "web": 5.0}, max_epochs=9)
-PLANS = {
+PLANS: dict[str, dict[str, Any]] = {
     "part of an epoch": {},
     "several epochs": {"mixture": EPOCHS},
     "another mixture later": {
@@ -30,13 +31,13 @@ PLANS = {
 
 
 @pytest.fixture(scope="module", params=PLANS)
-def plan(request, tmp_path_factory) -> Plan:
+def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     made = tiny.TinyChain(tmp_path_factory.mktemp("plan"), **PLANS[request.param]).plan
     return made.with_record(replace(made.record, block_documents=8)) if made.packing is None else made
 
 
 def skipping(*steps: int) -> Ledger:
-    measured = {"reason": "spike", "loss": None, "gradient_norm": None}
+    measured: dict[str, Any] = {"reason": "spike", "loss": None, "gradient_norm": None}
     return Ledger(tuple(LedgerEntry(first=one, last=one, onset=one, seen_at=one, **measured) for one in steps))
 
 

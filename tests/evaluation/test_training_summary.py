@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+import yaml
 
 from assets.recipe_folders import load_recipe
 from evaluation.card import front_matter, one_line
@@ -14,6 +15,7 @@ from evaluation.cited import Cited, Origin
 from evaluation.forms.training_summary import as_page, fields_of
 from evaluation.reading import GROUPS, Reading
 from tests.evaluation.test_training_content import COUNTS, make  # noqa: F401 - a fixture
+from training.records import RecipeError
 from training.settings.provider import ProviderRecipe
 
 NUMBERS = {"1.1": 2, "1.2": 4, "1.3": 7, "2.1": 1, "2.2.1": 1, "2.2.2": 1, "2.3": 7}
@@ -53,7 +55,7 @@ def reading(records) -> Reading:
                    sources=[shards.computed("shards.json", "")])  # fmt: skip
 
 
-def stating(**statements: str):
+def stating(**statements):
     return dataclasses.replace(RECIPE, provider=ProviderRecipe(**statements))
 
 
@@ -97,3 +99,12 @@ def test_what_a_crawl_or_a_provider_says_cannot_change_the_layout(records, readi
 def test_the_licence_of_the_card_is_the_provider_s():
     assert "license: apache-2.0" in front_matter(stating(licence="Apache-2.0"))
     assert "license: unknown" in front_matter(stating())
+
+
+def test_the_card_has_the_emissions_that_the_provider_states_and_no_others():
+    stated = yaml.safe_load(front_matter(stating(emissions_grams=12.5, emissions_source="the meter")))
+    assert stated["co2_eq_emissions"] == {"emissions": 12.5, "source": "the meter"}
+    assert "co2_eq_emissions" not in yaml.safe_load(front_matter(stating()))
+    for wrong in ({"emissions_grams": 3.0}, {"emissions_source": "the meter"}, {"emissions_grams": -1.0}):
+        with pytest.raises(RecipeError, match=r"provider\.emissions"):
+            stating(**wrong)

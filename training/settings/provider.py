@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.records import RecipeError
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderRecipe:
@@ -35,3 +37,11 @@ class ProviderRecipe:
     reservations: str = ""  # how reservations of rights are respected, beyond the extraction's settings
     illegal_content: str = ""  # how illegal content is removed, beyond the filter's rules
     comments: str = ""
+    emissions_grams: float | None = None  # of CO2, of the whole training; None: not stated
+    emissions_source: str = ""  # how the provider knows them
+
+    def __post_init__(self) -> None:
+        if self.emissions_grams is not None and not 0 <= self.emissions_grams < float("inf"):
+            raise RecipeError(f"provider.emissions_grams={self.emissions_grams}; it must be 0 or more")
+        if (self.emissions_grams is None) != (not self.emissions_source):
+            raise RecipeError("provider.emissions_grams and provider.emissions_source: state both or neither")
