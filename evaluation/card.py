@@ -115,7 +115,7 @@ def front_matter(recipe: Recipe) -> str:
     emissions: dict[str, Any] = {} if grams is None else {"co2_eq_emissions": {"emissions": grams, "source": source}}
     data = ModelCardData(
         language=list(recipe.filter.languages),
-        license=recipe.provider.licence.lower() or LICENSE,
+        **licence_fields(recipe.provider.licence),
         base_model=recipe.adopt.name or None,
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -129,6 +129,13 @@ def front_matter(recipe: Recipe) -> str:
         **emissions,
     )
     return data.to_yaml()
+
+
+def licence_fields(expression: str) -> dict[str, Any]:
+    """Return the fields by which a hub knows an SPDX expression: its id, or `other` with the expression as its name."""
+    if " " in expression or expression.startswith("LicenseRef-"):
+        return {"license": "other", "license_name": expression}
+    return {"license": expression.lower() or LICENSE}
 
 
 def _template_digest(records: Sequence[Record]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluation.card import one_line
+from evaluation.card import licence_fields, one_line
 from evaluation.cited import as_markdown
 from evaluation.forms import croissant, cyclonedx, spdx
 from evaluation.forms.bill import Bill, as_json, bill_of
@@ -239,7 +239,7 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
         {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.parquet"}]} for name in rows
     ]
     front = {
-        "license": licence.lower() or "unknown",
+        **licence_fields(licence),
         "language": languages,
         "task_categories": ["text-generation"],
         "configs": [everything, *each],

@@ -6,14 +6,12 @@ components that it depends on. There is no time in it, and the serial number fol
 
 from __future__ import annotations
 
-import re
 import uuid
 from typing import Any
 
 from evaluation.forms.bill import LIMITS, Bill
 
 FILE = "bom.cdx.json"
-SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
 
 
 def document_of(bill: Bill) -> dict[str, Any]:
@@ -61,8 +59,7 @@ def _model(bill: Bill, datasets: list[str]) -> dict[str, Any]:
         },
     }
     if bill.licence:
-        is_id = SPDX_ID.fullmatch(bill.licence)
-        found["licenses"] = [{"license": {"id": bill.licence}} if is_id else {"expression": bill.licence}]
+        found["licenses"] = [{"expression": bill.licence}]
     if bill.supplier:
         found["supplier"] = {"name": bill.supplier, **({"url": [bill.url]} if bill.url else {})}
     if bill.base:

@@ -71,7 +71,7 @@ def test_each_field_of_the_template_is_filled_or_names_the_setting(records, read
     asked = {field.name for field in dataclasses.fields(ProviderRecipe)}
     elsewhere = {"licence", "corpus_licence", "url", "emissions_grams", "emissions_source", "comments"}
     assert set(empty) == asked - elsewhere
-    everything = stating(**{name: f"said of {name}" for name in asked if not name.startswith("emissions")})
+    everything = stating(**{name: f"said of {name}" for name in asked - elsewhere})
     filled = shown(fields_of(everything, records, reading, "domains.tsv"))
     assert not [name for name, said in filled.items() if any("Not stated" in one for one in said)]
     told = {text for said in filled.values() for text in said}
@@ -99,6 +99,14 @@ def test_what_a_crawl_or_a_provider_says_cannot_change_the_layout(records, readi
 def test_the_licence_of_the_card_is_the_provider_s():
     assert "license: apache-2.0" in front_matter(stating(licence="Apache-2.0"))
     assert "license: unknown" in front_matter(stating())
+    several = yaml.safe_load(front_matter(stating(licence="MIT OR Apache-2.0")))
+    assert (several["license"], several["license_name"]) == ("other", "MIT OR Apache-2.0")
+
+
+def test_an_address_that_is_none_is_refused_before_a_form_is_written():
+    for wrong in ("our site", "javascript:x", "https://a b"):
+        with pytest.raises(RecipeError, match=r"provider\.url"):
+            stating(url=wrong)
 
 
 def test_the_card_has_the_emissions_that_the_provider_states_and_no_others():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from training.records import RecipeError
+
+ADDRESS: Final = re.compile(r"https?://[^\s<>\"{}|\\^`]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +45,8 @@ class ProviderRecipe:
     emissions_source: str = ""  # how the provider knows them
 
     def __post_init__(self) -> None:
+        if self.url and not ADDRESS.fullmatch(self.url):
+            raise RecipeError(f"provider.url={self.url!r}; it must be an address that begins with https:// or http://")
         if self.emissions_grams is not None and not 0 <= self.emissions_grams < float("inf"):
             raise RecipeError(f"provider.emissions_grams={self.emissions_grams}; it must be 0 or more")
         if (self.emissions_grams is None) != (not self.emissions_source):
