@@ -36,7 +36,7 @@ def export(
         raise DataError("export: only models are signed; leave out --key")
     check_key(key)
     if asset == CORPUS:
-        return export_corpus(_snapshots(comparison), recipe.name, target)
+        return export_corpus(_snapshots(comparison), recipe.name, target, provider=recipe.provider)
     if asset not in MODELS:
         raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]

@@ -16,8 +16,10 @@ from typing import Any
 
 from evaluation.answers import MODELS
 from evaluation.cited import CardTable, as_markdown
+from evaluation.forms.training_summary import SUMMARY_FILE, as_page, fields_of
 from evaluation.kept import kept_models
 from evaluation.pages import environment
+from evaluation.reading import COUNTED, reading_of
 from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import (
     bits_lines,
@@ -39,7 +41,7 @@ from training.scopes import last_model
 REPORT_PAGE, SHOWN_RECORDS = "report.html", "shown_records.json"
 CARD_TEMPLATE = "README.md.j2"
 METRICS = ("tokenizer", "pretraining")  # parts of the scoreboard that hold the metrics of one stage
-LICENSE = "unknown"  # recipes state no licence, and a model does not simply inherit that of its data
+LICENSE = "unknown"  # if the recipe states none: a model does not simply inherit that of its data
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -47,16 +49,21 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = read_record(Recipe, job.settings["recipe"], where="recipe")
     records = records_of(Path(item.path) for item in job.inputs)
     board = scoreboard(records)
-    tables = tables_of(records)
+    reading = reading_of(records)
+    tables = tables_of(records, reading)
     write_text(work.path / "README.md", render_card(recipe, records, board, tables))
-    write_json(work.path / CONTENT_FILE, {"tables": [table.as_json() for table in tables]})
-    write_text(work.path / DOMAINS_FILE, domains_page(records))
+    counted = reading.sums["snapshot"] if reading else {}
+    read = {name: dict(zip(COUNTED, own, strict=True)) for name, own in sorted(counted.items())}
+    write_json(work.path / CONTENT_FILE, {"tables": [table.as_json() for table in tables], "read": read})
+    write_text(work.path / DOMAINS_FILE, domains_page(reading))
+    write_text(work.path / SUMMARY_FILE, as_page(fields_of(recipe, records, reading, DOMAINS_FILE), one_line))
     shown = looked_at(records)
     write_text(work.path / SHOWN_RECORDS, json.dumps(shown, ensure_ascii=False))
     write_text(work.path / REPORT_PAGE, render_report(records, shown=shown))
     write_json(work.path / "scoreboard.json", _finite(lasting(board)))
     metrics: dict[str, float] = {"artifacts": len(records), "refusals": len(board["refusals"])}
-    return Outcome(files=("README.md", "scoreboard.json", CONTENT_FILE, DOMAINS_FILE), metrics=metrics)
+    files = ("README.md", "scoreboard.json", CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
+    return Outcome(files=files, metrics=metrics)
 
 
 def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +111,11 @@ def front_matter(recipe: Recipe) -> str:
     """
     from huggingface_hub import ModelCardData
 
+    grams, source = recipe.provider.emissions_grams, recipe.provider.emissions_source
+    emissions: dict[str, Any] = {} if grams is None else {"co2_eq_emissions": {"emissions": grams, "source": source}}
     data = ModelCardData(
         language=list(recipe.filter.languages),
-        license=LICENSE,
+        **licence_fields(recipe.provider.licence),
         base_model=recipe.adopt.name or None,
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -117,8 +126,16 @@ def front_matter(recipe: Recipe) -> str:
         ],
         datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
         model_name=recipe.promote.model_name,
+        **emissions,
     )
     return data.to_yaml()
+
+
+def licence_fields(expression: str) -> dict[str, Any]:
+    """Return the fields by which a hub knows an SPDX expression: its id, or `other` with the expression as its name."""
+    if " " in expression or expression.startswith("LicenseRef-"):
+        return {"license": "other", "license_name": expression}
+    return {"license": expression.lower() or LICENSE}
 
 
 def _template_digest(records: Sequence[Record]) -> str | None:

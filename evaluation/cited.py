@@ -158,7 +158,8 @@ def as_markdown(table: CardTable, line: Callable[[Any], str]) -> str:
     head = f"| {' | '.join(table.columns)} |\n|{'---|' * len(table.columns)}"
     shown = [[cell.shown if isinstance(cell, Cited) else cell for cell in row] for row in table.rows]
     rows = "\n".join(f"| {' | '.join(line(cell) for cell in row)} |" for row in shown)
-    return f"### {table.title}\n\n{table.sentence}\n\n{head}\n{rows}\n\n{_from(table.sources)}\n"
+    sources = f"\n{_from(table.sources)}\n" if table.sources else ""
+    return f"### {table.title}\n\n{table.sentence}\n\n{head}\n{rows}\n{sources}"
 
 
 def _from(sources: Iterable[CitedPlace]) -> str:

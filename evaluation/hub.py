@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluation.card import one_line
+from evaluation.card import licence_fields, one_line
 from evaluation.cited import as_markdown
+from evaluation.forms import croissant, cyclonedx, spdx
+from evaluation.forms.bill import Bill, as_json, bill_of
+from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table
 from evaluation.truth import Record, sound
@@ -23,13 +27,18 @@ from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, 
 from training.generate.chat_template import TEMPLATE_FILE
 from training.job import DataError, InputArtifact
 from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
+from training.settings.provider import ProviderRecipe
 from training.tables import markdown_table
 from training.tokenizer_files import CONFIG_FILE
 
 MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
-CARD_FILES = (CONTENT_FILE, DOMAINS_FILE)
+CORPUS_SENTENCE = (
+    "Documents that are left after extraction, filtering, deduplication and decontamination, with the columns of"
+    " FineWeb."
+)
+CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
     "defaults": {"role": "assistant"},
@@ -92,7 +101,8 @@ def export_model(
     the text.
     """
     new_folder(target)
-    for name, entry in checked_files(model):
+    files = checked_files(model)
+    for name, entry in files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
     cost = f"\n## What it took\n\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
@@ -114,7 +124,16 @@ def export_model(
         | {"record_digest": model.record_digest, "card": card.digest},
     )
     write_text(target / LICENCES_FILE, _licences_page(snapshots, sources))
+    if behind:
+        sums = {name: entry["sha256"] for name, entry in files}
+        _write_bills(bill_of(model, card, behind, sums, scores), target)
     return _names(target)
+
+
+def _write_bills(bill: Bill, target: Path) -> None:
+    """Write what a model consists of and was made from in the forms CycloneDX and SPDX."""
+    write_text(target / cyclonedx.FILE, as_json(cyclonedx.document_of(bill)))
+    write_text(target / spdx.FILE, as_json(spdx.document_of(bill, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))))
 
 
 def checked_files(model: Artifact) -> list[tuple[str, Mapping[str, Any]]]:
@@ -128,7 +147,9 @@ def checked_files(model: Artifact) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> list[str]:
+def export_corpus(
+    snapshots: Sequence[Snapshot], recipe: str, target: Path, *, provider: ProviderRecipe | None = None
+) -> list[str]:
     """Write the documents of some snapshots with FineWeb's columns to `target`, and a card; return the files' names.
 
     Each snapshot is a folder `data/<snapshot>` and a configuration of its own. Documents without tokens in the shards
@@ -137,7 +158,18 @@ def export_corpus(snapshots: Sequence[Snapshot], recipe: str, target: Path) -> l
     new_folder(target)
     rows = {one.name: _write_snapshot(one, target / "data" / one.name) for one in snapshots}
     write_text(target / LICENCES_FILE, _licences_page(snapshots, ()))
-    write_text(target / "README.md", _data_card(recipe, rows, snapshots))
+    stated = provider or ProviderRecipe()
+    write_text(target / "README.md", _data_card(recipe, rows, snapshots, stated.corpus_licence))
+    description = croissant.document_of(
+        recipe,
+        CORPUS_SENTENCE,
+        {name: ((target / name).stat().st_size, sha256_of(target / name)) for name in _names(target / "data", target)},
+        FINEWEB_SCHEMA,
+        stated,
+        digests=[one.documents.digest for one in snapshots],
+        day=time.strftime("%Y-%m-%d", time.gmtime()),
+    )
+    write_text(target / croissant.FILE, as_json(description))
     return _names(target)
 
 
@@ -147,8 +179,9 @@ def _check(path: Path, entry: Mapping[str, Any]) -> None:
         raise DataError(f"{entry['path']}: its checksum is not that of the record; `pedigree verify RECIPE` says more")
 
 
-def _names(target: Path) -> list[str]:
-    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+def _names(folder: Path, target: Path | None = None) -> list[str]:
+    """Return the names of all files in a folder, relative to `target`, by default to the folder itself."""
+    return sorted(str(path.relative_to(target or folder)) for path in folder.rglob("*") if path.is_file())
 
 
 # A corpus
@@ -196,7 +229,7 @@ def _token_counts(shards: InputArtifact) -> dict[str, int]:
     return counts
 
 
-def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot]) -> str:
+def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot], licence: str) -> str:
     """Return the card of a data set: the configurations in the form that `datasets` reads, and what the columns are."""
     import yaml
 
@@ -206,7 +239,7 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
         {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.parquet"}]} for name in rows
     ]
     front = {
-        "license": "unknown",
+        **licence_fields(licence),
         "language": languages,
         "task_categories": ["text-generation"],
         "configs": [everything, *each],
@@ -214,8 +247,7 @@ def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Se
     counted = [(name, f"{n['documents']:,}", f"{n['tokens']:,}") for name, n in rows.items()]
     table = "\n".join(markdown_table(("snapshot", "documents", "tokens"), counted))
     return (
-        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\nDocuments that are left after"
-        " extraction, filtering, deduplication and decontamination, with the columns of FineWeb. `dump` is the"
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {one_line(recipe)}\n\n{CORPUS_SENTENCE} `dump` is the"
         " snapshot, `file_path` the archive file, and an id ends in the offset of the record in this file."
         " `token_count` is by the recipe's own tokenizer, with the end-of-text token.\n\n"
         f"{table}\n\nThe texts belong to their authors;"

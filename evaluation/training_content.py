@@ -4,8 +4,8 @@ The headings follow the European Commission's template for the public summary of
 2024/1689, article 53(1)(d), template of 24 July 2025): general information, data sources, data processing. It is a
 technical summary; the provider's name, dates on the market and legal statements are the provider's to add.
 
-Every number is read from an artifact (evaluation/cited.py). Pages are those of `decontaminated_documents`, which are
-tokenized whole.
+Every number is read from an artifact (evaluation/cited.py). A page is *in the shards* if it was tokenized, and *read*
+if a training read a token of it (evaluation/reading.py); tokens read count each time that they were read.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from functools import partial
 from typing import Any
 
 from evaluation.cited import CardTable, Cell, Cited, Origin, derived, share_of, total
+from evaluation.reading import COUNTED, Reading, Sums, epochs_read, reading_of
 from evaluation.scoreboard import FUNNEL
 from evaluation.truth import Record, of_asset
 from training.artifact import digest_of
-from training.data.summary.summarize import HOSTS_FILE, SUMMARY_FILE
 from training.posttrain.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 
 CONTENT_FILE = "training_content.json"
 DOMAINS_FILE = "training_domains.tsv"
-DOCUMENTS = "documents"  # the folder of kept documents
-PAGES = FUNNEL[-1]
 SHOWN_DOMAINS, SHOWN_LICENCES = 20, 20
 LARGEST_SHARE = 10  # one domain in so many is listed, the largest first, as the template asks
 SUITES_FILE = "contamination.json"
+SHOWN_VALUES = 5
+POST_TRAINED = ("sft_model", "reward_model", "aligned_model")
 POST_TRAINING = {
     "instruction_data": (INSTRUCTIONS_FILE,),
     "preference_data": (TRAIN_FILE, HELD_OUT_FILE),
@@ -45,25 +45,61 @@ KINDS_OF_SOURCE = {
 }
 OPT_OUTS = ("takedown", "blocked", "robots", "tdm_reserved", "licence")  # reasons for dropping a page for its terms
 TERMS = {"robots": "pages that state robots directives", "tdm_reservation": "pages that speak of text mining"}
+SHELVES = ("pages in the shards", "tokens in the shards", "pages read", "tokens read")
+COLLECTION = {  # fields of `warcinfo`, as the extraction notes them
+    "operator": "operator",
+    "publisher": "publisher",
+    "ispartof": "part of",
+    "description": "purpose",
+    "software": "crawler",
+    "http-header-user-agent": "user agent",
+    "robots": "what it does with robots exclusion",
+    "seeds": "seeds",
+}
 NONE_STATED = "none stated"
 
 
-def tables_of(records: Sequence[Record]) -> list[CardTable]:
-    """Return the tables of the summary. Parts without an artifact are left out."""
+def tables_of(records: Sequence[Record], reading: Reading | None = None) -> list[CardTable]:
+    """Return the tables of the summary. Parts without an artifact are left out.
+
+    `reading` is what the trainings read (`reading_of`); None: find it out now.
+    """
+    reading = reading or reading_of(records)
+    read = _of_reading(records, reading) if reading else {}
     made = (
-        _general(records),
-        _snapshots(records),
-        _domains(records),
-        _languages(records),
+        _general(records, reading),
+        read.get("phases"),
+        read.get("epochs"),
+        read.get("snapshots"),
+        _collection(records),
+        read.get("domains"),
+        read.get("languages"),
         _filters(records),
-        _licences(records),
-        _opt_outs(records),
-        _personal_data(records),
+        read.get("licences"),
+        _opt_outs(records, reading),
+        _personal_data(records, reading),
         _post_training(records),
+        _post_trained(records),
         _verdicts(records),
         _lineage(records),
     )
     return [table for table in made if table is not None and table.rows]
+
+
+def _of_reading(records: Sequence[Record], reading: Reading) -> dict[str, CardTable]:
+    return {
+        "phases": _phases(reading),
+        "epochs": _epochs(reading),
+        "snapshots": _snapshots(records, reading),
+        "domains": _domains(reading),
+        "languages": _grouped(reading, "language", "Languages", "The language that was recognized in each page."),
+        "licences": _grouped(
+            reading,
+            "licence",
+            "Licences stated",
+            "Licences that pages state themselves. A statement is no legal finding.",
+        ),
+    }
 
 
 def _origins(records: Sequence[Record], asset: str) -> list[Origin]:
@@ -78,24 +114,25 @@ def _last(records: Sequence[Record], asset: str) -> Origin | None:
 # General information
 
 
-def _general(records: Sequence[Record]) -> CardTable:
+def _general(records: Sequence[Record], reading: Reading | None) -> CardTable:
     rows: list[tuple[Cell, Cell]] = []
-    corpus, adopted, trained = (_last(records, name) for name in ("corpus_summary", "adopted_model", "base_model"))
+    adopted = _last(records, "adopted_model")
     if adopted:
         rows.append(("base model", adopted.value_at("digest")))
-    if corpus:
-        summary = _json(corpus, SUMMARY_FILE)
+    if reading:
         rows.append(("modality", "text"))
-        for name, said in (("tokens", "tokens"), ("bytes", "bytes of text"), ("documents", "pages")):
-            rows.append((said, corpus.computed(SUMMARY_FILE, summary[name])))
-        rows += _period(records)
-    if trained:
-        for name, said in (("parameters", "parameters"), ("tokens", "tokens trained on, repetitions included")):
-            if name in trained.record["metrics"]:
-                rows.append((said, trained.value_at("metrics", name, of=_whole)))
-        if {"parameters", "tokens"} <= trained.record["metrics"].keys():
-            size, tokens = (trained.value_at("metrics", name) for name in ("parameters", "tokens"))
-            rows.append(("operations of pretraining, six a parameter and token", _operations(size, tokens)))
+        said = (*SHELVES[:2], "bytes of text in the shards", *SHELVES[2:])
+        rows += [(name, reading.cited(number)) for name, number in zip(said, reading.whole, strict=True)]
+        if days := [day for both in reading.days.values() for day in both]:
+            rows.append(("first date that a page read names as its own", reading.cited(min(days))))
+            rows.append(("last date that a page read names as its own", reading.cited(max(days))))
+    for trained in (one for name in ("base_model", "long_context_model") for one in _origins(records, name)):
+        asset, metrics = str(trained.record["asset"]), trained.record["metrics"]
+        if {"parameters", "tokens"} <= metrics.keys():
+            size, tokens = (trained.value_at("metrics", name, of=_whole) for name in ("parameters", "tokens"))
+            rows.append((f"parameters of {asset}", size))
+            rows.append((f"positions that {asset} was trained on, by its own count", tokens))
+            rows.append((f"operations of {asset}, six a parameter and position", _operations(size, tokens)))
     return CardTable("General information", "What was trained, and on how much text.", ("what", "value"), rows)
 
 
@@ -103,55 +140,68 @@ def _operations(parameters: Cited, tokens: Cited) -> Cited:
     return derived(f"{6 * parameters.number * tokens.number:.2e}", parameters, tokens)
 
 
-def _period(records: Sequence[Record]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield the first and the last day of the pages if any page has a date."""
-    dates = [one for origin in _origins(records, PAGES) for one in _dates(origin)]
-    if dates:
-        yield "first date of a page", derived(min(str(one.value) for one in dates), *dates)
-        yield "last date of a page", derived(max(str(one.value) for one in dates), *dates)
+# What was read
 
 
-def _dates(origin: Origin) -> list[Cited]:
-    """Return the first and the last day of an artifact's documents; empty if none has a date."""
-    import pyarrow.compute as pc
+def _phases(reading: Reading) -> CardTable:
+    """Return the positions of each phase of each training: those planned, and those of skipped steps."""
+    rows: list[tuple[Cell, ...]] = []
+    for training in reading.trainings:
+        plan, skipped = training.plan, training.ledger.steps
+        for phase in plan.phases:
+            own = [step for step in skipped if phase.first_step <= step < phase.first_step + phase.steps]
+            for source, samples in zip(plan.record.sources, phase.samples, strict=True):
+                numbers = (phase.number + 1, phase.steps, len(own), phase.sequence_length, source.name)
+                cells = (derived(value, *training.sources) for value in (*numbers, samples * phase.sequence_length))
+                rows.append((training.asset, *cells))
+    return CardTable(
+        "Phases of training",
+        "Steps and positions that the plan gives each source. A skipped step was not trained on: the ledger names it,"
+        " and what it would have read is not counted in the other tables.",
+        ("training", "phase", "steps", "skipped steps", "row length", "source", "planned positions"),
+        rows,
+    )
 
-    found = [(low, high) for low, high in (_min_max(column, pc) for column in _columns(origin, "date")) if low]
-    if not found:
-        return []
-    first, last = min(low for low, _ in found), max(high for _, high in found)
-    return [origin.computed(DOCUMENTS, one[:10]) for one in (first, last)]
 
-
-def _min_max(column: Any, pc: Any) -> tuple[str, str]:
-    both = pc.min_max(column).as_py()
-    return both["min"] or "", both["max"] or ""
+def _epochs(reading: Reading) -> CardTable:
+    rows: list[tuple[Cell, ...]] = []
+    for training in reading.trainings:
+        for one in epochs_read(training.plan, training.ledger):
+            source = training.plan.record.sources[one.source]
+            number = f"{one.first + 1}" if one.first == one.last else f"{one.first + 1} to {one.last + 1}"
+            pages, tokens = int((one.tokens > 0).sum()), int(one.tokens.sum())
+            numbers = (source.name, number, source.documents, source.held_out_documents, pages, tokens)
+            rows.append((training.asset, *(derived(value, *training.sources) for value in numbers)))
+    return CardTable(
+        "Epochs",
+        "Pages and tokens that each epoch of a source read. Held-out pages are never read.",
+        ("training", "source", "epochs", "pages for training", "pages held out", "pages read", "tokens read"),
+        rows,
+    )
 
 
 # Data sources
 
 
-def _snapshots(records: Sequence[Record]) -> CardTable:
-    corpus = _last(records, "corpus_summary")
-    by_snapshot = _json(corpus, SUMMARY_FILE)["by_snapshot"] if corpus else {}
-    pages = {origin.snapshot.value: origin for origin in _origins(records, PAGES)}
+def _snapshots(records: Sequence[Record], reading: Reading) -> CardTable:
     rows: list[list[Cell]] = []
     for origin in _origins(records, "crawl_archives"):
         name = origin.snapshot
-        counted = by_snapshot.get(name.value, {})
-        kept = pages.get(name.value)
-        dates = _dates(kept) if kept else []
-        numbers = [corpus.computed(SUMMARY_FILE, counted[key]) if corpus and counted else "–" for key in _COUNTED]
-        period = derived(f"{dates[0].value} to {dates[1].value}", *dates) if dates else "no date"
-        rows.append([name, _kind(origin), *numbers, period])
+        counted = reading.sums["snapshot"].get(str(name.value), [0] * len(COUNTED))
+        days = reading.days.get(str(name.value))
+        period: Cell = reading.cited(" to ".join(days)) if days else "no date"
+        rows.append([name, _kind(origin), *_shelves(reading, counted), period])
     return CardTable(
         "Sources of pages",
-        "Each snapshot of a crawl or collection, and what is left of it in the shards.",
-        ("snapshot", "kind", "pages", "tokens", "bytes", "dates of its pages"),
+        "Each snapshot of a crawl or collection: what is left of it in the shards, and what was read.",
+        ("snapshot", "kind", *SHELVES, "dates that its pages read name as their own"),
         rows,
     )
 
 
-_COUNTED = ("documents", "tokens", "bytes")
+def _shelves(reading: Reading, counted: Sequence[int]) -> list[Cited]:
+    pages, tokens, _, *read = counted
+    return [reading.cited(number) for number in (pages, tokens, *read)]
 
 
 def _kind(origin: Origin) -> Cited:
@@ -163,110 +213,94 @@ def _kind(origin: Origin) -> Cited:
     )
 
 
-def _domains(records: Sequence[Record]) -> CardTable | None:
-    corpus = _last(records, "corpus_summary")
-    if corpus is None:
-        return None
-    domains = domains_of(corpus)
-    everything = corpus.computed(HOSTS_FILE, sum(one["tokens"] for one in domains))
-    tenth = largest(domains)
-    shown = [(f"all {len(domains):,} domains", domains), (f"the largest tenth, {len(tenth):,}", tenth)]
-    shown += [(one["domain"], [one]) for one in domains[:SHOWN_DOMAINS]]
+def _collection(records: Sequence[Record]) -> CardTable:
+    """Return what the archives of each snapshot say of their collection."""
     rows: list[tuple[Cell, ...]] = []
-    for name, own in shown:
-        numbers = (sum(one[counted] for one in own) for counted in ("documents", "tokens"))
-        said, pages, tokens = (corpus.computed(HOSTS_FILE, value) for value in (name, *numbers))
-        rows.append((said, pages, tokens, share_of(tokens, everything)))
+    for origin in _origins(records, "extracted_documents"):
+        noted = origin.record["notes"].get("collection")
+        if noted is None:
+            rows.append((origin.snapshot, "period", "not stated by the source"))
+            continue
+        place = ("notes", "collection")
+        if noted["first_day"]:
+            days = derived(f"{noted['first_day']} to {noted['last_day']}", origin.value_at(*place, of=str))
+            rows.append((origin.snapshot, "period", days))
+        for name, said in COLLECTION.items():
+            values = noted["said"].get(name)
+            shown = [one for one in values or () if one]
+            more = ["and others"] if len(shown) > SHOWN_VALUES or "" in (values or ()) else []
+            text = "; ".join([*shown[:SHOWN_VALUES], *more])
+            found: Cell = derived(text, origin.value_at(*place, of=str)) if text else "not stated"
+            rows.append((origin.snapshot, said, found))
     return CardTable(
-        "Domains",
-        f"Registrable domains by tokens, the largest first. `{DOMAINS_FILE}` lists the largest tenth.",
-        ("domain", "pages", "tokens", "share of tokens"),
+        "Collection",
+        "What the archives say of their crawl: the days of their records (WARC-Date), and the fields of `warcinfo`.",
+        ("snapshot", "what", "stated"),
         rows,
     )
 
 
-def domains_of(corpus: Origin) -> list[dict[str, Any]]:
-    """Return pages, tokens and bytes of each registrable domain of a corpus, most tokens first.
+def _domains(reading: Reading) -> CardTable:
+    domains = domains_of(reading)
+    everything = reading.cited(reading.whole[-1])
+    tenth = largest(domains)
+    shown = [(f"all {len(domains):,} domains", domains), (f"the largest tenth, {len(tenth):,}", tenth)]
+    shown += [(name, [(name, counted)]) for name, counted in domains[:SHOWN_DOMAINS]]
+    rows: list[tuple[Cell, ...]] = []
+    for name, own in shown:
+        numbers = _shelves(reading, [sum(column) for column in zip(*(one for _, one in own), strict=True)])
+        rows.append((reading.cited(name), *numbers, share_of(numbers[-1], everything)))
+    return CardTable(
+        "Domains",
+        f"Registrable domains by tokens read, the most read first. `{DOMAINS_FILE}` lists the largest tenth.",
+        ("domain", *SHELVES, "share of tokens read"),
+        rows,
+    )
+
+
+def domains_of(reading: Reading) -> list[tuple[str, list[int]]]:
+    """Return the numbers of COUNTED of each registrable domain, most tokens read first.
 
     The list of public suffixes is the one in `tldextract`; nothing is fetched. A host without one counts as itself.
     """
-    import pyarrow.parquet as pq
     import tldextract
 
     extract = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
-    sums: dict[str, list[int]] = {}
-    for row in pq.read_table(corpus.folder / HOSTS_FILE).to_pylist():
-        name = extract(row["host"]).top_domain_under_public_suffix or row["host"] or "(no address)"
-        own = sums.setdefault(name, [0] * len(_COUNTED))
-        for place, counted in enumerate(_COUNTED):
-            own[place] += row[counted]
-    ordered = sorted(sums.items(), key=lambda one: (-one[1][1], one[0]))
-    return [{"domain": name, **dict(zip(_COUNTED, numbers, strict=True))} for name, numbers in ordered]
+    sums: Sums = {}
+    for host, counted in reading.sums["host"].items():
+        name = extract(host).top_domain_under_public_suffix or host or "(no address)"
+        own = sums.setdefault(name, [0] * len(COUNTED))
+        own[:] = [one + other for one, other in zip(own, counted, strict=True)]
+    return sorted(sums.items(), key=_most_read)
 
 
-def largest(domains: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def _most_read(one: tuple[str, list[int]]) -> tuple[int, int, str]:
+    """Sort by tokens read, then by tokens in the shards, most first, then by name."""
+    name, counted = one
+    return -counted[-1], -counted[1], name
+
+
+def largest(domains: Sequence[tuple[str, list[int]]]) -> Sequence[tuple[str, list[int]]]:
     """Return the first tenth of the domains, rounded up."""
     return domains[: -(-len(domains) // LARGEST_SHARE)]
 
 
-def domains_page(records: Sequence[Record]) -> str:
-    """Return the largest tenth of the domains as lines of domain, pages, tokens and bytes, between tabs."""
-    corpus = _last(records, "corpus_summary")
-    rows = largest(domains_of(corpus)) if corpus else []
+def domains_page(reading: Reading | None) -> str:
+    """Return the largest tenth of the domains as lines of domain and the numbers of COUNTED, between tabs."""
+    rows = largest(domains_of(reading)) if reading else []
     return "".join(
-        "\t".join(map(str, line)) + "\n" for line in (("domain", *_COUNTED), *(one.values() for one in rows))
+        "\t".join(map(str, line)) + "\n" for line in (("domain", *COUNTED), *((name, *of) for name, of in rows))
     )
 
 
-def _languages(records: Sequence[Record]) -> CardTable | None:
-    return _counted(
-        records, "language", "Languages", "Pages by the language that was recognized.", "language", SHOWN_LICENCES
-    )
-
-
-def _licences(records: Sequence[Record]) -> CardTable | None:
-    return _counted(
-        records,
-        "licence",
-        "Licences stated",
-        "Licences that pages state themselves, the most frequent first. A statement is no legal finding.",
-        "licence",
-        SHOWN_LICENCES,
-    )
-
-
-def _counted(
-    records: Sequence[Record], column: str, title: str, sentence: str, head: str, most: int
-) -> CardTable | None:
-    """Return a table of the values of a column of the pages, with the pages of each."""
-    counts = [(origin, Counter(_values(origin, column))) for origin in _origins(records, PAGES)]
-    if not counts:
-        return None
-    every = total([origin.computed(DOCUMENTS, own.total()) for origin, own in counts])
-    summed = sum((own for _, own in counts), Counter[str]())
-    rows: list[tuple[Cell, Cell, Cell]] = []
-    for name, _ in sorted(summed.items(), key=lambda one: (-one[1], one[0]))[:most]:
-        holding = [origin.computed(DOCUMENTS, own[name]) for origin, own in counts]
-        rows.append((derived(name, *holding), number := total(holding), share_of(number, every)))
-    return CardTable(title, sentence, (head, "pages", "share of pages"), rows)
-
-
-def _values(origin: Origin, column: str) -> Counter[str]:
-    """Return how many documents of an artifact have each value of a column."""
-    found: Counter[str] = Counter()
-    for chunk in _columns(origin, column):
-        for one in chunk.value_counts().to_pylist():
-            found[one["values"] or NONE_STATED] += one["counts"]
-    return found
-
-
-def _columns(origin: Origin, column: str) -> Iterator[Any]:
-    """Yield a column of each file of an artifact's documents."""
-    import pyarrow.parquet as pq
-
-    for entry in origin.record["files"]:
-        if entry["path"].startswith(f"{DOCUMENTS}/") and entry["path"].endswith(".parquet"):
-            yield pq.read_table(origin.folder / entry["path"], columns=[column])[column].combine_chunks()
+def _grouped(reading: Reading, group: str, title: str, sentence: str) -> CardTable:
+    """Return a table of the values of a column of the pages, most read first."""
+    everything = reading.cited(reading.whole[-1])
+    rows: list[tuple[Cell, ...]] = []
+    for name, counted in sorted(reading.sums[group].items(), key=_most_read)[:SHOWN_LICENCES]:
+        numbers = _shelves(reading, counted)
+        rows.append((reading.cited(name or NONE_STATED), *numbers, share_of(numbers[-1], everything)))
+    return CardTable(title, sentence, (group, *SHELVES, "share of tokens read"), rows)
 
 
 # Data processing
@@ -274,9 +308,10 @@ def _columns(origin: Origin, column: str) -> Iterator[Any]:
 
 def _filters(records: Sequence[Record]) -> CardTable:
     rows: list[tuple[Cell, Cell, Cell]] = []
-    for asset in FUNNEL:
+    for asset in (*FUNNEL, *POST_TRAINING, *POST_TRAINED):
         origins = _origins(records, asset)
         for outcome in ("dropped", "quarantined"):
+            origins = [one for one in origins if one.record["counts"]]
             reasons = {reason for origin in origins for reason in origin.record["counts"][outcome]}
             for reason in sorted(reasons):
                 holding = [one for one in origins if reason in one.record["counts"][outcome]]
@@ -285,13 +320,14 @@ def _filters(records: Sequence[Record]) -> CardTable:
                 rows.append((asset, left_out, total(numbers)))
     return CardTable(
         "What was left out, and why",
-        "Records of all snapshots by the stage and rule that left them out.",
+        "Records by the stage and rule that left them out: pages, rows of post-training data, and rows that a training"
+        " was given.",
         ("stage", "reason", "records"),
         rows,
     )
 
 
-def _opt_outs(records: Sequence[Record]) -> CardTable:
+def _opt_outs(records: Sequence[Record], reading: Reading | None) -> CardTable:
     rows: list[tuple[Cell, Cell]] = []
     origins = _origins(records, "extracted_documents")
     for origin in origins[-1:]:
@@ -300,20 +336,21 @@ def _opt_outs(records: Sequence[Record]) -> CardTable:
     for reason in OPT_OUTS if origins else ():
         numbers = [one.value_at("counts", "dropped", of=partial(_of_reason, reason=reason)) for one in origins]
         rows.append((f"pages left out: {reason}", total(numbers)))
-    for column, said in TERMS.items():
-        stated = [
-            origin.computed(DOCUMENTS, values.total() - values[NONE_STATED])
-            for origin in _origins(records, PAGES)
-            if (values := _values(origin, column)) is not None
-        ]
-        if stated:
-            rows.append((f"{said}, and are trained on", total(stated)))
+    rows += _stated(reading) if reading else []
     return CardTable(
         "Reservations and opt-outs",
         "Which reservations the recipe honours, the pages left out for them, and the pages with a statement that stay.",
         ("what", "value"),
         rows,
     )
+
+
+def _stated(reading: Reading) -> Iterator[tuple[Cell, Cell]]:
+    """Yield how many pages with a statement of terms are in the shards, and how many were read."""
+    for column, said in TERMS.items():
+        stated = [counted for name, counted in reading.sums[column].items() if name]
+        for place, shelf in ((0, "are in the shards"), (3, "were read")):
+            yield f"{said}, and {shelf}", reading.cited(sum(counted[place] for counted in stated))
 
 
 def _of_reason(dropped: Mapping[str, int], *, reason: str) -> int:
@@ -324,18 +361,21 @@ def _setting(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, (list, tuple)) else "yes" if value else "no"
 
 
-def _personal_data(records: Sequence[Record]) -> CardTable:
+def _personal_data(records: Sequence[Record], reading: Reading | None) -> CardTable:
     prefix = "redacted_"
     origins = _origins(records, "filtered_documents")
     kinds = {name for one in origins for name in one.record["metrics"] if name.startswith(prefix)}
-    rows: list[tuple[Cell, Cell]] = []
+    rows: list[tuple[Cell, ...]] = []
     for kind in sorted(kinds):
         holding = [one.value_at("metrics", kind, of=_whole) for one in origins if kind in one.record["metrics"]]
-        rows.append((kind.removeprefix(prefix).replace("_", " "), total(holding)))
+        name = kind.removeprefix(prefix)
+        read: Cell = reading.cited(reading.redactions[name]) if reading else "no shards"
+        rows.append((name.replace("_", " "), total(holding), read))
     return CardTable(
         "Personal data",
-        "Personal data replaced by a placeholder in the pages that were kept, by kind. Names are not replaced.",
-        ("kind", "replaced"),
+        "Placeholders that replaced personal data, by kind, in the pages that the filter kept and in the pages read."
+        " Names are not replaced.",
+        ("kind", "kept by the filter", "in pages read"),
         rows,
     )
 
@@ -357,11 +397,36 @@ def _post_training(records: Sequence[Record]) -> CardTable:
                     cells = (origin.computed(file, cell) for cell in (source, generator or NONE_STATED, number))
                     rows.append((f"{asset}, {file}", *cells))
     return CardTable(
-        "Post-training",
-        "Instructions, preferences and prompts by source, and by who wrote the answers (the generator).",
-        ("rows", "source", "generator", "number"),
+        "Data for post-training",
+        "Rows there are of each source, and of each writer of answers (the generator), for training or held out.",
+        ("file", "source", "generator", "rows"),
         rows,
     )
+
+
+def _post_trained(records: Sequence[Record]) -> CardTable:
+    """Return the rows that each training read, as its model's record counts them."""
+    rows: list[tuple[Cell, ...]] = []
+    for asset in POST_TRAINED:
+        for origin in _origins(records, asset):
+            read = origin.record["notes"].get("rows_read")
+            if read is None:
+                rows.append((asset, *["not counted"] * 4))
+            for one in read or ():
+                numbers = (one["source"], one["generator"] or NONE_STATED, one["rows"], one["times"])
+                rows.append(
+                    (asset, *(origin.value_at("notes", "rows_read", of=partial(_same, value)) for value in numbers))
+                )
+    return CardTable(
+        "Post-training",
+        "Rows that each training read, by source and by who wrote the answers (the generator), and how often in all.",
+        ("training", "source", "generator", "rows read", "times read"),
+        rows,
+    )
+
+
+def _same(value: Any, _: Any) -> Any:
+    return value
 
 
 def _writers(origin: Origin, file: str) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ from training.settings.automation import AutomationRecipe
 from training.settings.evaluation import EvaluationRecipe
 from training.settings.ladder import LadderRecipe, RungRecipe
 from training.settings.promote import PromoteRecipe
+from training.settings.provider import ProviderRecipe
 from training.settings.withdrawals import WithdrawalRecipe
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
@@ -74,6 +75,7 @@ class Recipe:
     long_context: LongContextRecipe = field(default_factory=LongContextRecipe)
     automation: AutomationRecipe = field(default_factory=AutomationRecipe)
     withdrawals: WithdrawalRecipe = field(default_factory=WithdrawalRecipe)
+    provider: ProviderRecipe = field(default_factory=ProviderRecipe)
 
     def __post_init__(self) -> None:
         all_of(

@@ -386,7 +386,7 @@ def test_what_making_it_took_does_not_change_the_card(inputs, tmp_path):
     job = make_job("card", "model_card", tmp_path / "card", {"recipe": recipe_as_data(load_recipe("kitchen"))}, ())
     run_job(job, STAGES)
     files = json.loads((tmp_path / "card" / "artifact.json").read_text())["files"]
-    names = ["README.md", "scoreboard.json", "training_content.json", "training_domains.tsv"]
+    names = ["README.md", "scoreboard.json", "training_content.json", "training_domains.tsv", "training_summary.md"]
     assert [entry["path"] for entry in files] == names
     assert "cost" not in json.loads((tmp_path / "card" / "scoreboard.json").read_text())
     assert "Cost" not in (tmp_path / "card" / "README.md").read_text()

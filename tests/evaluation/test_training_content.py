@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from evaluation import pages
 from evaluation.card import CARD_TEMPLATE, one_line
 from evaluation.cited import CardTable, Cited, Origin, Unsourced, as_markdown, share_of, total
+from evaluation.reading import GROUPS, Reading
 from evaluation.training_content import domains_page, tables_of
 from tests.evaluation.conftest import commit
 from training.artifact import find
 
-HOSTS = {"shop.a.example.com": 60, "b.example.com": 30, "c.co.uk": 10}
-PAGES = {
-    "language": ["en", "en", "de"],
-    "date": ["2024-05-02T10:00:00Z", "2024-05-19T10:00:00Z", None],
-    "licence": [None, "https://creativecommons.org/licenses/by/4.0", None],
-    "robots": ["noai", None, None],
-    "tdm_reservation": [None, None, "1"],
-}
+HOSTS = {"shop.a.example.com": [3, 60, 300, 1, 20], "b.example.com": [1, 30, 150, 1, 40], "c.co.uk": [1, 10, 50, 1, 70]}
+LANGUAGES = {"en": [4, 70, 350, 2, 60], "de": [1, 30, 150, 1, 70]}
+ROBOTS = {"noai": [2, 20, 100, 1, 5], "": [3, 80, 400, 2, 125]}
+READ = {"source": "kitchen://talk", "generator": "kitchen", "rows": 1, "times": 2}
 ROWS = [{"id": "r#0", "source": "kitchen://talk", "generator": "kitchen"}, {"id": "r#1", "source": "kitchen://talk"}]
 COUNTS = {"in": 9, "kept": 3, "dropped": {"robots": 2, "takedown:owner": 1, "too_short": 3}, "quarantined": {}}
-
-
-def parquet(path, columns):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({name: pa.array(of, pa.string()) for name, of in columns.items()}), path)
 
 
 @pytest.fixture
@@ -50,65 +41,107 @@ def make(tmp_path):
 
 
 @pytest.fixture
-def records(make, tmp_path):
+def records(make):
     """The artifacts of a small corpus, as a card reads them."""
-    hosts = tmp_path / "corpus_summary" / "hosts.parquet"
-    parquet(tmp_path / "decontaminated_documents" / "documents" / "00000.parquet", PAGES)
-    hosts.parent.mkdir()
-    numbers = pa.array(HOSTS.values(), pa.int64())
-    names = {"host": pa.array(HOSTS), "documents": pa.array([1, 1, 1]), "tokens": numbers, "bytes": numbers}
-    pq.write_table(pa.table(names), hosts)
-    counted = {"documents": 3, "tokens": 100, "bytes": 100}
-    summary = {**counted, "by_snapshot": {"may": counted}}
+    collection = {
+        "first_day": "2024-05-01",
+        "last_day": "2024-05-20",
+        "said": {"software": {"Nutch": 2}, "seeds": {f"https://{name}.test/": 1 for name in "abcdef"}},
+    }
     return [
         make("crawl_archives", settings={"snapshot": {"source": "commoncrawl", "crawl": "CC-MAIN-2024-22"}}),
-        make("extracted_documents", settings={"extract": _terms()}, counts=COUNTS),
+        make(
+            "extracted_documents",
+            settings={"extract": _terms()},
+            counts=COUNTS,
+            notes={"collection": collection},
+        ),
         make("filtered_documents", metrics={"redacted_email": 4.0}),
         make("decontaminated_documents"),
-        make("corpus_summary", {"summary.json": json.dumps(summary)}),
+        make("token_shards", {"shards.json": "{}"}),
         make("base_model", {"weights": "1"}, metrics={"parameters": 1000.0, "tokens": 200.0}),
         make("instruction_data", {"instructions.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS)}),
+        make("sft_model", notes={"rows_read": [READ]}, counts=COUNTS | {"dropped": {"longer_than_max_length": 6}}),
+        make("aligned_model", counts=None),
     ]
+
+
+@pytest.fixture
+def reading(records) -> Reading:
+    """What was read of the corpus, as another test proves it (test_reading.py)."""
+    sums = {name: {} for name in GROUPS} | {
+        "snapshot": {"may": [5, 100, 500, 3, 130]},
+        "host": HOSTS,
+        "language": LANGUAGES,
+        "licence": {"": [5, 100, 500, 3, 130]},
+        "robots": ROBOTS,
+    }
+    shards = next(Origin(*one) for one in records if one[1]["asset"] == "token_shards")
+    return Reading(
+        trainings=[],
+        sums=sums,
+        days={"may": ("2024-05-02", "2024-05-19")},
+        redactions=Counter(email=2),
+        sources=[shards.computed("shards.json", "")],
+    )
 
 
 def _terms():
     return {"refused_robots": ["noai"], "refuse_reserved": False, "licences": []}
 
 
-def shown(records):
+def shown(records, reading):
     return {
         table.title: [[getattr(cell, "shown", cell) for cell in row] for row in table.rows]
-        for table in tables_of(records)
+        for table in tables_of(records, reading)
     }
 
 
-def test_the_summary_has_what_the_template_asks_for(records):
-    told = shown(records)
+def test_the_summary_has_what_the_template_asks_for(records, reading):
+    told = shown(records, reading)
     general = dict(told["General information"])
-    assert (general["tokens"], general["first date of a page"]) == ("100", "2024-05-02")
-    assert general["operations of pretraining, six a parameter and token"] == "1.20e+06"
+    assert (general["pages in the shards"], general["pages read"], general["tokens read"]) == ("5", "3", "130")
+    assert general["first date that a page read names as its own"] == "2024-05-02"
+    assert general["operations of base_model, six a parameter and position"] == "1.20e+06"
     assert told["Sources of pages"] == [
-        ["may", "web crawl, Common Crawl CC-MAIN-2024-22", "3", "100", "100", "2024-05-02 to 2024-05-19"]
+        ["may", "web crawl, Common Crawl CC-MAIN-2024-22", "5", "100", "3", "130", "2024-05-02 to 2024-05-19"]
     ]
-    assert told["Domains"][2:] == [["example.com", "2", "90", "90.00 %"], ["c.co.uk", "1", "10", "10.00 %"]]
-    assert told["Languages"][0] == ["en", "2", "66.67 %"]
-    assert ["extracted_documents", "dropped: too_short", "3"] in told["What was left out, and why"]
-    assert told["Licences stated"][0] == ["none stated", "2", "66.67 %"]
+    collection = {what: said for _, what, said in told["Collection"]}
+    assert (collection["period"], collection["crawler"]) == ("2024-05-01 to 2024-05-20", "Nutch")
+    assert collection["what it does with robots exclusion"] == "not stated"
+    assert collection["seeds"].count("https://") == 5 and collection["seeds"].endswith("and others")
+    assert told["Domains"][2:] == [  # by what was read, not by what is there
+        ["c.co.uk", "1", "10", "1", "70", "53.85 %"],
+        ["example.com", "4", "90", "2", "60", "46.15 %"],
+    ]
+    assert told["Languages"][0] == ["de", "1", "30", "1", "70", "53.85 %"]
+    left_out = told["What was left out, and why"]
+    assert ["extracted_documents", "dropped: too_short", "3"] in left_out
+    assert ["sft_model", "dropped: longer_than_max_length", "6"] in left_out
+    assert told["Licences stated"] == [["none stated", "5", "100", "3", "130", "100.00 %"]]
     opted = dict(told["Reservations and opt-outs"])
     assert (opted["extract.refused_robots"], opted["pages left out: takedown"]) == ("noai", "1")
-    assert opted["pages that state robots directives, and are trained on"] == "1"
-    assert told["Personal data"] == [["email", "4"]]
-    assert [row[1:] for row in told["Post-training"]] == [
+    assert opted["pages that state robots directives, and are in the shards"] == "2"
+    assert opted["pages that state robots directives, and were read"] == "1"
+    assert told["Personal data"] == [["email", "4", "2"]]
+    assert [row[1:] for row in told["Data for post-training"]] == [
         ["kitchen://talk", "none stated", "1"],
         ["kitchen://talk", "kitchen", "1"],
     ]
+    assert told["Post-training"] == [
+        ["sft_model", "kitchen://talk", "kitchen", "1", "2"],
+        ["aligned_model", *["not counted"] * 4],
+    ]
     assert len(told["Lineage"]) == len(records)
-    assert domains_page(records).splitlines() == ["domain\tdocuments\ttokens\tbytes", "example.com\t2\t90\t90"]
+    first = "c.co.uk\t1\t10\t50\t1\t70"
+    assert domains_page(reading).splitlines() == ["domain\tpages\ttokens\tbytes\tpages_read\ttokens_read", first]
 
 
-def test_every_value_names_an_artifact_that_is_there_and_a_place_in_it(records):
+def test_every_value_names_an_artifact_that_is_there_and_a_place_in_it(records, reading):
     digests = {record["digest"]: record for _, record in records}
-    cells = [cell for table in tables_of(records) for row in table.rows for cell in row if isinstance(cell, Cited)]
+    cells = [
+        cell for table in tables_of(records, reading) for row in table.rows for cell in row if isinstance(cell, Cited)
+    ]
     assert len(cells) > 40
     for cell in cells:
         for source in cell.sources:
@@ -125,24 +158,15 @@ def test_every_value_names_an_artifact_that_is_there_and_a_place_in_it(records):
         ("base_model", ("metrics", "parameters"), "General information"),
     ],
 )
-def test_a_number_that_changes_in_an_artifact_changes_on_the_card(records, asset, field, title):
-    before = shown(records)
+def test_a_number_that_changes_in_an_artifact_changes_on_the_card(records, reading, asset, field, title):
+    before = shown(records, reading)
     (record,) = (record for _, record in records if record["asset"] == asset)
     *path, last = field
     for key in path:
         record = record[key]
     record[last] += 7
-    after = shown(records)
+    after = shown(records, reading)
     assert {name for name in before if before[name] != after[name]} == {title}
-
-
-def test_a_number_that_changes_in_a_file_changes_on_the_card(records, make, tmp_path):
-    before = shown(records)
-    path = tmp_path / "corpus_summary" / "summary.json"
-    path.write_text(path.read_text().replace('"tokens": 100', '"tokens": 107'))
-    changed = shown([record for record in records if record[1]["asset"] != "corpus_summary"] + [make("corpus_summary")])
-    assert changed["General information"] != before["General information"]
-    assert changed["Lineage"] != before["Lineage"]  # its digest says that it is another artifact
 
 
 def test_a_number_without_a_source_is_refused(records):

@@ -44,6 +44,7 @@ from training.data.documents import (
     decompressed,
     open_documents,
 )
+from training.data.extract.collection import Collection, joined
 from training.data.extract.digests import contradicts
 from training.data.extract.fates import (
     ADDED,
@@ -156,7 +157,8 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     entries = _ranks(job, listing)[rank]
     check_lists(job, settings)
     read: list[Mapping[str, Any]] = []
-    sources = _sources(job, work, rank, entries, read)
+    collection = Collection()
+    sources = _sources(job, work, rank, entries, read, collection)
     if len(entries) > 1 or settings.max_file_bytes is None:
         written = [_write(sources, settings, listing, work, f"{rank:05d}")]
     else:
@@ -173,6 +175,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         "counts": total_counts(written).as_json(),
         "metrics": metrics,
         "files_in": len(read),
+        "collection": collection.as_json(),
     }
     fetched = [one for one in read if one]
     return result | ({"archive": _read_in_all(fetched)} if fetched else {})
@@ -184,12 +187,18 @@ def _name(rank: int, number: int) -> str:
 
 
 def _sources(
-    job: Job, work: Work, rank: int, entries: Sequence[Mapping[str, Any]], read: list[Mapping[str, Any]]
+    job: Job,
+    work: Work,
+    rank: int,
+    entries: Sequence[Mapping[str, Any]],
+    read: list[Mapping[str, Any]],
+    collection: Collection,
 ) -> Iterator[OpenArchive]:
     """Yield the archives, each open until the next one is asked for.
 
-    For each archive that was gone through, what was read of it is added to `read`: size, checksum and requests if it is
-    referenced, nothing if it was copied. A referenced archive without a readable record is one quarantined record.
+    What a WARC file says of its collection is added to `collection`. For each archive that was gone through, what was
+    read of it is added to `read`: size, checksum and requests if it is referenced, nothing if it was copied. A
+    referenced archive without a readable record is one quarantined record.
     """
     settings, listing = job.settings_as(ExtractRecipe, "extract"), listing_of(job)
     archives, form = job.input_of("crawl_archives"), listing["form"]
@@ -200,7 +209,7 @@ def _sources(
             beside = [archives.file(name) for name in entry.get("beside", ())]
             path, tokenizer = archives.file(entry["path"]), beside[-1] if beside else None
             file = _archive_file(path, listing, entry, tokenizer=tokenizer, reader=reader)
-            yield OpenArchive(file=file, items=find(file, settings), judge=judge)
+            yield OpenArchive(file=file, items=_noted(find(file, settings), form, collection), judge=judge)
             read.append({})
             continue
         with at_hand(entry, archives, work, rank) as given:
@@ -210,8 +219,14 @@ def _sources(
                 whole = Quarantined(offset=0, reason=problem.reason, detail=problem.detail)
                 yield OpenArchive(file=file, items=iter([whole]), judge=lambda items, *_: iter(items))
             else:
-                yield OpenArchive(file=file, items=given.placed(find(file, settings)), judge=judge)
+                items = _noted(given.placed(find(file, settings)), form, collection)
+                yield OpenArchive(file=file, items=items, judge=judge)
         read.append(given.read)
+
+
+def _noted(items: Iterator[Any], form: str, collection: Collection) -> Iterator[Any]:
+    """Return the items of an archive; records of a WARC file are noted in `collection` as they are read."""
+    return collection.of(items) if form == "warc" else items
 
 
 def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], **given: Any) -> ArchiveFile:
@@ -338,7 +353,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
             "replaced_characters_fraction": metrics["replaced_characters"] / max(1, metrics["text_characters"]),
         },
         gates=(_tokens_gate(metrics),) if listing_of(job)["form"] == SHARDS else (),
-        notes=_reading(read) if read else {},
+        notes={**(_reading(read) if read else {}), **joined(rank["collection"] for rank in ranks)},
     )
 
 

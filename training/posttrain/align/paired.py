@@ -7,7 +7,7 @@ policy and reference agree, which a method's start gate checks (training.posttra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from datasets import Dataset
@@ -35,7 +35,8 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import right_padded
-from training.posttrain.preferences.pairs import EncodedPair
+from training.posttrain.preferences.pairs import EncodedPair, Row
+from training.posttrain.rows_read import rows_read
 from training.posttrain.spread_state import saving_parts
 
 unhashed(dpo_trainer)
@@ -60,13 +61,22 @@ class TokenizedDPOTrainer(_SharedDPOTrainer):
 
 def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: StartGate) -> Trained:
     """Train the SFT model on the pairs. `loss` holds the fields of DPOConfig that define the method's loss."""
-    return train_from_start(
-        given, pairs_trainer(given, loss), lambda start: start_gate(start, given.recipe), given.pairs.counts
-    )
+    return train_trainer(given, pairs_trainer(given, loss), lambda start: start_gate(start, given.recipe))
 
 
-def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate], counts: Counts) -> Trained:
-    """Train with one of TRL's trainers that has a reference, and judge its start."""
+def train_trainer(given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate]) -> Trained:
+    """Train with a trainer of `pairs_trainer`, and judge its start."""
+    rows = [given.pairs.train_rows[i] for i in pairs_order(given)]
+    return train_from_start(given, trainer, start_gate, given.pairs.counts, rows)
+
+
+def train_from_start(
+    given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate], counts: Counts, ordered: Sequence[Row]
+) -> Trained:
+    """Train with one of TRL's trainers that has a reference, and judge its start.
+
+    `ordered` are the rows of preference data as the trainer reads them.
+    """
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start = start_of(trainer)
     fit(trainer, reporter)
@@ -89,8 +99,17 @@ def train_from_start(given: Alignment, trainer: Any, start_gate: Callable[[Start
             "steps": trainer.state.global_step,
         },
         gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
-        notes=said_of(trainer.model),
+        notes={
+            **said_of(trainer.model),
+            **rows_read(ordered, steps=trainer.state.global_step, batch_size=given.recipe.batch_size),
+        },
     )
+
+
+def pairs_order(given: Alignment) -> list[int]:
+    """Return the indices of the training pairs in training order."""
+    recipe, lengths = given.recipe, [pair.length for pair in given.pairs.train]
+    return row_order(lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed)
 
 
 def pairs_trainer(
@@ -111,13 +130,10 @@ def pairs_trainer(
         "precompute_ref_log_probs": True,
         **loss,
     }
-    order = row_order(
-        [pair.length for pair in pairs], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
-    )
     return trainer(
         model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
-        train_dataset=table([pairs[i] for i in order], recipe.batch_size),
+        train_dataset=table([pairs[i] for i in pairs_order(given)], recipe.batch_size),
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )

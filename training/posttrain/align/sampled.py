@@ -39,6 +39,7 @@ from training.posttrain.formats import Row, read_prompt
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
+from training.posttrain.rows_read import rows_read
 from training.posttrain.scoring import LEARNED, RIGHT_ANSWER
 from training.posttrain.sorting import PROMPTS_FILE, read_jsonl
 from training.records import RecipeError
@@ -50,7 +51,8 @@ Rewards = dict[Callable[..., list[float | None]], float]  # reward functions wit
 def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Trained:
     """Train the SFT model on the prompts with a trainer of TRL. `config` is the trainer's class of settings."""
     job, recipe, pairs = given.job, given.recipe, given.pairs
-    prompts, counts = read_prompts(job, recipe, given.chat, pairs)
+    rows, counts = read_prompts(job, recipe, given.chat, pairs)
+    prompts = [{name: row[name] for name in SAMPLED} for row in rows]
     weights = recipe.reward_weights
     learned = (
         LearnedReward(Judge(job.input_of("reward_model").file(MODEL_FOLDER), shard=given.shard), pairs)
@@ -87,6 +89,7 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
             **({"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}),
             **said_of(trainer.model),
             **({"answer_weights": why} if why else {}),
+            **_prompts_read(trainer, [rows[i] for i in prompt_order(len(rows), recipe)]),
         },
     )
 
@@ -118,6 +121,14 @@ def _trainer(
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
     )
+
+
+def _prompts_read(trainer: Any, ordered: list[Row]) -> dict[str, Any]:
+    """Return the note on the prompts that answers were sampled for. Several steps may learn from one drawing."""
+    args = trainer.args
+    passes = trainer.state.global_step * args.gradient_accumulation_steps
+    drawings = -(-passes // (args.steps_per_generation * args.num_iterations))
+    return rows_read(ordered, steps=drawings, batch_size=args.generation_batch_size // args.num_generations, whole=True)
 
 
 def _windows(reporter: Reporter, recipe: AlignRecipe) -> dict[str, float]:
@@ -158,17 +169,17 @@ def prompt_order(number: int, recipe: AlignRecipe) -> list[int]:
 
 
 def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tuple[list[Row], Counts]:
-    """Return the rows {"prompt", "answer", "rivals"} to sample from, and the counts of kept and dropped rows.
+    """Return the rows to sample from, with their sources, and the counts of kept and dropped rows.
 
     The rows are those of `prompt_data`, or the prompts of the training pairs if the recipe names no prompts. Held-out
     prompts of the preference pairs are dropped. Raise DataError if no row can be used. Raise RecipeError if the
     verifiable reward has weight and no row has a right answer.
     """
     given = job.inputs_of("prompt_data")
-    rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [read_prompt(row) for row in pairs.train_rows]
+    rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [row | read_prompt(row) for row in pairs.train_rows]
     held_out = [row["prompt"] for row in pairs.held_out_rows]
     reasons = [_why_not(row, chat, held_out, recipe.max_length - recipe.max_new_tokens) for row in rows]
-    kept = [{name: row[name] for name in SAMPLED} for row, why in zip(rows, reasons, strict=True) if not why]
+    kept = [row for row, why in zip(rows, reasons, strict=True) if not why]
     dropped = Counter(filter(None, reasons))
     if not kept:
         raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")

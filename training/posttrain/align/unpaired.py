@@ -67,7 +67,8 @@ def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, st
     expected = answers_start(recipe.trl, desired, min(START_ROWS, len(ordered)) - desired)
     loss = recipe.trl.get("loss_type", ESTIMATES_DIVERGENCE)
     trainer = _trainer(given, ordered, loss)
-    return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts)
+    rows = [answer.row for answer in ordered]
+    return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts, rows)
 
 
 def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> _TokenizedKTOTrainer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
 from training.posttrain.align.odds import OddsRatioTrainer, expected_start
-from training.posttrain.align.paired import pairs_trainer, train_from_start
+from training.posttrain.align.paired import pairs_trainer, train_trainer
 from training.posttrain.align.start import loss_gate
 
 METHOD = Method(
@@ -32,6 +32,4 @@ def train(given: Alignment) -> Trained:
     """Train the SFT model by ORPO on the training pairs."""
     trainer = pairs_trainer(given, {}, OddsRatioTrainer)
     expected = expected_start(trainer)
-    return train_from_start(
-        given, trainer, lambda start: loss_gate(start, expected, losses=("orpo",)), given.pairs.counts
-    )
+    return train_trainer(given, trainer, lambda start: loss_gate(start, expected, losses=("orpo",)))

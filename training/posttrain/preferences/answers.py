@@ -12,11 +12,12 @@ from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedAnswer:
-    """An answer in tokens with its prompt, and whether it is desired."""
+    """An answer in tokens with its prompt, whether it is desired, and the row of preference data that it is of."""
 
     prompt_ids: list[int]
     answer_ids: list[int]
     is_desired: bool
+    row: Row
 
     @property
     def length(self) -> int:
@@ -53,6 +54,9 @@ def _encoded(rows: list[Row], chat: Chat) -> list[list[EncodedAnswer]]:
     prompts = chat.encode_prompts([row["prompt"] for row in rows])
     texts = iter(chat.encode_answers([messages[0]["content"] for answers in said for messages, _ in answers]))
     return [
-        [EncodedAnswer(prompt_ids=prompt, answer_ids=next(texts), is_desired=desired) for _, desired in answers]
-        for prompt, answers in zip(prompts, said, strict=True)
+        [
+            EncodedAnswer(prompt_ids=prompt, answer_ids=next(texts), is_desired=desired, row=row)
+            for _, desired in answers
+        ]
+        for row, prompt, answers in zip(rows, prompts, said, strict=True)
     ]

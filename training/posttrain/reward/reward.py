@@ -30,8 +30,9 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
-from training.posttrain.preferences.pairs import EncodedPair, Pairs, read_pairs
+from training.posttrain.preferences.pairs import EncodedPair, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.rows_read import rows_read
 from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
 
@@ -44,7 +45,10 @@ def run(job: Job, work: Work) -> Outcome:
     chat = Chat.of(sft)
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="reward")
-    trainer, reporter = _trainer(job, work, recipe, tokenizer, pairs, sft)
+    order = row_order(
+        [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
+    trainer, reporter = _trainer(job, work, recipe, tokenizer, [pairs.train[i] for i in order], sft)
     fit(trainer, reporter)
     sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
@@ -65,12 +69,17 @@ def run(job: Job, work: Work) -> Outcome:
             "steps": trainer.state.global_step,
         },
         gates=(_accuracy_gate(accuracy, len(held_out), recipe), _finite_gate(reporter.losses), *made.gates),
-        notes={"chat_template_digest": template_digest(chat.template)},
+        notes={
+            "chat_template_digest": template_digest(chat.template),
+            **rows_read(
+                [pairs.train_rows[i] for i in order], steps=trainer.state.global_step, batch_size=recipe.batch_size
+            ),
+        },
     )
 
 
 def _trainer(
-    job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path
+    job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, ordered: Sequence[EncodedPair], sft: Path
 ) -> tuple[Any, Reporter]:
     with uncollected("trl.trainer.reward_trainer"):
         from datasets import Dataset
@@ -86,12 +95,9 @@ def _trainer(
         "train_sampling_strategy": "sequential",
         "max_length": None,
     }
-    order = row_order(
-        [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
-    )
     columns = {
-        "chosen_ids": [pairs.train[i].prompt_ids + pairs.train[i].chosen_ids for i in order],
-        "rejected_ids": [pairs.train[i].prompt_ids + pairs.train[i].rejected_ids for i in order],
+        "chosen_ids": [pair.prompt_ids + pair.chosen_ids for pair in ordered],
+        "rejected_ids": [pair.prompt_ids + pair.rejected_ids for pair in ordered],
     }
     table = Dataset.from_dict(filled(columns, recipe.batch_size))
     shard = job.run.shard if recipe.can_be_spread else 1

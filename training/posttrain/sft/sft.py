@@ -30,6 +30,7 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.rows_read import rows_read
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
@@ -47,9 +48,12 @@ def run(job: Job, work: Work) -> Outcome:
     tokenizer = load_tokenizer(base, chat)
     rows = read_jsonl(job.input_of("instruction_data").file(INSTRUCTIONS_FILE))
     kept, counts = fitting([row["messages"] for row in rows], chat, max_length=recipe.max_length)
-    gate = template_gate(chat, tokenizer, kept)
-    encoded = chat.encode(kept)
-    trainer, reporter = _trainer(job, work, recipe, chat, tokenizer, encoded)
+    gate = template_gate(chat, tokenizer, list(kept.values()))
+    encoded = chat.encode(list(kept.values()))
+    order = row_order(
+        [len(item.input_ids) for item in encoded], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    )
+    trainer, reporter = _trainer(job, work, recipe, chat, tokenizer, [encoded[i] for i in order])
     sample = encoded[:SAMPLE_ROWS]
     before = mean_loss(trainer.model, sample, chat)
     fit(trainer, reporter)
@@ -57,6 +61,8 @@ def run(job: Job, work: Work) -> Outcome:
     made = merged(trainer, batch, work.path)
     after = mean_loss(made.model, sample, chat)
     files = save_model(made.model, tokenizer, chat, work.path)
+    places = list(kept)
+    read = rows_read([rows[places[i]] for i in order], steps=trainer.state.global_step, batch_size=recipe.batch_size)
     return Outcome(
         files=(*files, *made.files),
         counts=counts,
@@ -70,7 +76,7 @@ def run(job: Job, work: Work) -> Outcome:
             else math.nan,
         },
         gates=(gate, loss_gate(reporter.losses, before=before, after=after), *made.gates),
-        notes={"chat_template_digest": template_digest(chat.template), **said_of(trainer.model)},
+        notes={"chat_template_digest": template_digest(chat.template), **said_of(trainer.model), **read},
     )
 
 
@@ -81,20 +87,20 @@ def _base(job: Job) -> Path:
 
 def fitting(
     conversations: Sequence[Sequence[Message]], chat: Chat, *, max_length: int
-) -> tuple[list[list[Message]], Counts]:
+) -> tuple[dict[int, list[Message]], Counts]:
     """Return the conversations, cut to whole turns within `max_length` tokens, and the counts of kept and dropped rows.
 
-    A conversation is cut only after an assistant's turn, because half an answer would teach the model not to stop. It
-    is dropped if not even the first answer fits.
+    The conversations that are kept are named by their places. A conversation is cut only after an assistant's turn,
+    because half an answer would teach the model not to stop. It is dropped if not even the first answer fits.
     """
-    kept: list[list[Message]] = []
+    kept: dict[int, list[Message]] = {}
     dropped = 0
-    for messages, whole in zip(conversations, chat.encode(conversations), strict=True):
+    for place, (messages, whole) in enumerate(zip(conversations, chat.encode(conversations), strict=True)):
         ends = [i + 1 for i, token in enumerate(whole.input_ids) if token == chat.end_id and whole.trained[i]]
         spoken = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
         number = sum(end <= max_length for end in ends)
         if number:
-            kept.append(list(messages[: spoken[number - 1]]))
+            kept[place] = list(messages[: spoken[number - 1]])
         dropped += not number
     if not kept:
         raise DataError(
@@ -105,8 +111,9 @@ def fitting(
 
 
 def _trainer(
-    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]
+    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, ordered: list[Encoded]
 ) -> tuple[Any, Reporter]:
+    """Return TRL's trainer on the rows in their final order, and its reporter."""
     with uncollected("trl.trainer.sft_trainer"):
         from datasets import Dataset
         from trl.trainer import sft_trainer
@@ -120,11 +127,7 @@ def _trainer(
         "max_length": None,
         "dataset_kwargs": {"skip_prepare_dataset": True},
     }
-    order = row_order(
-        [len(item.input_ids) for item in encoded], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
-    )
     config = trainer_config(SFTConfig, job, work, where="sft", recipe=recipe, extra=extra)
-    ordered = [encoded[i] for i in order]
     columns = {"input_ids": [row.input_ids for row in ordered], "labels": [row.labels for row in ordered]}
     if job.run.processes * job.run.nodes > 1:
         # Of an incomplete last batch, accelerate would give some processes rows of the first batch once more.

@@ -543,3 +543,46 @@ def test_documents_have_the_kind_that_their_extractor_tells(tmp_path):
         for extractor in ("blocks", "resiliparse")
     }
     assert kinds == {"blocks": {"prose"}, "resiliparse": {""}}
+
+
+def fields_record(day: str, **fields: str) -> bytes:
+    """A `warcinfo` record."""
+    block = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items()).encode()
+    made = gzip.decompress(record("warcinfo", "", block, "application/warc-fields"))
+    return gzip.compress(made.replace(b"2024-05-18", day.encode()), mtime=0)
+
+
+def fetched(name: str, day: str) -> bytes:
+    return gzip.compress(gzip.decompress(response(name)).replace(b"2024-05-18", day.encode()), mtime=0)
+
+
+def test_when_by_whom_and_from_where_pages_were_fetched_is_read_from_the_archives(tmp_path: Path):
+    wget = '"-r" "--http-password=x" "--referer=http://no.test/" "http://me:pass@a.test/" "https://b.test/b?c" '
+    files = {
+        "a.warc.gz": fields_record("2026-01-01", software="Wget", robots="classic", wget_arguments=wget)
+        + fetched("one", "2024-05-18")
+        + fetched("two", "2024-03-02"),
+        "b.warc.gz": fields_record("2020-01-01", software="Wget", operator="Ada (ada@a.test)")
+        + fetched("three", "2024-07-09"),
+    }
+    kept = extracted(tmp_path, files).record()["notes"]["collection"]
+    assert (kept["first_day"], kept["last_day"]) == ("2024-03-02", "2024-07-09")  # of the pages, not of the record
+    assert kept["said"] == {
+        "software": {"Wget": 2},
+        "operator": {"Ada (ada@a.test)": 1},
+        "robots": {"classic": 1},
+        "seeds": {"http://a.test/": 1, "https://b.test/b?c": 1},
+    }
+
+
+def test_a_crawl_with_endless_fields_keeps_few_of_them(tmp_path: Path):
+    infos = b"".join(fields_record("2026-01-01", software=f"{number:03d} " + "x" * 900) for number in range(80))
+    said = extracted(tmp_path, {"a.warc.gz": infos + fetched("one", "2024-05-18")}).record()["notes"]["collection"]
+    software = said["said"]["software"]
+    assert (len(software), software[""], sum(software.values())) == (51, 30, 80)
+    assert max(map(len, software)) == 300
+
+
+def test_text_without_an_archive_says_nothing_of_its_collection(tmp_path: Path):
+    line = json.dumps({"text": WORDS, "url": "http://a.test/"}).encode()
+    assert "collection" not in extracted(tmp_path, {"a.jsonl": line}, source="jsonl").record()["notes"]

@@ -214,6 +214,10 @@ def test_kto_learns_from_single_answers_and_starts_at_a_half(chain, tmp_path):
     # The reward model learns from the pairs and counts the others.
     reward = tiny.run("reward", tmp_path / "reward_model", {"reward": {**REWARD, "epochs": 0.1}}, inputs)
     assert reward["counts"]["dropped"] == {"unpaired": 30} and reward["counts"]["in"] == 78
+    assert sum(one["rows"] for one in reward["notes"]["rows_read"]) == 4  # a tenth of the pairs for training
+    rows_trained = len((tmp_path / "preference_data" / "train.jsonl").read_text("utf-8").splitlines())
+    assert sum(one["rows"] for one in record["notes"]["rows_read"]) == rows_trained
+    assert len(record["notes"]["rows_read"]) == 2  # sources
     with pytest.raises(RecipeError, match=r"micro_batch_tokens .* 2 of the 8 .* apo_zero_unpaired"):
         tiny.run("align", tmp_path / "cut", {"align": settings}, inputs, micro_batch_tokens=192)
 
@@ -237,6 +241,8 @@ def test_rl_takes_its_steps_and_reports_rewards_length_and_divergence(chain, tmp
     ):
         assert math.isfinite(metrics[name])
     assert 0 < metrics["answer_tokens_trained_last"] <= 8
+    (read,) = record["notes"]["rows_read"]
+    assert read["times"] == 2 * RL["batch_size"] // RL["num_generations"] and read["rows"] <= read["times"]
     assert record["notes"]["method"] == method
     before, after = (
         load_model(folder / "model").state_dict() for folder in (chain / "sft_model", tmp_path / "aligned")

@@ -98,6 +98,8 @@ def test_it_learns_the_answers_and_when_to_stop(chain):
     assert all(gate["passed"] for gate in record["gates"])
     assert record["metrics"]["loss_after"] < 0.5 * record["metrics"]["loss_before"]
     assert record["metrics"]["steps"] == 12 * 32 / 8
+    (read,) = record["notes"]["rows_read"]
+    assert (read["rows"], read["times"]) == (32, 12 * 32)
     from training.posttrain.chat import Assistant
 
     assistant = Assistant(chain / "sft_model" / "model")
@@ -269,9 +271,9 @@ def test_long_conversations_are_cut_between_turns_or_dropped(chain):
     turn = tiny.conversations()[0]["messages"]
     size = len(chat.encode([turn])[0].input_ids)
     kept, counts = sft.fitting([turn, turn + turn, turn * 3], chat, max_length=2 * size)
-    assert kept == [turn, turn + turn, turn + turn]
-    kept, counts = sft.fitting([turn, [{"role": "user", "content": "x" * 500}, turn[1]]], chat, max_length=size)
-    assert kept == [turn]
+    assert kept == {0: turn, 1: turn + turn, 2: turn + turn}
+    kept, counts = sft.fitting([turn, [{"role": "user", "content": "x" * 500}, turn[1]], turn], chat, max_length=size)
+    assert kept == {0: turn, 2: turn}  # by their places, from which their sources are known
     assert counts.dropped == {"longer_than_max_length": 1} and counts.balance
     with pytest.raises(DataError, match=r"sft\.max_length=3"):
         sft.fitting([turn], chat, max_length=3)

@@ -1,0 +1,118 @@
+"""The public summary of training content has every field of its template, filled or with the setting that is empty."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+
+import pytest
+import yaml
+
+from assets.recipe_folders import load_recipe
+from evaluation.card import front_matter, one_line
+from evaluation.cited import Cited, Origin
+from evaluation.forms.training_summary import as_page, fields_of
+from evaluation.reading import GROUPS, Reading
+from tests.evaluation.test_training_content import COUNTS, make  # noqa: F401 - a fixture
+from training.records import RecipeError
+from training.settings.provider import ProviderRecipe
+
+NUMBERS = {"1.1": 2, "1.2": 4, "1.3": 7, "2.1": 1, "2.2.1": 1, "2.2.2": 1, "2.3": 7}
+NUMBERS |= {"2.4": 1, "2.5": 1, "2.6": 1, "3.1": 2, "3.2": 1, "3.3": 1}
+SAID = {
+    "software": {"Nutch": 1},
+    "robots": {"obey": 1},
+    "description": {"<b>wide</b>": 1},
+    "seeds": {"https://a.test/": 1},
+}
+RECIPE = load_recipe("kitchen")
+
+
+@pytest.fixture
+def records(make):  # noqa: F811
+    collection = {"first_day": "2024-05-01", "last_day": "2024-06-20", "said": SAID}
+    read = [
+        {"source": "rows", "generator": "", "rows": 22, "times": 44},
+        {"source": "talk", "generator": "gpt", "rows": 3, "times": 3},
+    ]
+    return [
+        make("crawl_archives", settings={"snapshot": {"source": "warc"}}),
+        make("extracted_documents", counts=COUNTS, notes={"collection": collection}),
+        make("filtered_documents", counts=COUNTS | {"dropped": {"toxicity:toxic_words": 4, "gopher_quality:x": 5}}),
+        make("token_shards", {"shards.json": "{}"}),
+        make("base_model", {"weights": "1"}),
+        make("sft_model", notes={"rows_read": read}),
+    ]
+
+
+@pytest.fixture
+def reading(records) -> Reading:
+    shards = next(Origin(*one) for one in records if one[1]["asset"] == "token_shards")
+    whole = [5, 2 * 10**9, 500, 3, 4 * 10**9]
+    sums = {name: {} for name in GROUPS} | {"snapshot": {"may": whole}, "language": {"en": whole}}
+    return Reading(trainings=[], sums=sums, days={"may": ("2023-01-01", "2024-04-04")}, redactions=Counter(),
+                   sources=[shards.computed("shards.json", "")])  # fmt: skip
+
+
+def stating(**statements):
+    return dataclasses.replace(RECIPE, provider=ProviderRecipe(**statements))
+
+
+def shown(fields):
+    return {f.name: [one.shown if isinstance(one, Cited) else one for one in f.said] for f in fields}
+
+
+def test_each_field_of_the_template_is_filled_or_names_the_setting(records, reading):
+    fields = fields_of(stating(), records, reading, "domains.tsv")
+    assert dict(Counter(one.number for one in fields)) == NUMBERS
+    assert all(one.said for one in fields)
+    empty = re.findall(r"provider\.(\w+)", " ".join(text for said in shown(fields).values() for text in said))
+    asked = {field.name for field in dataclasses.fields(ProviderRecipe)}
+    elsewhere = {"licence", "corpus_licence", "url", "emissions_grams", "emissions_source", "comments"}
+    assert set(empty) == asked - elsewhere
+    everything = stating(**{name: f"said of {name}" for name in asked - elsewhere})
+    filled = shown(fields_of(everything, records, reading, "domains.tsv"))
+    assert not [name for name, said in filled.items() if any("Not stated" in one for one in said)]
+    told = {text for said in filled.values() for text in said}
+    assert {f"said of {name}" for name in asked - elsewhere} <= told
+
+
+def test_what_artifacts_know_is_in_its_field(records, reading):
+    told = shown(fields_of(stating(), records, reading, "domains.tsv"))
+    assert told["Size of the training data"][0].startswith("1 billion to 10 trillion tokens: 2,000,000,000")
+    assert told["Period of collection"] == ["2024-05-01 to 2024-06-20 (WARC-Date)"]
+    assert told["Latest date of data acquisition or collection"] == ["2024-05-01 to 2024-06-20 (WARC-Date)"]
+    assert told["Crawler names and identifiers"] == ["Nutch"] and told["Behaviour of the crawlers"] == ["robots: obey"]
+    assert "https://a.test/" in told["Types of content and sources crawled"]
+    assert "rows, rows read by sft_model: 22" in told["Publicly available datasets"]
+    assert "talk by gpt, rows read by sft_model: 3" in told["Synthetic data"]
+    assert told["Removal of illegal content"][0] == "pages left out by toxicity:toxic_words: 4"
+    assert len(told["Removal of illegal content"]) == 2  # and no rule about quality
+
+
+def test_what_a_crawl_or_a_provider_says_cannot_change_the_layout(records, reading):
+    page = as_page(fields_of(stating(comments="`x`\n# no"), records, reading, "domains.tsv"), one_line)
+    assert "<b>" not in page and "\n# no" not in page and "\\`x\\`" in page
+
+
+def test_the_licence_of_the_card_is_the_provider_s():
+    assert "license: apache-2.0" in front_matter(stating(licence="Apache-2.0"))
+    assert "license: unknown" in front_matter(stating())
+    several = yaml.safe_load(front_matter(stating(licence="MIT OR Apache-2.0")))
+    assert (several["license"], several["license_name"]) == ("other", "MIT OR Apache-2.0")
+
+
+def test_an_address_that_is_none_is_refused_before_a_form_is_written():
+    for wrong in ("our site", "javascript:x", "https://a b"):
+        with pytest.raises(RecipeError, match=r"provider\.url"):
+            stating(url=wrong)
+
+
+def test_the_card_has_the_emissions_that_the_provider_states_and_no_others():
+    stated = yaml.safe_load(front_matter(stating(emissions_grams=12.5, emissions_source="the meter")))
+    assert stated["co2_eq_emissions"] == {"emissions": 12.5, "source": "the meter"}
+    assert "co2_eq_emissions" not in yaml.safe_load(front_matter(stating()))
+    for wrong in ({"emissions_grams": 3.0}, {"emissions_source": "the meter"}, {"emissions_grams": -1.0}):
+        with pytest.raises(RecipeError, match=r"provider\.emissions"):
+            stating(**wrong)

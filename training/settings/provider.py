@@ -1,0 +1,53 @@
+"""The recipe section `provider`: what no artifact knows, and the forms about a model ask for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from training.records import RecipeError
+
+ADDRESS: Final = re.compile(r"https?://[^\s<>\"{}|\\^`]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProviderRecipe:
+    """Statements of the provider of a model, in the provider's own words; nothing checks them.
+
+    They change no model. The card, the summary of training content and the bills of materials show them; a form that
+    asks for one that is empty says so. A statement is one text; dates are written YYYY-MM-DD.
+    """
+
+    name: str = ""
+    contact: str = ""
+    representative: str = ""  # authorised representative in the Union, with contact; or why there is none
+    licence: str = ""  # of the model, as an SPDX licence expression
+    corpus_licence: str = ""  # of the exported corpus, as an SPDX licence expression
+    url: str = ""  # where the model is described
+    version: str = ""
+    placed_on_market: str = ""  # in the Union
+    summary_date: str = ""  # of the last update of the summary of training content
+    content_types: str = ""  # such as press, fiction, source code
+    characteristics: str = ""  # regional, demographic and others of the data
+    public_datasets: str = ""  # names and links of those among the recipe's sources
+    licensed_datasets: str = ""  # whether any were licensed commercially from rightsholders
+    private_datasets: str = ""  # obtained from third parties otherwise
+    crawlers: str = ""  # names, purpose and behaviour of crawlers, beyond what archives state
+    user_data: str = ""  # whether data of users were used, and of which services
+    synthetic_data: str = ""  # models that wrote text, with links, beyond the generators in the data
+    other_sources: str = ""
+    code_of_practice: str = ""  # whether the provider has signed it
+    reservations: str = ""  # how reservations of rights are respected, beyond the extraction's settings
+    illegal_content: str = ""  # how illegal content is removed, beyond the filter's rules
+    comments: str = ""
+    emissions_grams: float | None = None  # of CO2, of the whole training; None: not stated
+    emissions_source: str = ""  # how the provider knows them
+
+    def __post_init__(self) -> None:
+        if self.url and not ADDRESS.fullmatch(self.url):
+            raise RecipeError(f"provider.url={self.url!r}; it must be an address that begins with https:// or http://")
+        if self.emissions_grams is not None and not 0 <= self.emissions_grams < float("inf"):
+            raise RecipeError(f"provider.emissions_grams={self.emissions_grams}; it must be 0 or more")
+        if (self.emissions_grams is None) != (not self.emissions_source):
+            raise RecipeError("provider.emissions_grams and provider.emissions_source: state both or neither")
