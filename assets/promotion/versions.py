@@ -83,13 +83,10 @@ def note_of(tags: Mapping[str, str]) -> str:
 
 
 def _verdict(report: Artifact | None) -> str:
-    """Return the verdict of the contamination report, in one word.
-
-    It is `unknown` if there is no report.
-    """
+    """Return the verdict of the contamination report with the number of items cleared; `unknown` without a report."""
     gates = [] if report is None else report.record["gates"]
     return next(
-        (gate["evidence"].get("verdict", "unknown") for gate in gates if gate["name"] == "contamination"), "unknown"
+        (gate["evidence"].get("told", "unknown") for gate in gates if gate["name"] == "contamination"), "unknown"
     )
 
 

@@ -18,10 +18,14 @@ A text holds
 
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
 
-A short question, or one with too little own weight, is found only word for word with its answer close after it, or with
-its passage right before it. A question of fewer than MIN_WORDS words is found only together with its answer. Such items
-are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their answer are not
-searched for. Passages are not searched for either, because a page that an exam quotes gives no answer away.
+A short question, or one with too little own weight, is `joined` to its answers if both together have enough own weight:
+it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
+stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
+
+Other such questions are found only word for word with their answer close after them, or with their passage right before
+them. A question of fewer than MIN_WORDS words is found only together with its answer. Such items are `weak`: if they
+are not found, a text may still hold them. Items that are shorter even with their answer are not searched for. Passages
+are not searched for either, because a page that an exam quotes gives no answer away.
 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
@@ -73,6 +77,7 @@ STRONG_WEIGHT: Final = 25.0
 MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
 MIN_OWN_SHARE: Final = 0.7
 MIN_OWN_WEIGHT: Final = 16.0  # in nats: how improbable it is that the text has these words by chance
+MIN_SHORT_SHARE: Final = 0.85  # of a short question with its answer
 WORD_FOR_WORD: Final = 0.95
 LONG_ANSWER_WORDS: Final = 8
 ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
@@ -96,13 +101,17 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemText:
-    """The texts of an exam item that are searched for: its question, all accepted answers, and its passage if any."""
+    """The texts of an exam item that are searched for: its question, all accepted answers, and its passage if any.
+
+    Its choices are not searched for; the answer of a short question may stand behind them.
+    """
 
     benchmark: str
     id: str
     question: str
     answers: tuple[str, ...] = ()
     passage: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +146,8 @@ class ItemIndex:
     All fields are flat arrays. Part p belongs to item `items[p]` and has the kind `kinds[p]`; its words and weights are
     entries `begins[p]` to `begins[p + 1]`. Seed s, whose hash is `seeds[s]`, occurs in the parts `owners` at the words
     `offsets`, both from entry `seed_begins[s]` to `seed_begins[s + 1]`. Answer a belongs to item `answer_items[a]` and
-    has its words in the same way, and so has each passage.
+    has its words in the same way, and so has each passage. An answer of a short question of item i may begin
+    `reaches[i]` words behind it.
     """
 
     items: Integers
@@ -158,6 +168,8 @@ class ItemIndex:
     passage_items: Integers
     passage_begins: Integers
     passage_words: Hashes
+    reaches: Integers
+    joined: Integers
     weak: Integers
     unsearchable: Integers
 
@@ -185,7 +197,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
     answers = [[words for text in item.answers for words in _spellings(text) if words] for item in items]
     shared = _sharing(items, questions)
     parts: list[_Part] = []
-    weak, unsearchable = [], []
+    joined_items, weak, unsearchable = [], [], []
     for number, ((question, *joined), accepted) in enumerate(zip(questions, answers, strict=True)):
         whole = [*question, *(accepted[0] if accepted else ())]
         made = _part(number, QUESTION, question, shared[items[number].benchmark])
@@ -197,12 +209,32 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
         else:
             unsearchable.append(number)
             continue
-        if len(question) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT:
+        is_short = len(question) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT
+        if is_short and _joins(made, accepted):
+            joined_items.append(number)
+        elif is_short:
             weak.append(number)
-        else:
+        if number not in weak[-1:]:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
             parts += (_part(number, ANSWER, words, {}) for words in long)
-    return _indexed(parts, answers, [folded_words(item.passage) for item in items], weak, unsearchable)
+    reaches = (WEAK_ANSWER_REACH + sum(len(folded_words(choice)) for choice in item.choices) for item in items)
+    found_how = {"joined": joined_items, "weak": weak, "unsearchable": unsearchable}
+    return _indexed(
+        parts,
+        answers,
+        [folded_words(item.passage) for item in items],
+        reaches=_integers(reaches),
+        **{name: _integers(numbers) for name, numbers in found_how.items()},
+    )
+
+
+def _joins(question: _Part, answers: Sequence[Sequence[str]]) -> bool:
+    """Whether a short question and any of its answers have enough own weight together, also after edits."""
+    if len(question.words) < MIN_WORDS or not answers:
+        return False
+    words, weight_of_answer = min((len(words), sum(map(weight, words))) for words in answers)
+    left = MIN_OWN_SHARE * float(question.own.sum()) + weight_of_answer
+    return len(question.words) + words >= STRONG_WORDS and left >= MIN_OWN_WEIGHT
 
 
 def _spellings(text: str) -> list[list[str]]:
@@ -246,8 +278,7 @@ def _indexed(
     parts: Sequence[_Part],
     answers: Sequence[Sequence[Sequence[str]]],
     passages: Sequence[Sequence[str]],
-    weak: Sequence[int],
-    unsearchable: Sequence[int],
+    **of_items: Integers,
 ) -> ItemIndex:
     seeds, owners, offsets = _seeds(parts)
     firsts = np.flatnonzero(np.append(True, seeds[1:] != seeds[:-1])) if len(seeds) else np.empty(0, np.int64)
@@ -272,8 +303,7 @@ def _indexed(
         passage_items=_integers(item for item, _ in quoted),
         passage_begins=_begins(words for _, words in quoted),
         passage_words=_joined([_hashed(words) for _, words in quoted], np.uint64),
-        weak=_integers(weak),
-        unsearchable=_integers(unsearchable),
+        **of_items,
     )
 
 
@@ -362,7 +392,7 @@ class Finder:
         self._questions: dict[int, int] = {}  # the first spelling of each
         for part in np.flatnonzero(index.kinds != ANSWER).tolist():
             self._questions.setdefault(int(index.items[part]), part)
-        self._weak = set(index.weak.tolist())
+        self._weak, self._joined = set(index.weak.tolist()), set(index.joined.tolist())
 
     def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[FoundItem]]]:
         """Yield (index of the text, the items found in it, by item number) for each text that holds an item.
@@ -522,6 +552,8 @@ class _Text:
             return self._with_question(item, part, share, start, end)
         if item in self._finder._weak:
             return self._weakly(item, kind, share, start, end)
+        if item in self._finder._joined:
+            return self._with_answer(item, part, share, start, end)
         if share < MIN_SHARE or not self._is_itself(part, start, end):
             return None
         if item not in self._finder._answers:
@@ -544,8 +576,10 @@ class _Text:
     def _aligned(self, text: Hashes, words: Hashes, weights: Floats, gap: float) -> tuple[float, int, int]:
         return self._finder.aligned(text, words, weights, gap, self._compiled)
 
-    def _is_itself(self, part: int, start: int, end: int) -> bool:
+    def _is_itself(self, part: int, start: int, end: int, answer: float = 0.0) -> bool:
         """Whether words `start` to `end` are this item, and not just wording that it shares with others.
+
+        `answer` is the weight of an answer that was found with them.
 
         The words must contain at least half of the item's numbers, half of the weight of its other words, and
         most of the item's own weight. A phrase adds less to the own weight the more questions of the benchmark
@@ -562,15 +596,32 @@ class _Text:
         return bool(
             (there & numbers).sum() >= MIN_SHARE_OF_BOTH * numbers.sum()
             and weights[there & ~numbers].sum() >= MIN_SHARE_OF_BOTH * weights[~numbers].sum()
-            and own[there].sum() >= max(MIN_OWN_SHARE * own.sum(), MIN_OWN_WEIGHT)
+            and own[there].sum() >= max(MIN_OWN_SHARE * own.sum(), MIN_OWN_WEIGHT - answer)
         )
+
+    def _with_answer(
+        self, item: int, part: int, share: float, start: int, end: int
+    ) -> tuple[Kind, float, int, int] | None:
+        """Return the whole item if an answer is close behind its short question, at words `start` to `end`."""
+        if share >= MIN_SHARE and self._has_passage(item, start):
+            return "item", share, start, end
+        if share < MIN_SHORT_SHARE:
+            return None
+        for place in self._finder._answers[item]:
+            here = slice(int(self._index.answer_begins[place]), int(self._index.answer_begins[place + 1]))
+            words, weights = self._index.answer_words[here], self._index.answer_weights[here]
+            behind = self._hashes[end : end + int(self._index.reaches[item]) + len(words)]
+            is_told = self._has_words(behind, words, weights)
+            if is_told and self._is_itself(part, start, end, float(weights.sum())):
+                return "item", share, start, end
+        return None
 
     def _weakly(self, item: int, kind: int, share: float, start: int, end: int) -> tuple[Kind, float, int, int] | None:
         if share >= MIN_SHARE and self._has_passage(item, start):
             return "item", share, start, end
         if share < WORD_FOR_WORD:
             return None
-        answered = self._has_answer(item, start, end, 0, WEAK_ANSWER_REACH)
+        answered = self._has_answer(item, start, end, 0, int(self._index.reaches[item]))
         is_told = kind == WHOLE or answered or item not in self._finder._answers
         return ("item", share, start, end) if is_told else None
 
