@@ -81,20 +81,22 @@ def _of(number: int, suite: Mapping[str, Any]) -> str:
 def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Gate:
     """Return the gate `contamination`, which passes for the verdicts clean and tolerated.
 
-    The evidence of a failed gate begins with one sentence, `reason`.
+    The evidence of a failed gate begins with one sentence, `reason`; that of a passed one says the verdict with the
+    items that are cleared (`told`).
     """
     most = report["max_contaminated_fraction"]
     over = {name for name, suite in report["suites"].items() if suite["found_fraction"] > most}
     evidence: dict[str, Any] = {
         "verdict": report["verdict"],
-        "told": told_of(report),
         "max_contaminated_fraction": most,
         "found_fraction": {name: round(suite["found_fraction"], 6) for name, suite in report["suites"].items()},
         "not_cleared": {name: len(suite["not_cleared"]) for name, suite in report["suites"].items()},
         "findings": _shown([finding for finding in findings if finding["benchmark"] in over]),
     }
     passed = report["verdict"] in (CLEAN, TOLERATED)
-    if not passed:
+    if passed:
+        evidence["told"] = told_of(report)
+    else:
         evidence = {"reason": _reason(report, over)} | evidence
     if report["tolerated"]:
         evidence["tolerated"] = report["tolerated"]

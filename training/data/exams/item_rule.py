@@ -16,6 +16,10 @@ A text holds
 - a *question*, when the question's share is at least MIN_SHARE and no answer is near it. An item without an answer is
   found by its question.
 
+Pieces of an item with at most PIECES_REACH words between them add up, in order, if each has words enough that no other
+question shares. Short numbers between its words are counters of a list, which runs pass over. A template, which is a
+long run of words that many questions of a benchmark share, weighs nothing.
+
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
 
 A short question, or one with too little own weight, is `joined` to its answers if both together have enough own weight:
@@ -34,7 +38,7 @@ A text in a script without spaces has short, common words only, so an item may h
 found by all its runs.
 
 Not found: paraphrases, translations, an item whose numbers or names were exchanged, other words that are glued together
-or words cut into letters, and an item whose pieces are spread over a page.
+or words cut into letters, and an item whose pieces are too small, too far apart or in another order.
 """
 
 from __future__ import annotations
