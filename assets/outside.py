@@ -18,6 +18,7 @@ from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
+from evaluation.verdict import told_of
 from resources.compute.base import LAUNCHER
 from resources.compute.size import Size
 from resources.tracking.reports import Tracking
@@ -162,7 +163,7 @@ def verdict_lines(report: Mapping[str, Any], gate: Mapping[str, Any]) -> list[st
     texts = report["scanned"]["texts"]["pretraining"]
     files = len(report["scanned"]["files"])
     read = f"{texts:,} text{'s' * (texts != 1)} of {files:,} file{'s' * (files != 1)}"
-    lines = [f"{report['verdict']}: {read} {'was' if texts == 1 else 'were'} read"]
+    lines = [f"{told_of(report)}: {read} {'was' if texts == 1 else 'were'} read"]
     for name, suite in report["suites"].items():
         uncleared = f", {len(suite['not_cleared'])} cannot be cleared" if suite["not_cleared"] else ""
         questions = f", {len(suite['questions_seen'])} questions without answer" if suite["questions_seen"] else ""

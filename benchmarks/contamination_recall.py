@@ -1,11 +1,14 @@
 """Measure the recall and the false positives of the contamination rule (training.data.exams.item_rule) on real exams.
 
-    PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [--half chosen|reported|both]
+    PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [speed]
+        [--half chosen|reported|both] [--only NAME] [--variants cut …]
     PEDIGREE_DATA=… python -m benchmarks.contamination_recall wrong --pages DIR     # other pages, such as manuals
 
 `recall` plants items of each benchmark into real text, changed in the ways of VARIANTS, and prints the percentage found
 with its exact 95 % interval. The number after the slash is the percentage found together with the answer. `copies`
 plants each item up to 10,000 times, into COPIED_ON pages in turn; `--only` and `--copies` select a part.
+
+`speed` scans the pages of both crawl snapshots for the items of the half, in rounds, and prints the median speed.
 
 `wrong` scans real pages for all items, and the training rows of GSM8K for the items of its test; it prints every marked
 passage with its item, for a person to judge. Marks that a person has judged to be near-copies of the item are listed in
@@ -25,7 +28,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, pairwise
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 import pyarrow as pa
@@ -44,6 +49,7 @@ CHOICES: Final = {"kind": "multiple_choice", "question_field": "query"}
 MMLU: Final = {"kind": "multiple_choice", "gold_field": "answer"}
 CHOSEN_ON: Final[dict[str, Fields]] = {
     "arc_challenge": CHOICES,
+    "bbh": {"kind": "generate", "question_field": "input", "answer_field": "target"},
     "boolq": CHOICES,
     "commonsense_qa": CHOICES,
     "lambada_openai": {"kind": "generate", "question_field": "context", "answer_field": "continuation"},
@@ -62,8 +68,12 @@ FILLER: Final = "data://text/c4_demo.jsonl.gz"
 GSM8K_TRAIN: Final = "data://sft/gsm8k_train.jsonl.gz"
 CHANGE: Final = "qqq"
 LOOKALIKE: Final = str.maketrans("aceopxyABCEHKMOPTXijs", "асеорхуАВСЕНКМОРТХіјѕ")
+SMALL_CAPITALS: Final = str.maketrans(
+    "abcdefghijklmnoprstuvwyzABCDEFGHIJKLMNOPRSTUVWYZ", 2 * "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ"
+)
 FULL_WIDTH: Final = str.maketrans({code: chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
 BATCH: Final = 500
+ROUNDS: Final = 5
 MOST_WRONG: Final = 0.001
 NEAR_COPIES: Final = {
     # The item asks what is "Too much money chasing too few goods"; the page explains inflation by these seven words.
@@ -153,6 +163,24 @@ def _far(plant: Plant) -> str:
     return f"{plant.question} {' '.join(_FILLER_WORDS[:119])} {plant.answer}"
 
 
+def cut(pieces: int, words: int) -> Callable[[Plant], str]:
+    """Return a function that cuts a question into pieces, with `words` words of another text between them."""
+
+    def changed(plant: Plant) -> str:
+        own, others = plant.question.split(), _filler()[7].split()
+        edges = [number * len(own) // pieces for number in range(pieces + 1)]
+        parts = [" ".join(own[first:end]) for first, end in pairwise(edges)]
+        between = [" ".join(others[number * words : (number + 1) * words]) for number in range(pieces - 1)]
+        return " ".join([*chain.from_iterable(zip(parts, [*between, plant.answer], strict=True))])
+
+    return changed
+
+
+def listed(mark: Callable[[int], str]) -> Callable[[Plant], str]:
+    """Return a function that writes one word on each line, behind a mark made of the line's number."""
+    return lambda plant: "\n".join(f"{mark(line)} {word}" for line, word in enumerate(plant.text.split(), 1))
+
+
 VARIANTS: Final[dict[str, tuple[float, Callable[[Plant], str]]]] = {
     "verbatim": (0.99, lambda plant: plant.text),
     "upper case": (0.99, lambda plant: plant.text.upper()),
@@ -171,6 +199,18 @@ VARIANTS: Final[dict[str, tuple[float, Callable[[Plant], str]]]] = {
     "every 12th replaced": (0.95, every(12)),
     "every 9th replaced": (0.90, every(9)),
     "answer 120 words away": (0.90, _far),
+    "cut in two by 60 words": (0.95, cut(2, 60)),
+    "cut in two by 200 words": (0.95, cut(2, 200)),
+    "cut in three by 60 words": (0.90, cut(3, 60)),
+    "a word a line, numbered": (0.95, listed(lambda line: f"{line}.")),
+    "a word a line, with times": (0.95, listed(lambda line: f"{line // 60:02}:{line % 60:02}")),
+    "small capitals": (0.95, lambda plant: plant.text.translate(SMALL_CAPITALS)),
+    "Hangul fillers for blanks": (0.95, lambda plant: plant.text.replace(" ", "\u3164")),
+    "left-over &nbsp;": (0.95, lambda plant: plant.text.replace(" ", "&nbsp;")),
+    "letters as entities": (
+        0.95,
+        lambda plant: "".join(f"&#{ord(one)};" if one.isalpha() else one for one in plant.text),
+    ),
 }
 _FILLER_WORDS: list[str] = []
 
@@ -183,7 +223,9 @@ def recall(options: argparse.Namespace) -> bool:
     exams = {name: exam(name, fields) for name, fields in _half(options).items()}
     index = build_items([item for items in exams.values() for item in items])
     finder = Finder(index, compiled_from_bytes=0)
-    cells: dict[str, dict[str, str]] = {variant: {} for variant in VARIANTS}
+    cells: dict[str, dict[str, str]] = {
+        name: {} for name in VARIANTS if not options.variants or name.startswith(tuple(options.variants))
+    }
     reached, first = True, 0
     for name, items in exams.items():
         numbers = _sample(index, range(first, first + len(items)), options.items)
@@ -196,7 +238,8 @@ def recall(options: argparse.Namespace) -> bool:
             )
             for number in numbers
         }
-        for variant, (aim, change) in VARIANTS.items():
+        for variant in cells:
+            aim, change = VARIANTS[variant]
             found = _found(finder, {number: change(plant) for number, plant in plants.items()})
             as_item = sum(kind == "item" for kind in found.values())
             low, high = interval(len(found), len(plants))
@@ -366,7 +409,27 @@ def _marked(finder: Finder, item: ItemText, number: int, times: int) -> int:
     return sum(any(found.item == number for found in some) for _, some in finder.find(column))
 
 
-PARTS: Final[dict[str, Callable[[argparse.Namespace], bool]]] = {"recall": recall, "wrong": wrong, "copies": copies}
+def speed(options: argparse.Namespace) -> bool:
+    """Print how many bytes of pages are scanned in a second of processor time: the median and the range of rounds."""
+    exams = [item for name, fields in _half(options).items() for item in exam(name, fields)]
+    column = pa.array([text for _, text in pages()])
+    finder, rates = Finder(build_items(exams), compiled_from_bytes=0), []
+    for _ in range(ROUNDS + 1):
+        begun = process_time()
+        marked = sum(1 for _ in finder.find(column))
+        rates.append(column.nbytes / 1e6 / (process_time() - begun))
+    rates = sorted(rates[1:])  # the first round compiles
+    print(f"{len(exams)} items, {column.nbytes / 1e6:.1f} MB of {len(column)} pages, {marked} marked:", end=" ")
+    print(f"{rates[len(rates) // 2]:.1f} [{rates[0]:.1f}-{rates[-1]:.1f}] MB/s of one core, {ROUNDS} rounds")
+    return True
+
+
+PARTS: Final[dict[str, Callable[[argparse.Namespace], bool]]] = {
+    "recall": recall,
+    "wrong": wrong,
+    "copies": copies,
+    "speed": speed,
+}
 
 
 def main() -> int:
@@ -375,6 +438,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=sorted(PARTS))
     parser.add_argument("--half", choices=("chosen", "reported", "both"), default="reported")
     parser.add_argument("--only", default="", help="one benchmark of the half")
+    parser.add_argument("--variants", nargs="+", default=(), help="beginnings of names of VARIANTS, for `recall`")
     parser.add_argument("--copies", type=int, nargs="+", default=COPIES, help="how often `copies` plants an item")
     parser.add_argument("--pages", type=Path, help="a folder of folders with HTML files, for `wrong`")
     parser.add_argument("--each", type=int, default=500, help="pages of each of these folders")

@@ -19,7 +19,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from evaluation.verdict import (
     REPORT_FILE,
     UNKNOWN,
     WHERE,
+    cleared,
     gate_of,
     judged,
     metrics_of,
@@ -44,7 +45,7 @@ from evaluation.verdict import (
 from training.artifact import SCRATCH_FOLDER, canonical_json, write_json, written
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
-from training.data.exams.benchmarks import BenchmarkItem, item_text, not_cleared, read_items
+from training.data.exams.benchmarks import BenchmarkItem, Plants, item_text, not_cleared, read_items
 from training.data.exams.item_rule import Finder, FoundItem, build_items
 from training.data.exams.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
@@ -122,14 +123,15 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     # A rank's result has its fields in the order of the alphabet.
     findings = [{name: one[name] for name in sorted(one, key=FIELDS.index)} for one in findings_of(ranks)]
     exams = _exams(canonical_json(job.settings))
+    suites = suite_reports(exams, ranks, recipe)
     report: dict[str, Any] = {
         "rule": rule(),
         "scanned": _scanned(job, ranks),
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
-        "suites": {benchmark.name: suite_report(benchmark.name, exams, ranks, recipe) for benchmark in recipe.suites},
+        "suites": suites,
         "unscanned_documents": _unscanned(job, work, ranks),
-        "unknown": _unknown(job, ranks) | unsought(recipe.suites, exams),
+        "unknown": _unknown(job, ranks) | uncleared(suites),
     }
     report |= judged(report, recipe)
     write_json(work.path / REPORT_FILE, report)
@@ -245,13 +247,22 @@ def _row_source(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"row": row["id"], "source": row.get("source", ""), "generator": row.get("generator", "")}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Exams:
-    """The items of all suites: their names by item number, the finder, and the items that cannot be cleared."""
+    """The items of all suites by item number, and the finder of them."""
 
-    names: tuple[tuple[str, str], ...]  # (suite, item id)
+    items: tuple[BenchmarkItem, ...]
     finder: Finder
-    not_cleared: tuple[dict[str, str], ...]
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The suite and the id of each item."""
+        return tuple((item.benchmark, item.id) for item in self.items)
+
+    @cached_property
+    def not_cleared(self) -> tuple[dict[str, str], ...]:
+        """The items that cannot be cleared. All items are planted for it, and only the report asks for it."""
+        return tuple(not_cleared(self.finder.index, Plants.of(self.finder, self.items), self.items))
 
 
 @lru_cache(maxsize=2)
@@ -275,9 +286,7 @@ def _scored(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Iterator
 
 def exams_of(items: Sequence[BenchmarkItem]) -> Exams:
     """Build the search index over these items and return them as exams."""
-    names = tuple((item.benchmark, item.id) for item in items)
-    index = build_items([item_text(item) for item in items])
-    return Exams(names=names, finder=Finder(index), not_cleared=tuple(not_cleared(index, names)))
+    return Exams(items=tuple(items), finder=Finder(build_items([item_text(item) for item in items])))
 
 
 # What is found.
@@ -333,10 +342,17 @@ def _finding_order(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     return finding["benchmark"], finding["item"], WHERE.index(finding["where"]), source, finding.get("side", "")
 
 
-def suite_report(
+def suite_reports(
+    exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
+) -> dict[str, dict[str, Any]]:
+    """Return, as plain data, which items of each suite of the recipe were found in the training data."""
+    return {suite.name: _suite_report(suite.name, exams, ranks, recipe) for suite in recipe.suites}
+
+
+def _suite_report(
     name: str, exams: Exams, ranks: Sequence[Mapping[str, Any]], recipe: EvaluationRecipe
 ) -> dict[str, Any]:
-    """Return, as plain data, which items of one suite were found in the training data.
+    """Return which items of one suite were found.
 
     With `question_seen: contaminated`, an item whose question was seen without its answer counts as found.
     """
@@ -406,19 +422,22 @@ def _unknown(job: Job, ranks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return unknown
 
 
-def unsought(suites: Sequence[BenchmarkRecipe], exams: Exams) -> dict[str, str]:
-    """Return {"exams": reason} if items of the recipe's suites could not be searched for, else {}.
+def uncleared(suites: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return {"exams": reason} if a report on suites clears no item of one of them, or has no suite; else {}.
 
-    That is so if the recipe names no suite, or if a suite has no item that can be searched for.
+    Nobody knows then whether the items of the suite were trained on. A suite of which all items were found is known.
     """
     if not suites:
         return {"exams": "evaluation.suites names no exam, so no item could be looked for"}
-    items = Counter(suite for suite, _ in exams.names)
-    hidden = Counter(exams.names[number][0] for number in exams.finder.index.unsearchable.tolist())
-    whole = [suite.name for suite in suites if hidden[suite.name] == items[suite.name]]
-    if not whole:
+    none = [
+        f"{name} (0 of {suite['items']})"
+        for name, suite in suites.items()
+        if not cleared(suite) and suite["found_items"] < suite["items"]
+    ]
+    if not none:
         return {}
-    return {"exams": f"no item of {', '.join(whole)} could be looked for: all of them are too short"}
+    why = "each is too short, not its own, or not found where it is planted"
+    return {"exams": f"no item of {', '.join(none)} can be cleared: {why}"}
 
 
 def rule() -> dict[str, Any]:

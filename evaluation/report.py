@@ -34,7 +34,7 @@ from evaluation.scoreboard import (
     total_price,
 )
 from evaluation.truth import Record, of_asset, sound
-from evaluation.verdict import REPORT_FILE
+from evaluation.verdict import REPORT_FILE, told_of
 from training.data.documents import read_lines
 from training.progress import METRICS_FILE, read_metrics
 from training.records import read_record
@@ -296,12 +296,12 @@ def reproducibility(records: Sequence[Record]) -> dict[str, Any]:
 def contamination_evidence(records: Sequence[Record]) -> dict[str, Any]:
     """Return the evidence behind the last verdict on contamination; empty if the training data were not scanned.
 
-    It has the verdict, the number of texts read of each kind, the rule, what was not read or is unknown, and the
-    digests of what was read. If contamination stopped the training, there is no report, and the scan of
-    `data_contamination` is used.
+    It has the verdict, the same with the number of items cleared (`told`), the number of texts read of each kind, the
+    rule, what was not read or is unknown, and the digests of what was read. If contamination stopped the training,
+    there is no report, and the scan of `data_contamination` is used.
     """
     report = _file(records, "contamination_report", REPORT_FILE) or _file(records, "data_contamination", REPORT_FILE)
-    return report or {}
+    return report | {"told": told_of(report)} if report else {}
 
 
 def against_champion(decision: Mapping[str, Any]) -> list[dict[str, Any]]:

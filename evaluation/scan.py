@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_report, unsought
+from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_reports, uncleared
 from evaluation.verdict import PRETRAINING, gate_of, judged
 from training.artifact import write_json
 from training.data.crawl.crawl import SUFFIXES
@@ -68,15 +68,16 @@ def contamination(
     """
     exams = exams_of_suites(recipe.suites, settings)
     ranks = [scan(texts_of(file), PRETRAINING, exams) for file in files]
+    suites = suite_reports(exams, ranks, recipe)
     findings = findings_of(ranks)
     report: dict[str, Any] = {
         "rule": rule(),
         "scanned": {"texts": {PRETRAINING: sum(rank["texts"] for rank in ranks)}, "files": list(files)},
         "max_contaminated_fraction": recipe.max_contaminated_fraction,
         "question_seen": recipe.question_seen,
-        "suites": {suite.name: suite_report(suite.name, exams, ranks, recipe) for suite in recipe.suites},
+        "suites": suites,
         "unscanned_documents": 0,
-        "unknown": unsought(recipe.suites, exams),
+        "unknown": uncleared(suites),
     }
     report |= judged(report, recipe)
     gate = gate_of(report, findings)

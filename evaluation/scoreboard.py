@@ -13,6 +13,7 @@ from typing import Any
 from evaluation.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
+from evaluation.verdict import told_of
 from training.data.exams.rubric import WORTH
 from training.identity.numerics import in_words
 
@@ -124,6 +125,7 @@ def contamination(records: Sequence[Record]) -> dict[str, Any]:
     evidence = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
     return {
         "verdict": report["verdict"],
+        "told": told_of(report),
         "tolerated": report["tolerated"],
         "found": {
             name: {
@@ -232,7 +234,7 @@ def _comparison_cell(one: Mapping[str, Any]) -> str:
 def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
     """Return the result of a run as one line.
 
-    An example is `2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3`.
+    An example is `63 k parameters, 94 % of the exam, clean (94 of 96 items cleared), promoted as kitchen v3`.
 
     The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
     `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
@@ -247,7 +249,7 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
         share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
         parts.append(f"{100 * share:.0f} % of the exam")
     if board["contamination"]:
-        parts.append(board["contamination"]["verdict"])
+        parts.append(board["contamination"]["told"])
     if board["refusals"]:
         parts.append(f"refused by gate {board['refusals'][0]['gate']}")
     if promotion is not None and promotion["promoted"]:

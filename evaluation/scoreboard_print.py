@@ -161,10 +161,12 @@ def _contamination_lines(board: Mapping[str, Any], width: int) -> str | None:
         return None
     found = ", ".join(f"{name} {entry['found']} of {entry['items']}" for name, entry in report["found"].items())
     shown = f"items found in training data: {found}" if found else "no exam was looked for"
-    lines = [f"Contamination: {report['verdict']}; {shown}"]
+    lines = [f"Contamination: {report['told']}; {shown}"]
     for field, numbers in report["tolerated"].items():
         lines.append(f"  tolerated by {field}: {', '.join(f'{name}: {text}' for name, text in numbers.items())}")
-    unclear = ", ".join(f"{name} {entry['not_cleared']}" for name, entry in report["found"].items())
+    unclear = ", ".join(
+        f"{name} {entry['not_cleared']}" for name, entry in report["found"].items() if entry["not_cleared"]
+    )
     if unclear:
         lines.append(f"  items that cannot be cleared, because they are too short or not their own: {unclear}")
     return "\n".join(lines)

@@ -20,6 +20,7 @@ from evaluation.cited import CardTable, Cell, Cited, Origin, derived, share_of, 
 from evaluation.reading import COUNTED, Reading, Sums, epochs_read, reading_of
 from evaluation.scoreboard import FUNNEL
 from evaluation.truth import Record, of_asset
+from evaluation.verdict import cleared, told_of
 from training.artifact import digest_of
 from training.posttrain.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 
@@ -465,10 +466,10 @@ def _verdicts(records: Sequence[Record]) -> CardTable | None:
     if origin is None:
         return None
     report = _json(origin, SUITES_FILE)
-    rows: list[tuple[Cell, Cell]] = [("verdict", origin.computed(SUITES_FILE, report["verdict"]))]
+    rows: list[tuple[Cell, Cell]] = [("verdict", origin.computed(SUITES_FILE, told_of(report)))]
     for name, suite in report["suites"].items():
-        said = origin.computed(SUITES_FILE, f"{suite['found_items']:,} of {suite['items']:,} items found")
-        rows.append((origin.computed(SUITES_FILE, name), said))
+        said = f"{suite['found_items']:,} of {suite['items']:,} items found, {cleared(suite):,} cleared"
+        rows.append((origin.computed(SUITES_FILE, name), origin.computed(SUITES_FILE, said)))
     return CardTable("Contamination", "Exam items that were found in what was trained on.", ("suite", "found"), rows)
 
 

@@ -2,11 +2,14 @@
 
 A verdict is one of four words:
 
-- *clean*: nothing was found in the training data;
+- *clean*: nothing was found in the training data, and in each suite some items can be cleared;
 - *tolerated*: something was found, or cannot be known, and a field of the recipe allows it; `tolerated` has the field
   and the numbers;
 - *contaminated*: more was found than the recipe allows;
-- *unknown*: some training data were not scanned.
+- *unknown*: some training data were not scanned, or no item of a suite can be cleared.
+
+An item is cleared if it was not found, and the rule would have found it. `told` says a verdict with the number of items
+that are cleared, so that *clean* never stands alone.
 """
 
 from __future__ import annotations
@@ -25,6 +28,26 @@ WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)
 CLEAN, TOLERATED, CONTAMINATED, UNKNOWN = "clean", "tolerated", "contaminated", "unknown"
 REPORT_FILE, FINDINGS_FILE = "contamination.json", "findings.jsonl"
 SHOWN_FINDINGS = 5  # in the gate's evidence
+
+
+def cleared(suite: Mapping[str, Any]) -> int:
+    """Return the number of a suite's items that were not found and would have been found."""
+    return suite["items"] - suite["found_items"] - len(suite["not_cleared"])
+
+
+def told(verdict: str, num_cleared: int, num_items: int) -> str:
+    """Return a verdict with what it covers, such as `clean (33 of 1,120 items cleared)`.
+
+    The verdicts that refuse a model stand alone, and so does one about no item.
+    """
+    if verdict not in (CLEAN, TOLERATED) or not num_items:
+        return verdict
+    return f"{verdict} ({num_cleared:,} of {num_items:,} items cleared)"
+
+
+def told_of(report: Mapping[str, Any]) -> str:
+    """Return the verdict of a report with the number of items of all suites that are cleared."""
+    return told(report["verdict"], sum(map(cleared, report["suites"].values())), _items(report))
 
 
 def judged(report: Mapping[str, Any], recipe: EvaluationRecipe) -> dict[str, Any]:
@@ -58,7 +81,8 @@ def _of(number: int, suite: Mapping[str, Any]) -> str:
 def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Gate:
     """Return the gate `contamination`, which passes for the verdicts clean and tolerated.
 
-    The evidence of a failed gate begins with one sentence, `reason`.
+    The evidence of a failed gate begins with one sentence, `reason`; that of a passed one says the verdict with the
+    items that are cleared (`told`).
     """
     most = report["max_contaminated_fraction"]
     over = {name for name, suite in report["suites"].items() if suite["found_fraction"] > most}
@@ -70,7 +94,9 @@ def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
         "findings": _shown([finding for finding in findings if finding["benchmark"] in over]),
     }
     passed = report["verdict"] in (CLEAN, TOLERATED)
-    if not passed:
+    if passed:
+        evidence["told"] = told_of(report)
+    else:
         evidence = {"reason": _reason(report, over)} | evidence
     if report["tolerated"]:
         evidence["tolerated"] = report["tolerated"]
@@ -79,6 +105,10 @@ def gate_of(report: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
     if report["verdict"] == UNKNOWN:
         evidence["unknown"] = report["unknown"]
     return Gate(name="contamination", passed=passed, evidence=evidence)
+
+
+def _items(report: Mapping[str, Any]) -> int:
+    return sum(suite["items"] for suite in report["suites"].values())
 
 
 def _reason(report: Mapping[str, Any], over: Iterable[str]) -> str:
@@ -122,4 +152,5 @@ def metrics_of(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of items found and of questions seen, by suite."""
     suites = report["suites"]
     found = {f"contaminated_items_{name}": float(suite["found_items"]) for name, suite in suites.items()}
+    found |= {f"cleared_items_{name}": float(cleared(suite)) for name, suite in suites.items()}
     return found | {f"questions_seen_{name}": float(len(suite["questions_seen"])) for name, suite in suites.items()}

@@ -85,14 +85,10 @@ def note_of(tags: Mapping[str, str]) -> str:
 
 
 def _verdict(report: Artifact | None) -> str:
-    """Return the verdict of the contamination report, in one word.
-
-    It is `unknown` if there is no report.
-    """
+    """Return the verdict of the contamination report with the number of items cleared; `unknown` without a report."""
     gates = [] if report is None else report.record["gates"]
-    return next(
-        (gate["evidence"].get("verdict", "unknown") for gate in gates if gate["name"] == "contamination"), "unknown"
-    )
+    said = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
+    return said.get("told") or said.get("verdict", "unknown")
 
 
 def registered(comparison: Comparison, registry: Registry, champion: Version | None, tags: dict[str, str]) -> Version:

@@ -47,7 +47,7 @@ def test_the_page_begins_with_what_the_terminal_says_of_the_promotion_and_ends_w
     text = report.read_text("utf-8")
     folders = [Path(entry["uri"]) for cells in first.answer["assets"].values() for entry in cells.values()]
     said = headline(scoreboard(records_of(folders)), {**first.answer["promotion"], "promoted": True})
-    assert said.endswith("clean, promoted as kitchen-small v1")
+    assert said.endswith(" items cleared), promoted as kitchen-small v1")
     body = text.partition("<body>")[2]
     order = [
         said,

@@ -49,6 +49,7 @@ ITEMS = [
 ]
 LEAK = [f"{item['question']} It is {item['answer']}." for item in ITEMS]
 DECEIVING = str.maketrans("aceopxy", "асеорху")
+UNCLEARED = "each is too short, not its own, or not found where it is planted"
 FILLER = "The kitchen was warm, and nobody spoke of anything in particular that day. " * 5
 
 
@@ -488,7 +489,10 @@ def test_what_cannot_be_scanned_is_unknown_until_the_recipe_names_it(tmp_path):
     ("suites", "said"),
     [
         ([], "evaluation.suites names no exam, so no item could be looked for"),
-        (["short"], "no item of short could be looked for: all of them are too short"),
+        (
+            ["short"],
+            f"no item of short (0 of 1) can be cleared: {UNCLEARED}",
+        ),
     ],
 )
 def test_without_an_exam_to_look_for_nothing_is_clean(tmp_path, suites, said):
@@ -504,6 +508,21 @@ def test_without_an_exam_to_look_for_nothing_is_clean(tmp_path, suites, said):
     suites_alone = read_record(EvaluationRecipe, {"suites": named})
     outside, _, gate = contamination([str(tmp_path / "short.jsonl")], suites_alone, {})
     assert outside["verdict"] == "unknown" and not gate["passed"] and gate["evidence"]["reason"] == said
+
+
+def test_a_suite_of_which_no_item_can_be_cleared_is_unknown_and_clean_says_how_many_are(tmp_path):
+    """Each question is too short to be found after an edit, so a scan that finds none of them says nothing."""
+    short = [item | {"question": f"In {item['question'].split()[7]}, which month?"} for item in ITEMS]
+    said = f"no item of market (0 of 4) can be cleared: {UNCLEARED}"
+    for most in (0.0, 0.5):
+        report, _, gate = report_of(contaminated_job(tmp_path / f"a{most}", [FILLER], items=short, most=most))
+        assert (report["verdict"], gate["passed"], gate["evidence"]["reason"]) == ("unknown", False, said)
+    leaked = [f"{item['question']} {item['answer']}" for item in short]
+    report, _, gate = report_of(contaminated_job(tmp_path / "b", leaked, items=short, most=1.0))
+    assert report["suites"]["market"]["found_items"] == 4 and report["verdict"] == "tolerated"
+    mixed = [*short[:1], *ITEMS[1:]]
+    _, _, gate = report_of(contaminated_job(tmp_path / "c", [FILLER], items=mixed))
+    assert gate["passed"] and gate["evidence"]["told"] == "clean (3 of 4 items cleared)"
 
 
 def test_only_what_cannot_be_scanned_may_be_tolerated_as_unknown():

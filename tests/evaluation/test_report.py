@@ -357,12 +357,15 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     board |= {
         "pretraining": {"parameters": 2_217_984.0},
         "scores": {"cloze": {"aligned": {"score": 0.9, "n": 300}}, "chat": {"aligned": {"score": 1.0, "n": 200}}},
-        "contamination": {**board["contamination"], "verdict": "clean"},
+        "contamination": {**board["contamination"], "told": "clean (3 of 4 items cleared)"},
         "refusals": [],
     }
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
-    assert headline(board, promotion) == "2.2 M parameters, 94 % of the exam, clean, promoted as kitchen v3"
-    assert headline(board, {"promoted": False}).endswith("clean, not promoted")
+    assert (
+        headline(board, promotion)
+        == "2.2 M parameters, 94 % of the exam, clean (3 of 4 items cleared), promoted as kitchen v3"
+    )
+    assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared), not promoted")
     adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
     assert headline(adopted, promotion).startswith("1.1 M parameters, 94 % of the exam")
 

@@ -3,8 +3,9 @@
 `items.parquet` has a row for each part of each item: `number` (the item's number in the index), `benchmark`, `item`
 (its id), `part` (question, answer or passage), `text`. `index.safetensors` holds the arrays of
 training.data.exams.item_rule.ItemIndex. `not_cleared.jsonl` lists the items that the rule finds only word for word with
-their answer, or not at all. If such an item is not found, a text may still hold it. Labels such as `Question:` belong
-to the file's format, not to the item.
+their answer, or not at all, and those that it does not find when the index plants each of its own items in a text, word
+for word and with the middle word changed. If such an item is not found, a text may still hold it. Labels such as
+`Question:` belong to the file's format, not to the item.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,7 +34,7 @@ from training.job import DataError, Job, Outcome, Work
 ITEMS_FILE: Final = "items.parquet"
 INDEX_FILE: Final = "index.safetensors"
 NOT_CLEARED_FILE: Final = "not_cleared.jsonl"
-PLANTED_ITEMS: Final = 200  # of each benchmark
+PLANTED_AT_ONCE: Final = 2000  # items
 PLANTED_IN: Final = "This stands before it. {} And this stands behind it."
 PLANTED_CHANGE: Final = "qqq"
 
@@ -230,7 +232,12 @@ def item_text(item: BenchmarkItem) -> ItemText:
         return ItemText(benchmark=item.benchmark, id=item.id, question=whole, answers=(), passage=item.passage)
     passage, question = without_passage(item.question)
     return ItemText(
-        benchmark=item.benchmark, id=item.id, question=question, answers=item.answers, passage=item.passage or passage
+        benchmark=item.benchmark,
+        id=item.id,
+        question=question,
+        answers=item.answers,
+        passage=item.passage or passage,
+        choices=item.choices,
     )
 
 
@@ -270,21 +277,35 @@ def load_index(folder: Path) -> tuple[ItemIndex, list[tuple[str, str]]]:
     return ItemIndex(**load_file(folder / INDEX_FILE)), [names[number] for number in range(len(names))]
 
 
-def plant_rates(finder: Finder, items: Sequence[BenchmarkItem], first: int) -> dict[str, float]:
-    """Fractions of a benchmark's items that the rule finds after they are planted in a text, as a test of the rule.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plants:
+    """How each item is found when it is planted in a text, by item number: word for word, and with a word changed.
 
-    `verbatim` plants passage, question and answer word for word. `edited` changes the middle word of question and
-    answer. Up to PLANTED_ITEMS items are tried, spread over the benchmark's file; `first` is the number of the first
-    item in the index.
+    An item is cleared by a search that finds it in neither form, so only items that are found in both can be cleared.
     """
-    tried = min(len(items), PLANTED_ITEMS)
-    numbers = [n * len(items) // tried for n in range(tried)]
-    found = dict(finder.find(column_of([text for number in numbers for text in _planted(items[number])])))
-    rates = {}
-    for place, how in enumerate(("verbatim", "edited")):
-        hits = (any(hit.item == first + numbers[n] for hit in found.get(2 * n + place, ())) for n in range(tried))
-        rates[how] = sum(hits) / tried
-    return rates
+
+    verbatim: npt.NDArray[np.bool_]
+    edited: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def of(finder: Finder, items: Sequence[BenchmarkItem]) -> Plants:
+        """Plant passage, question and answer of every item, also with the middle word of the last two changed."""
+        found = np.zeros((len(items), 2), np.bool_)
+        for first in range(0, len(items), PLANTED_AT_ONCE):
+            texts = [text for item in items[first : first + PLANTED_AT_ONCE] for text in _planted(item)]
+            for place, some in finder.find(column_of(texts)):
+                number = first + place // 2
+                found[number, place % 2] = any(hit.item == number for hit in some)
+        return Plants(verbatim=found[:, 0], edited=found[:, 1])
+
+    def rates(self, items: Sequence[BenchmarkItem]) -> dict[str, float]:
+        """Return the fractions of each benchmark's items that are found: {"BENCHMARK_verbatim", "BENCHMARK_edited"}."""
+        names = np.array([item.benchmark for item in items])
+        return {
+            f"{name}_{how}": float(found[names == name].mean())
+            for name in dict.fromkeys(names.tolist())
+            for how, found in (("verbatim", self.verbatim), ("edited", self.edited))
+        }
 
 
 def _planted(item: BenchmarkItem) -> tuple[str, str]:
@@ -305,34 +326,37 @@ def run(job: Job, work: Work) -> Outcome:
     items = [read_items(benchmark, job.settings) for benchmark in recipe.benchmarks]
     flat = [item for some in items for item in some]
     index = build_items([item_text(item) for item in flat])
-    finder = Finder(index)
-    firsts = np.cumsum([0, *map(len, items)]).tolist()
-    plants = {some[0].benchmark: plant_rates(finder, some, first) for some, first in zip(items, firsts, strict=False)}
+    plants = Plants.of(Finder(index), flat)
     _write_items(items, work.path / ITEMS_FILE)
     save_index(index, work.path / INDEX_FILE)
-    write_lines(work.path / NOT_CLEARED_FILE, not_cleared(index, [(item.benchmark, item.id) for item in flat]))
+    uncleared = not_cleared(index, plants, flat)
+    write_lines(work.path / NOT_CLEARED_FILE, uncleared)
     return Outcome(
         files=(ITEMS_FILE, INDEX_FILE, NOT_CLEARED_FILE),
         metrics={
             "benchmarks": len(items),
             "items": len(flat),
+            "items_found_with_their_answer_only": len(index.joined),
             "items_found_word_for_word_only": len(index.weak),
             "items_that_cannot_be_found": len(index.unsearchable),
+            "items_that_cannot_be_cleared": len(uncleared),
             "seeds": len(index.seeds),
             **{f"items_{benchmark.name}": len(some) for benchmark, some in zip(recipe.benchmarks, items, strict=True)},
-            **{f"plants_found_{name}_{how}": share for name, rates in plants.items() for how, share in rates.items()},
+            **{f"plants_found_{name}": share for name, share in plants.rates(flat).items()},
         },
     )
 
 
-def not_cleared(index: ItemIndex, names: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return the items whose absence the rule cannot prove, each with a phrase that says how it is searched for.
+def not_cleared(index: ItemIndex, plants: Plants, items: Sequence[BenchmarkItem]) -> list[dict[str, str]]:
+    """Return the items whose absence the rule cannot prove, each with a phrase that says how it is found.
 
     A text in which such an item is not found may still hold it.
     """
-    how = dict.fromkeys(index.weak.tolist(), "word for word, with the answer close behind")
+    how = dict.fromkeys(np.flatnonzero(~plants.edited).tolist(), "not with its middle word changed")
+    how |= dict.fromkeys(index.weak.tolist(), "word for word, with the answer close behind")
+    how |= dict.fromkeys(np.flatnonzero(~plants.verbatim).tolist(), "not even word for word")
     how |= dict.fromkeys(index.unsearchable.tolist(), "not at all")
-    return [{"benchmark": names[n][0], "item": names[n][1], "looked_for": how[n]} for n in sorted(how)]
+    return [{"benchmark": items[n].benchmark, "item": items[n].id, "looked_for": how[n]} for n in sorted(how)]
 
 
 def _write_items(items: Sequence[Sequence[BenchmarkItem]], path: Path) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from training.data.words.ngrams import Hashes
+from training.data.exams.folding import folded_hash
+from training.data.words.ngrams import Hashes, ngram_hashes
 
 BITS_PER_HASH: Final = 16
 
@@ -52,6 +54,39 @@ class GramTable:
         rows[rows == len(self.hashes)] = 0
         found = self.hashes[rows] == hashes[places]
         return places[found], rows[found]
+
+
+@lru_cache(maxsize=1)
+def _counters() -> GramTable:
+    numbers = {f"{number:0{width}d}" for width in (1, 2, 3) for number in range(10_000)}
+    return GramTable.of(1, np.unique(np.array([folded_hash(number) for number in numbers], np.uint64)))
+
+
+def is_counter(hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """Return which words are numbers of at most four digits, with which a list counts its lines."""
+    counts = np.zeros(len(hashes), np.bool_)
+    counts[_counters().first_rows(hashes)[0]] = True
+    return counts
+
+
+def around_counters(
+    hashes: Hashes, starts: npt.NDArray[np.int64], counters: npt.NDArray[np.bool_], num_words: int
+) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """Return the runs of words that have counters between their words and do not contain these.
+
+    The result is the hash of each run and the place of its first word. `starts` are where the texts begin in `hashes`;
+    no run goes from one text into another.
+    """
+    words = np.flatnonzero(~counters)
+    if len(words) < num_words or not counters.any():
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    firsts = words[: len(words) - num_words + 1]
+    lasts = words[num_words - 1 :]
+    runs = np.flatnonzero(lasts - firsts >= num_words)
+    inside = np.searchsorted(starts, firsts[runs], side="right") == np.searchsorted(starts, lasts[runs], side="right")
+    runs = runs[inside]
+    combined = np.lib.stride_tricks.sliding_window_view(hashes[words], num_words)[runs]
+    return ngram_hashes(combined.reshape(-1), num_words)[::num_words], firsts[runs]
 
 
 def column_of(texts: Sequence[str]) -> pa.StringArray:

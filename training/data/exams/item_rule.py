@@ -16,12 +16,20 @@ A text holds
 - a *question*, when the question's share is at least MIN_SHARE and no answer is near it. An item without an answer is
   found by its question.
 
+Pieces of an item with at most PIECES_REACH words between them add up, in order, if each has words enough that no other
+question shares. Short numbers between its words are counters of a list, which runs pass over. A template, which is a
+long run of words that many questions of a benchmark share, weighs nothing.
+
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
 
-A short question, or one with too little own weight, is found only word for word with its answer close after it, or with
-its passage right before it. A question of fewer than MIN_WORDS words is found only together with its answer. Such items
-are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their answer are not
-searched for. Passages are not searched for either, because a page that an exam quotes gives no answer away.
+A short question, or one with too little own weight, is `joined` to its answers if both together have enough own weight:
+it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
+stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
+
+Other such questions are found only word for word with their answer close after them, or with their passage right before
+them. A question of fewer than MIN_WORDS words is found only together with its answer. Such items are `weak`: if they
+are not found, a text may still hold them. Items that are shorter even with their answer are not searched for. Passages
+are not searched for either, because a page that an exam quotes gives no answer away.
 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
@@ -30,15 +38,16 @@ A text in a script without spaces has short, common words only, so an item may h
 found by all its runs.
 
 Not found: paraphrases, translations, an item whose numbers or names were exchanged, other words that are glued together
-or words cut into letters, and an item whose pieces are spread over a page.
+or words cut into letters, and an item whose pieces are too small, too far apart or in another order.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import chain, pairwise
 from typing import Any, Final, Literal
 
@@ -58,7 +67,7 @@ from training.data.exams.folding import (
     readable,
     word_spans,
 )
-from training.data.exams.grams import GramTable
+from training.data.exams.grams import GramTable, around_counters, is_counter
 from training.data.exams.rarity import is_number, weight
 from training.data.words.ngrams import Hashes, ngram_hashes
 
@@ -67,12 +76,17 @@ MIN_SHARE: Final = 0.7
 MIN_TRIED_SHARE: Final = 0.5  # of a part; a text with less of it does not hold its item
 MIN_SEEDED: Final = 0.2  # share of a part's weight that nearby seeds must have before it is aligned
 GAP: Final = 0.25  # cost of an additional word between an item's words, as a share of their mean weight
+COUNTER_COST: Final = 0.2  # of a short number, as a share of GAP: a list counts its lines
+FAR: Final = 1.0  # most that all words between two pieces of an item cost, as a share of the mean weight
+PIECES_REACH: Final = 400  # words between two pieces
+MIN_PIECE_OWN: Final = 0.15  # of an item's weight, in words that no other question shares; less is only its form
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
 STRONG_WEIGHT: Final = 25.0
 MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
 MIN_OWN_SHARE: Final = 0.7
 MIN_OWN_WEIGHT: Final = 16.0  # in nats: how improbable it is that the text has these words by chance
+MIN_SHORT_SHARE: Final = 0.85  # of a short question with its answer
 WORD_FOR_WORD: Final = 0.95
 LONG_ANSWER_WORDS: Final = 8
 ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
@@ -80,6 +94,9 @@ ANSWER_BEFORE: Final = 50
 WEAK_ANSWER_REACH: Final = 20
 MIN_ANSWER_SHARE: Final = 0.6  # of a long answer
 MIN_ASKED: Final = 0.3  # of a question next to its long answer
+TEMPLATE_WORDS: Final = 10  # in a row that many questions of a benchmark share, and that are none of an item's own
+TEMPLATE_SHARE: Final = 0.01  # of the benchmark's questions, and at least TEMPLATE_QUESTIONS
+TEMPLATE_QUESTIONS: Final = 5
 MAX_OWNERS: Final = 64  # parts that have a seed; one with more starts no search, unless a part lacks better seeds
 MIN_SEEDS: Final = 3
 MIN_SEED_WEIGHT: Final = 6.0
@@ -96,13 +113,17 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemText:
-    """The texts of an exam item that are searched for: its question, all accepted answers, and its passage if any."""
+    """The texts of an exam item that are searched for: its question, all accepted answers, and its passage if any.
+
+    Its choices are not searched for; the answer of a short question may stand behind them.
+    """
 
     benchmark: str
     id: str
     question: str
     answers: tuple[str, ...] = ()
     passage: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +158,8 @@ class ItemIndex:
     All fields are flat arrays. Part p belongs to item `items[p]` and has the kind `kinds[p]`; its words and weights are
     entries `begins[p]` to `begins[p + 1]`. Seed s, whose hash is `seeds[s]`, occurs in the parts `owners` at the words
     `offsets`, both from entry `seed_begins[s]` to `seed_begins[s + 1]`. Answer a belongs to item `answer_items[a]` and
-    has its words in the same way, and so has each passage.
+    has its words in the same way, and so has each passage. An answer of a short question of item i may begin
+    `reaches[i]` words behind it.
     """
 
     items: Integers
@@ -158,12 +180,14 @@ class ItemIndex:
     passage_items: Integers
     passage_begins: Integers
     passage_words: Hashes
+    reaches: Integers
+    joined: Integers
     weak: Integers
     unsearchable: Integers
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the index's arrays by name, to be stored; `ItemIndex(**arrays)` makes the index again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 # Building
@@ -185,7 +209,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
     answers = [[words for text in item.answers for words in _spellings(text) if words] for item in items]
     shared = _sharing(items, questions)
     parts: list[_Part] = []
-    weak, unsearchable = [], []
+    joined_items, weak, unsearchable = [], [], []
     for number, ((question, *joined), accepted) in enumerate(zip(questions, answers, strict=True)):
         whole = [*question, *(accepted[0] if accepted else ())]
         made = _part(number, QUESTION, question, shared[items[number].benchmark])
@@ -193,16 +217,36 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
             others = (words for words in joined if len(words) >= MIN_WORDS)
             parts += [made, *(_part(number, QUESTION, words, shared[items[number].benchmark]) for words in others)]
         elif len(whole) >= MIN_WORDS:
-            parts.append(_part(number, WHOLE, whole, {}))
+            parts.append(_part(number, WHOLE, whole))
         else:
             unsearchable.append(number)
             continue
-        if len(question) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT:
+        is_short = np.count_nonzero(made.weights) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT
+        if is_short and _joins(made, accepted):
+            joined_items.append(number)
+        elif is_short:
             weak.append(number)
-        else:
+        if number not in weak[-1:]:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
-            parts += (_part(number, ANSWER, words, {}) for words in long)
-    return _indexed(parts, answers, [folded_words(item.passage) for item in items], weak, unsearchable)
+            parts += (_part(number, ANSWER, words) for words in long)
+    reaches = (WEAK_ANSWER_REACH + sum(len(folded_words(choice)) for choice in item.choices) for item in items)
+    found_how = {"joined": joined_items, "weak": weak, "unsearchable": unsearchable}
+    return _indexed(
+        parts,
+        answers,
+        [folded_words(item.passage) for item in items],
+        reaches=_integers(reaches),
+        **{name: _integers(numbers) for name, numbers in found_how.items()},
+    )
+
+
+def _joins(question: _Part, answers: Sequence[Sequence[str]]) -> bool:
+    """Whether a short question and any of its answers have enough own weight together, also after edits."""
+    if len(question.words) < MIN_WORDS or not answers:
+        return False
+    words, weight_of_answer = min((len(words), sum(map(weight, words))) for words in answers)
+    left = MIN_OWN_SHARE * float(question.own.sum()) + weight_of_answer
+    return len(question.words) + words >= STRONG_WORDS and left >= MIN_OWN_WEIGHT
 
 
 def _spellings(text: str) -> list[list[str]]:
@@ -220,34 +264,61 @@ def _hashed(words: Sequence[str]) -> Hashes:
     return np.array([folded_hash(word) for word in words], np.uint64)
 
 
-def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) -> dict[str, Counter[int]]:
-    """Return, by benchmark, in how many different questions each run of SEED_WORDS words occurs.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shared:
+    """In how many questions of a benchmark each run of SEED_WORDS words occurs, by its hash, if in several.
 
-    Runs are given by their hashes. Only runs in several questions are counted.
+    Words of templates are in at least `template` questions.
     """
+
+    times: Mapping[int, int] = field(default_factory=dict)
+    template: float = math.inf
+
+
+def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) -> dict[str, _Shared]:
+    """Return, by benchmark, which runs of words its questions share."""
+    asked = Counter(item.benchmark for item in items)
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for item, spellings in zip(items, questions, strict=True):
         runs = (ngram_hashes(_hashed(words), SEED_WORDS).tolist() for words in spellings)
         counts[item.benchmark].update(set(chain.from_iterable(runs)))
-    return {name: Counter({run: n for run, n in some.items() if n > 1}) for name, some in counts.items()}
+    return {
+        name: _Shared(
+            times={run: times for run, times in some.items() if times > 1},
+            template=max(TEMPLATE_QUESTIONS, TEMPLATE_SHARE * asked[name]),
+        )
+        for name, some in counts.items()
+    }
 
 
-def _part(item: int, kind: int, words: Sequence[str], shared: Mapping[int, int]) -> _Part:
+def _part(item: int, kind: int, words: Sequence[str], shared: _Shared = _Shared()) -> _Part:
+    """Return a part of an item. Words of a template weigh nothing, unless the part has no others."""
     hashes, weights = _hashed(words), np.array([weight(word) for word in words])
     owners = np.ones(len(words))
     for place, run in enumerate(ngram_hashes(hashes, SEED_WORDS).tolist()):
         here = slice(place, place + SEED_WORDS)
-        owners[here] = np.maximum(owners[here], shared.get(run, 1))
+        owners[here] = np.maximum(owners[here], shared.times.get(run, 1))
     numbers = np.array([is_number(word) for word in words], np.bool_)
+    template = _long_runs(owners >= shared.template, TEMPLATE_WORDS)
+    if not template.all():
+        weights, numbers = weights * ~template, numbers & ~template
     return _Part(item=item, kind=kind, words=hashes, weights=weights, own=weights / owners, numbers=numbers)
+
+
+def _long_runs(flags: npt.NDArray[np.bool_], least: int) -> npt.NDArray[np.bool_]:
+    """Return the flags that are in a row with at least `least` others."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    kept = np.zeros(len(flags), np.bool_)
+    for first, end in edges.reshape(-1, 2).tolist():
+        kept[first:end] = end - first >= least
+    return kept
 
 
 def _indexed(
     parts: Sequence[_Part],
     answers: Sequence[Sequence[Sequence[str]]],
     passages: Sequence[Sequence[str]],
-    weak: Sequence[int],
-    unsearchable: Sequence[int],
+    **of_items: Integers,
 ) -> ItemIndex:
     seeds, owners, offsets = _seeds(parts)
     firsts = np.flatnonzero(np.append(True, seeds[1:] != seeds[:-1])) if len(seeds) else np.empty(0, np.int64)
@@ -272,8 +343,7 @@ def _indexed(
         passage_items=_integers(item for item, _ in quoted),
         passage_begins=_begins(words for _, words in quoted),
         passage_words=_joined([_hashed(words) for _, words in quoted], np.uint64),
-        weak=_integers(weak),
-        unsearchable=_integers(unsearchable),
+        **of_items,
     )
 
 
@@ -310,8 +380,21 @@ def _seeds(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
     kept[order] = (cost[order] <= MAX_OWNERS) | (rank < MIN_SEEDS)
     kept |= (times <= MAX_OWNERS) & (_held(parts, owners[kept], offsets[kept]) < MIN_HELD)[owners]
     hashes, owners, offsets = hashes[kept], owners[kept], offsets[kept]
+    over, over_owners, over_offsets = _over_counters(parts)
+    hashes = np.concatenate([hashes, over])
+    owners, offsets = np.concatenate([owners, over_owners]), np.concatenate([offsets, over_offsets])
     by_hash = np.lexsort((offsets, owners, hashes))
     return hashes[by_hash], owners[by_hash], offsets[by_hash]
+
+
+def _over_counters(parts: Sequence[_Part]) -> tuple[Hashes, Integers, Integers]:
+    """Return hash, part and offset of the runs that leave out counters, if few parts have them."""
+    words, begins = _joined([part.words for part in parts], np.uint64), _begins(part.words for part in parts)
+    runs, firsts = around_counters(words, begins, is_counter(words), SEED_WORDS)
+    owners = np.searchsorted(begins, firsts, side="right") - 1
+    _, places, numbers = np.unique(runs, return_inverse=True, return_counts=True)
+    kept = numbers[places] <= MAX_OWNERS if len(runs) else np.zeros(0, np.bool_)
+    return runs[kept], owners[kept], (firsts - begins[owners])[kept]
 
 
 def _held(parts: Sequence[_Part], owners: Integers, offsets: Integers) -> Floats:
@@ -355,14 +438,13 @@ class Finder:
         sums = np.append(0.0, np.cumsum(index.weights))
         self._sums = sums[index.begins[1:]] - sums[index.begins[:-1]]
         self._needed = MIN_SEEDED * self._sums
-        places = index.begins[index.owners][:, None] + index.offsets[:, None] + np.arange(SEED_WORDS)
-        self._seed_weights = index.weights[places] if len(places) else np.empty((0, SEED_WORDS))
+        self._seed_weights = index.weights[_seed_places(index)]
         self._answers = _by_item(index.answer_items)
         self._passages = _by_item(index.passage_items)
         self._questions: dict[int, int] = {}  # the first spelling of each
         for part in np.flatnonzero(index.kinds != ANSWER).tolist():
             self._questions.setdefault(int(index.items[part]), part)
-        self._weak = set(index.weak.tolist())
+        self._weak, self._joined = set(index.weak.tolist()), set(index.joined.tolist())
 
     def find(self, texts: pa.StringArray) -> Iterator[tuple[int, list[FoundItem]]]:
         """Yield (index of the text, the items found in it, by item number) for each text that holds an item.
@@ -373,50 +455,75 @@ class Finder:
         data, offsets = utf8_of(texts)
         compiled = self._plain_bytes_left <= 0
         self._plain_bytes_left -= int(offsets[-1] - offsets[0])
-        hashes, starts, seeds = self._scanned(texts, data, offsets, compiled)
-        if not len(seeds):
+        scanned = self._scanned(texts, data, offsets, compiled)
+        hashes, starts, costs = scanned.hashes, scanned.starts, scanned.costs
+        if not len(scanned.seeds):
             return
-        candidates = self._candidates(seeds, len(texts), compiled)
+        candidates = self._candidates(scanned.seeds, len(texts), compiled)
         firsts: dict[str, int] = {}
         first_of = {
             place: firsts.setdefault(texts[place].as_py(), place) for place in np.unique(candidates[:, 0]).tolist()
         }
-        candidates = candidates[np.isin(candidates[:, 0], list(firsts.values()))]
+        candidates, groups = _grouped(candidates[np.isin(candidates[:, 0], list(firsts.values()))])
+        kept = np.ones(len(groups) - 1, np.bool_)
         if compiled:  # most candidates have too little of the part; the plain path rejects them one by one
             arrays = self.index.begins, self.index.words, self.index.weights
-            candidates = candidates[item_loops.shares(candidates, hashes, starts, *arrays, GAP) >= MIN_TRIED_SHARE]
+            kept = item_loops.shares(candidates, groups, hashes, costs, starts, *arrays, GAP, FAR) >= MIN_TRIED_SHARE
         found: dict[int, list[Any]] = {}
-        for text, part, first, last in candidates.tolist():
-            found.setdefault(text, []).append((part, first, last))
+        for group in np.flatnonzero(kept).tolist():
+            rows = candidates[groups[group] : groups[group + 1]]
+            text, part = rows[0, :2].tolist()
+            found.setdefault(text, []).append((part, rows[:, 2:].tolist()))
         held: dict[int, list[FoundItem]] = {}
         for place, first in first_of.items():
             if place == first and first in found:
-                text = _Text(self, texts[place].as_py(), hashes[starts[place] : starts[place + 1]], compiled)
+                here = slice(starts[place], starts[place + 1])
+                text = _Text(self, texts[place].as_py(), hashes[here], costs[here], compiled)
                 held[first] = text.held(found[first])
             if some := held.get(first):
                 yield place, some
 
     def aligned(
-        self, text: Hashes, words: Hashes, weights: Floats, gap: float, compiled: bool
-    ) -> tuple[float, int, int]:
-        """Align the words of an item and a text by `item_loops.aligned`, compiled once there is work enough for it."""
+        self, text: Hashes, costs: Floats, words: Hashes, weights: Floats, compiled: bool
+    ) -> tuple[float, int, int, list[tuple[int, int]]]:
+        """Align the words of an item and a text by `item_loops.aligned`, compiled once there is work enough for it.
+
+        Return the weight, the first word and the end in the text, and (first, end) of the words between its pieces.
+        """
         self._plain_cells_left -= len(text) * len(words)
         loop = item_loops.aligned if compiled or self._plain_cells_left < 0 else item_loops.aligned.py_func
-        return loop(text, words, weights, gap)
+        jumps = np.empty((item_loops.JUMPS, 3), np.int64)
+        mean = weights.sum() / np.count_nonzero(weights)
+        score, start, end, last = loop(text, costs, words, weights, GAP * mean, FAR * mean, jumps)
+        between = []
+        while last >= 0:
+            between.append((int(jumps[last, 1]), int(jumps[last, 2])))
+            last = jumps[last, 0]
+        return float(score), int(start), int(end), between
 
-    def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> tuple[Hashes, Any, Integers]:
-        """Return the hashed words of all texts, where each text begins in them, and [seeds, (text, position, row)]."""
+    def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> _Scanned:
+        """Return the hashed words of all texts, and the seeds among them, also over counters."""
         if compiled:
             from training.data.exams.gram_loops import looked_up
 
             hashes, starts = _compiled_hashes(data, offsets)
-            return hashes, starts, looked_up(hashes, starts, self._table)
-        words = [folded_hashes(text) for text in texts.to_pylist()]
-        found = [np.empty((0, 3), np.int64)]
-        for place, some in enumerate(words):
-            positions, rows = self._table.first_rows(ngram_hashes(some, SEED_WORDS))
-            found.append(np.stack([np.full(len(positions), place), positions, rows], axis=1))
-        return _joined(words, np.uint64), _begins(words), np.concatenate(found)
+            seeds = looked_up(hashes, starts, self._table)
+        else:
+            words = [folded_hashes(text) for text in texts.to_pylist()]
+            hashes, starts = _joined(words, np.uint64), _begins(words)
+            found = [np.empty((0, 3), np.int64)]
+            for place, some in enumerate(words):
+                positions, rows = self._table.first_rows(ngram_hashes(some, SEED_WORDS))
+                found.append(np.stack([np.full(len(positions), place), positions, rows], axis=1))
+            seeds = np.concatenate(found)
+        counters = is_counter(hashes)
+        runs, firsts = around_counters(hashes, starts, counters, SEED_WORDS)
+        places, rows = self._table.first_rows(runs)
+        if len(places):
+            of = np.searchsorted(starts, firsts[places], side="right") - 1
+            seeds = np.concatenate([seeds, np.stack([of, firsts[places] - starts[of], rows], axis=1)])
+            seeds = seeds[np.lexsort((seeds[:, 2], seeds[:, 1], seeds[:, 0]))]
+        return _Scanned(hashes=hashes, starts=starts, costs=np.where(counters, COUNTER_COST, 1.0), seeds=seeds)
 
     def _candidates(self, seeds: Integers, num_texts: int, compiled: bool) -> Integers:
         index, room = self.index, 4096
@@ -449,6 +556,19 @@ def _readable(texts: pa.StringArray) -> pa.StringArray:
     return pa.array(some, pa.string())
 
 
+def _seed_places(index: ItemIndex) -> Integers:
+    """Return [entries of seeds, SEED_WORDS], the places in `index.words` of each seed's words in each part."""
+    firsts = index.begins[index.owners] + index.offsets
+    places = firsts[:, None] + np.arange(SEED_WORDS)
+    if not len(places):
+        return places
+    runs = ngram_hashes(index.words[places].reshape(-1), SEED_WORDS)[::SEED_WORDS]
+    jumps = np.flatnonzero(runs != np.repeat(index.seeds, np.diff(index.seed_begins)))  # over counters
+    words = np.flatnonzero(~is_counter(index.words))
+    places[jumps] = words[np.searchsorted(words, firsts[jumps])[:, None] + np.arange(SEED_WORDS)]
+    return places
+
+
 def _compiled_hashes(data: Any, offsets: Any) -> tuple[Hashes, Integers]:
     from training.data.exams.folding import folding
     from training.data.words.hashes import hash_words
@@ -463,18 +583,39 @@ def _by_item(items: Integers) -> dict[int, range]:
     return {int(items[a]): range(int(a), int(b)) for a, b in zip(firsts, ends, strict=True)}
 
 
+def _grouped(candidates: Integers) -> tuple[Integers, Integers]:
+    """Return candidates sorted by text, part and place, and where each group of pieces of one part begins."""
+    candidates = candidates[np.lexsort((candidates[:, 2], candidates[:, 1], candidates[:, 0]))]
+    is_other = (np.diff(candidates[:, :2], axis=0) != 0).any(axis=1)
+    is_far = candidates[1:, 2] - candidates[:-1, 3] > PIECES_REACH
+    return candidates, np.unique(np.concatenate([[0], np.flatnonzero(is_other | is_far) + 1, [len(candidates)]]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Scanned:
+    """The words of a batch: their hashes, where each text begins in them, and their `costs` between an item's words.
+
+    `seeds` [:, (text, position, row)] are sorted by text, then position.
+    """
+
+    hashes: Hashes
+    starts: Integers
+    costs: Floats
+    seeds: Integers
+
+
 class _Text:
     """One text that may hold exam items, with the methods that decide whether it does."""
 
-    def __init__(self, finder: Finder, text: str, hashes: Hashes, compiled: bool) -> None:
+    def __init__(self, finder: Finder, text: str, hashes: Hashes, costs: Floats, compiled: bool) -> None:
         self._finder, self._index = finder, finder.index
-        self._text, self._hashes = text, hashes
+        self._text, self._hashes, self._costs = text, hashes, costs
         self._compiled = compiled
 
-    def held(self, candidates: Sequence[tuple[int, int, int]]) -> list[FoundItem]:
+    def held(self, candidates: Sequence[tuple[int, list[list[int]]]]) -> list[FoundItem]:
         best: dict[int, tuple[Kind, float, int, int]] = {}
-        for part, first, last in candidates:
-            judged = self._judged(part, first, last)
+        for part, pieces in candidates:
+            judged = self._judged(part, pieces)
             item = int(self._index.items[part])
             if judged and (item not in best or _strength(judged) > _strength(best[item])):
                 best[item] = judged
@@ -515,37 +656,73 @@ class _Text:
             found[word] = cuts[place] + start, cuts[place] + end
         return found
 
-    def _judged(self, part: int, first: int, last: int) -> tuple[Kind, float, int, int] | None:
+    def _judged(self, part: int, pieces: Sequence[Sequence[int]]) -> tuple[Kind, float, int, int] | None:
         item, kind = int(self._index.items[part]), int(self._index.kinds[part])
-        share, start, end = self._share(part, first - item_loops.REACH, last + item_loops.REACH)
+        reach = item_loops.REACH
+        share, start, end, words = self._share(part, [(first - reach, last + reach) for first, last in pieces])
         if kind == ANSWER:
             return self._with_question(item, part, share, start, end)
         if item in self._finder._weak:
             return self._weakly(item, kind, share, start, end)
-        if share < MIN_SHARE or not self._is_itself(part, start, end):
+        if item in self._finder._joined:
+            return self._with_answer(item, part, share, start, end, words)
+        if share < MIN_SHARE or not self._is_itself(part, words):
             return None
         if item not in self._finder._answers:
             return "item", share, start, end
         answered = self._has_answer(item, start, end, ANSWER_BEFORE, ANSWER_REACH)
         return ("item" if answered else "question"), share, start, end
 
-    def _share(self, part: int, first: int, last: int) -> tuple[float, int, int]:
-        """Return how much of an item's question or answer the words `first` to `last` of the text hold.
+    def _share(self, part: int, windows: Sequence[tuple[int, int]]) -> tuple[float, int, int, Hashes]:
+        """Return how much of an item's question or answer the words of the text in `windows` (first, end) hold.
 
-        The result is the fraction of its weight, and the first word and the end of the matching words.
+        The result is the fraction of its weight, the first word and the end of the matching words, and these words
+        without those between the pieces of the item.
         """
-        index, first = self._index, max(0, first)
-        here = slice(int(index.begins[part]), int(index.begins[part + 1]))
-        weights, total = index.weights[here], float(self._finder._sums[part])
-        gap = GAP * total / len(weights)
-        score, start, end = self._aligned(self._hashes[first : max(0, last)], index.words[here], weights, gap)
-        return score / total, first + start, first + end
+        here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
+        near = self._places(windows)
+        score, start, end, between = self._finder.aligned(
+            self._hashes[near], self._costs[near], self._index.words[here], self._index.weights[here], self._compiled
+        )
+        if not score:
+            return 0.0, 0, 0, self._hashes[:0]
+        share, words = score / float(self._finder._sums[part]), self._hashes[near[start:end]]
+        if between:
+            edges = [start, *chain.from_iterable(reversed(between)), end]
+            pieces = [self._hashes[near[first:last]] for first, last in zip(edges[::2], edges[1::2], strict=True)]
+            most, words = self._own_pieces(part, pieces)
+            share = min(share, most)
+        return share, int(near[start]), int(near[end - 1]) + 1, words
 
-    def _aligned(self, text: Hashes, words: Hashes, weights: Floats, gap: float) -> tuple[float, int, int]:
-        return self._finder.aligned(text, words, weights, gap, self._compiled)
+    def _own_pieces(self, part: int, pieces: Sequence[Hashes]) -> tuple[float, Hashes]:
+        """Return the share of an item in those of its pieces that are not just the form of many questions, and these.
 
-    def _is_itself(self, part: int, start: int, end: int) -> bool:
-        """Whether words `start` to `end` are this item, and not just wording that it shares with others.
+        They are returned as one array of words.
+        """
+        here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
+        words, weights = self._index.words[here], self._index.weights[here]
+        unshared = weights * (self._index.own[here] == weights)
+        share, kept = 0.0, [self._hashes[:0]]
+        for piece in pieces:
+            there = np.isin(words, piece)
+            if unshared[there].sum() >= MIN_PIECE_OWN * weights.sum():
+                share += float(weights[there].sum() / weights.sum())
+                kept.append(piece)
+        return share, np.concatenate(kept)
+
+    def _places(self, windows: Sequence[tuple[int, int]]) -> Integers:
+        """Return the numbers of the words in windows that are sorted by their first word, each word once."""
+        end, places = 0, [np.empty(0, np.int64)]
+        for first, last in windows:
+            last = min(last, len(self._hashes))
+            places.append(np.arange(max(end, first), max(end, first, last)))
+            end = max(end, last)
+        return np.concatenate(places)
+
+    def _is_itself(self, part: int, found: Hashes, answer: float = 0.0) -> bool:
+        """Whether words that were found are this item, and not just wording that it shares with others.
+
+        `answer` is the weight of an answer that was found with them.
 
         The words must contain at least half of the item's numbers, half of the weight of its other words, and
         most of the item's own weight. A phrase adds less to the own weight the more questions of the benchmark
@@ -553,7 +730,7 @@ class _Text:
         """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
         words, own = self._index.words[here].tolist(), self._index.own[here]
-        left = Counter(self._hashes[start:end].tolist())
+        left = Counter(found.tolist())
         there = np.zeros(len(words), np.bool_)
         for place, word in enumerate(words):
             there[place] = left[word] > 0
@@ -562,15 +739,32 @@ class _Text:
         return bool(
             (there & numbers).sum() >= MIN_SHARE_OF_BOTH * numbers.sum()
             and weights[there & ~numbers].sum() >= MIN_SHARE_OF_BOTH * weights[~numbers].sum()
-            and own[there].sum() >= max(MIN_OWN_SHARE * own.sum(), MIN_OWN_WEIGHT)
+            and own[there].sum() >= max(MIN_OWN_SHARE * own.sum(), MIN_OWN_WEIGHT - answer)
         )
+
+    def _with_answer(
+        self, item: int, part: int, share: float, start: int, end: int, found: Hashes
+    ) -> tuple[Kind, float, int, int] | None:
+        """Return the whole item if an answer is close behind its short question, at words `start` to `end`."""
+        if share >= MIN_SHARE and self._has_passage(item, start):
+            return "item", share, start, end
+        if share < MIN_SHORT_SHARE:
+            return None
+        for place in self._finder._answers[item]:
+            here = slice(int(self._index.answer_begins[place]), int(self._index.answer_begins[place + 1]))
+            words, weights = self._index.answer_words[here], self._index.answer_weights[here]
+            behind = slice(end, end + int(self._index.reaches[item]) + len(words))
+            is_told = self._has_words(behind, words, weights)
+            if is_told and self._is_itself(part, found, float(weights.sum())):
+                return "item", share, start, end
+        return None
 
     def _weakly(self, item: int, kind: int, share: float, start: int, end: int) -> tuple[Kind, float, int, int] | None:
         if share >= MIN_SHARE and self._has_passage(item, start):
             return "item", share, start, end
         if share < WORD_FOR_WORD:
             return None
-        answered = self._has_answer(item, start, end, 0, WEAK_ANSWER_REACH)
+        answered = self._has_answer(item, start, end, 0, int(self._index.reaches[item]))
         is_told = kind == WHOLE or answered or item not in self._finder._answers
         return ("item", share, start, end) if is_told else None
 
@@ -583,8 +777,8 @@ class _Text:
         """
         question = self._finder._questions[item]
         reach = ANSWER_REACH + 2 * int(self._finder._lengths[question])
-        sides = self._share(question, start - reach, start), self._share(question, end, end + reach)
-        asked, first, last = max(sides)
+        sides = (self._share(question, [window]) for window in ((start - reach, start), (end, end + reach)))
+        asked, first, last, _ = max(sides, key=lambda side: side[:3])
         weights = self._finder._sums[question], self._finder._sums[part]
         both = float((asked * weights[0] + share * weights[1]) / sum(weights))
         if asked < MIN_ASKED or both < MIN_SHARE:
@@ -598,17 +792,18 @@ class _Text:
             here = slice(int(index.answer_begins[place]), int(index.answer_begins[place + 1]))
             words, weights = index.answer_words[here], index.answer_weights[here]
             sides = (
-                self._hashes[end : end + behind + len(words)],
-                self._hashes[max(0, start - before - len(words)) : start] if before else self._hashes[:0],
+                slice(end, end + behind + len(words)),
+                slice(max(0, start - before - len(words)), start if before else 0),
             )
             if any(self._has_words(side, words, weights) for side in sides):
                 return True
         return False
 
-    def _has_words(self, side: Hashes, words: Hashes, weights: Floats) -> bool:
+    def _has_words(self, side: slice, words: Hashes, weights: Floats) -> bool:
+        text, costs = self._hashes[side], self._costs[side]
         if len(words) < LONG_ANSWER_WORDS:
-            return has_phrase(side, words)
-        score, _, _ = self._aligned(side, words, weights, GAP * weights.mean())
+            return has_phrase(text, words) or has_phrase(text[costs == 1.0], words)
+        score, _, _, _ = self._finder.aligned(text, costs, words, weights, self._compiled)
         return bool(score >= MIN_ANSWER_SHARE * weights.sum())
 
     def _has_passage(self, item: int, start: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,62 @@ def test_a_changed_item_is_still_the_item(change):
     assert held(planted(change(RIVERS.question))) == [("rivers", "item")]
 
 
+def listed(text: str, mark: str = "{}.") -> str:
+    return "\n".join(f"{mark.format(number)} {word}" for number, word in enumerate(text.split(), 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        planted(RIVERS.question.replace("town of", f"{FILLER * 4} town of")),
+        planted(RIVERS.question.replace("town of", f"{FILLER * 20} town of")),
+        planted(
+            RIVERS.question.replace("cross the", f"cross {FILLER * 4} the").replace("is the", f"{FILLER * 4} is the")
+        ),
+        planted(listed(f"{RIVERS.question} The Alder")),
+        planted(listed(f"{RIVERS.question} The Alder", "00:{:02}")),
+        planted(RIVERS.question.replace(" ", "&nbsp;")),
+    ],
+)
+def test_the_pieces_of_an_item_add_up(text):
+    assert [item for item, _ in held(text)] == ["rivers"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        planted(f"is the one with nine bridges? {FILLER * 4} Which of the rivers that cross the old town of Bremholt"),
+        planted(RIVERS.question.replace("town of", f"{FILLER * 60} town of")),
+        planted(" and so ".join(RIVERS.question.split())),
+        planted(f"Which of the rivers {FILLER * 3} cross the old town {FILLER * 3} is the one with the ferry?"),
+    ],
+)
+def test_pieces_that_are_too_far_apart_in_another_order_or_too_small_do_not(text):
+    assert held(text) == []
+
+
+def test_the_form_of_other_questions_is_no_piece_of_an_item():
+    frame = "At our inn on the hill everybody who asks for the {} gets it with"
+    items = [
+        ItemText(benchmark="inn", id=name, question=frame.format(f"{name} loaf"), answers=("dumplings",))
+        for name in ("ondarel", "pelgrave")
+    ]
+    text = f"{frame.format('nestrine pudding')} couscous. {FILLER * 3} It was the ondarel loaf that gets dumplings."
+    assert held(text, items) == []
+
+
+def test_a_long_instruction_of_many_questions_is_left_out():
+    frame = "Read the following short story with care, and then answer the question below in one single word only. "
+    own = "Who painted the {} shutters of the granary in {}?"
+    towns = ("Bremholt", "Tessara", "Norvane", "Ulmland", "Harrowdale", "Pelorra")
+    items = [
+        ItemText(benchmark="b", id=town, question=frame + own.format(color, town), answers=("Hedwig",))
+        for town, color in zip(towns, ("blue", "green", "purple", "yellow", "orange", "crimson"), strict=True)
+    ]
+    assert held(planted(own.format("purple", "Norvane"), "Hedwig"), items) == [("Norvane", "item")]
+    assert held(planted(frame + "Who wrote the letter?", "Hedwig"), items) == []
+
+
 def test_an_item_whose_punctuation_was_deleted_is_still_the_item_and_its_frame_is_not():
     """Then `half-timbered` is one word, and `1,250` another number than 1 and 250."""
     frame = "Of 1,250 half-timbered, tar-painted, straw-thatched mills by the {}-weir, how many were sold at $3.50?"
@@ -132,16 +189,28 @@ def test_the_frame_of_many_questions_tells_none_of_them():
     assert held(frame.format("pie of Pieland") + " 180 degrees", items) == [("pie", "item")]
 
 
-def test_a_short_question_is_found_only_word_for_word_with_its_answer_close_behind():
+def test_a_short_question_is_found_only_with_its_answer_close_behind():
     question = KETTLE.question
     assert held(f"{BEFORE}{question} It was Harry Bramson.") == [("kettle", "item")]
     assert held(f"{BEFORE}{question.replace('whistling', 'electric')} It was Harry Bramson.") == []
     assert held(f"{BEFORE}{question} {FILLER * 2} Harry Bramson.") == []
 
 
+def test_a_short_question_is_joined_to_its_answer_which_may_stand_behind_its_choices():
+    item = replace(KETTLE, question="Who invented the kettle that whistles?", answers=("Harry Bramson",))
+    with_choices = replace(item, choices=("Ada Quince", "Harry Bramson", "Otto Pellworm of the mill", "a smith of Ulm"))
+    options = "a smith of Ulm, Otto Pellworm of the mill, Ada Quince, the twins of the bakery at the bridge in Ulm"
+    for text in (f"{item.question} It was", item.question.replace("that", "which so loudly") + " It was"):
+        assert held(f"{BEFORE}{text} Harry Bramson.", [item]) == [("kettle", "item")]
+        assert held(f"{BEFORE}{text} Otto Pellworm.", [item]) == []
+    asked = f"{BEFORE}{item.question} {options}, or Harry Bramson?"
+    assert held(asked, [item]) == [] and held(asked, [with_choices]) == [("kettle", "item")]
+
+
 def test_items_that_cannot_be_cleared_are_listed():
-    index = build_items(ITEMS)
-    assert (index.weak.tolist(), index.unsearchable.tolist()) == ([2], [3])
+    joined = replace(KETTLE, id="joined", question="Who invented the kettle that whistles?")
+    index = build_items([*ITEMS, joined])
+    assert [some.tolist() for some in (index.joined, index.weak, index.unsearchable)] == [[4], [2], [3]]
 
 
 def test_a_question_that_many_items_share_cannot_be_cleared():
