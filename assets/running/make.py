@@ -10,7 +10,7 @@ from pathlib import Path
 from assets.chain import CHAIN, trains
 from assets.found import aside, write_reference
 from assets.repeated import Repeats
-from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
+from assets.running.causes import StageFailed
 from assets.running.events import announce
 from assets.running.follow import run_job, tell
 from assets.running.jobs import job_of
@@ -23,6 +23,7 @@ from assets.witnesses import contradiction
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.artifact import Artifact
+from training.exit_codes import BAD_INPUT, REFUSED
 from training.job import DataError, Job, write_job
 from training.recipe import recipe_as_data
 from training.running.leftovers import remove_state
@@ -72,7 +73,7 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
         raise StageFailed(
             f"{kept}{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
             f"{artifact.canonical_json(gate['evidence'])}",
-            REFUSED_EXIT_CODE,
+            REFUSED,
         )
 
 
@@ -83,9 +84,9 @@ def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
             check_begun(cell, comparison)
             Repeats(comparison).check(cell)
         except DataError as error:
-            raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+            raise StageFailed(str(error), BAD_INPUT) from None
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT)
 
 
 def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
@@ -146,6 +147,6 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
     if told not in cell.artifact.stands_for or trains(CHAIN[cell.asset]):
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED)
     tell(f"{said}; it is made again", cell, watch)
     return replace(cell, artifact=None)
