@@ -196,17 +196,6 @@ def test_the_shipped_recipe_shows_every_field():
     assert [name for name in fields_of(Recipe) if not shown(name)] == []
 
 
-def test_the_shipped_profiles_show_every_field():
-    from resources.profile import Profile, Size, SlurmSettings
-
-    for name in ("local", "ray", "slurm"):  # those for GPUs name only what differs
-        path = PROJECT / "resources" / "profiles" / f"{name}.yaml"
-        data = yaml.safe_load(path.read_text("utf-8"))
-        assert set(data) == {field.name for field in dataclasses.fields(Profile)}, path
-        assert set(data["default"]) == {field.name for field in dataclasses.fields(Size)}, path
-        assert set(data["slurm"]) == {field.name for field in dataclasses.fields(SlurmSettings)}, path
-
-
 def test_every_shipped_recipe_is_readable_on_a_machine_without_the_data(monkeypatch):
     monkeypatch.delenv("PEDIGREE_DATA", raising=False)
     from assets.recipe_folders import load_recipe
