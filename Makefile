@@ -32,7 +32,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-group attack dev lint types bench tutorial exports ray dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -86,6 +86,9 @@ seams: env ## run a recipe whose parts are all from an installed package, from i
 
 dev: env ## open the UI on this machine
 	$(BIN)/pedigree dev
+
+docs: env ## write what the code knows into the pages of docs/: commands, options, exit codes, rules, parts
+	$(BIN)/python -m tests.generated_docs
 
 lint: env ## style and import direction
 	$(BIN)/ruff check .

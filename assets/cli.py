@@ -25,9 +25,9 @@ from assets.commands.pages import takedown, trace
 from assets.commands.recipes import init, list_, show
 from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
-from assets.result import BAD_INPUT, FAILED, OK
 from assets.said import say
 from assets.sentences import interrupted, sentence_of
+from training.exit_codes import BAD_INPUT, FAILED, OK
 from training.job import DataError, RefusedInput
 from training.records import RecipeError
 from training.secrets import masked_output

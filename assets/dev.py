@@ -22,11 +22,11 @@ from typing import IO
 
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.recipe_folders import recipe_folders
-from assets.result import FAILED
 from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
 from resources.tracking.store import default_uri, server_command, write_page_address
+from training.exit_codes import FAILED
 from training.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"

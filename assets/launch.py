@@ -25,14 +25,14 @@ from assets.disk import full_disk
 from assets.job import JOB, LAUNCH_TAG, execute, run_job
 from assets.notices import notices_of
 from assets.partitions import Partitions
-from assets.result import FAILED, Ended
-from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE
+from assets.result import Ended
 from assets.running.events import heard_by
 from assets.running.pipeline import Pipeline, report_for
 from assets.stores import dagster_home, opened_instance
 from resources.notify import Notice
 from resources.tracking.process import OWNER
 from resources.tracking.reports import RunStatus, StageRun
+from training.exit_codes import BAD_INPUT, FAILED, REFUSED
 from training.process.lifetime import die_with_parent
 from training.recipe import Recipe
 from training.records import read_record
@@ -164,7 +164,7 @@ def _failure_of(result: dg.ExecutionResult, root: Path) -> Ended:
             code = metadata["exit_code"].value if "exit_code" in metadata else FAILED
             cause = _root_cause(data.error)
             said = data.user_failure_data.description if data.user_failure_data else ""
-            code = code if code in (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE) else FAILED
+            code = code if code in (BAD_INPUT, REFUSED) else FAILED
             return Ended(error=masked(said or full_disk(cause, root) or cause), exit_code=code)
     return Ended()
 

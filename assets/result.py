@@ -16,8 +16,7 @@ from assets.promotion.standing import Standing
 from assets.refusal import refusal_sentence
 from assets.status import Cell, Comparison
 from resources.notify import Notice
-
-OK, FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
+from training.exit_codes import FAILED, OK, REFUSED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

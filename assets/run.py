@@ -18,7 +18,7 @@ from assets.lineage import DECISION, model_of
 from assets.promotion.launch import report_asked, report_result
 from assets.promotion.standing import Standing, standing
 from assets.repeated import Repeats
-from assets.result import OK, Ended, Goal, Report, report_of
+from assets.result import Ended, Goal, Report, report_of
 from assets.running.events import Listener, heard_by
 from assets.running.watchers import tidy
 from assets.schedule import InProcesses, InThisProcess, Schedule
@@ -26,6 +26,7 @@ from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import opened_instance, trainings_at_once
 from resources.profile import load_profile
 from training import artifact
+from training.exit_codes import OK
 from training.process.lean import uncollected
 from training.recipe import Recipe, recipe_as_data
 from training.secrets import masked

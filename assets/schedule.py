@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 from assets.chain import CHAIN, trains
-from assets.result import FAILED, Ended
+from assets.result import Ended
 from assets.running.events import Listener
 from assets.status import Cell, Comparison
+from training.exit_codes import FAILED
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -17,9 +17,9 @@ from assets.found import whole_model
 from assets.interrupt import by_signal, exit_code_of, signals_collected
 from assets.outside import is_version, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
-from assets.result import BAD_INPUT, FAILED
 from assets.status import compare
 from resources.tracking.reports import Tracking
+from training.exit_codes import BAD_INPUT, FAILED
 from training.generate.checked_folder import check_folder
 from training.job import DataError
 from training.records import RecipeError

@@ -29,7 +29,7 @@ from rich.text import Text
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.refusal import refusal_lines
 from assets.status import compare
-from evaluation.figures import funnel_picture, funnel_steps
+from evaluation.figures import alone, funnel_picture, funnel_steps
 from evaluation.scoreboard import scoreboard
 from evaluation.scoreboard_print import render
 
@@ -48,15 +48,9 @@ TERMINAL = """\
 <g transform="translate(9, 9)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>
 """
-FUNNEL = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="460" viewBox="-12 -12 364 {height}">
-<style>
-rect.page {{ fill: #fff; }} text {{ font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #1d2733; }}
-.kept {{ fill: #2f6fb0; }} .dropped {{ fill: #c4462f; }} .quarantined {{ fill: #a87400; }} .flow {{ opacity: 0.38; }}
-</style>
-<rect class="page" x="-12" y="-12" width="364" height="{height}" rx="8"/>
-{picture}
-</svg>
+FUNNEL = """
+:root { background: #fff; } text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #1d2733; }
+.kept { fill: #2f6fb0; } .dropped { fill: #c4462f; } .quarantined { fill: #a87400; } .flow { opacity: 0.38; }
 """
 
 
@@ -121,9 +115,7 @@ def terminal(lines: Iterable[Text]) -> str:
 
 def funnel(stages: Mapping[str, Any]) -> str:
     """Return the report's picture of the funnel as a file of its own, with the colours of its light form."""
-    picture = str(funnel_picture(funnel_steps(stages)))
-    height = float(picture.partition('height="')[2].partition('"')[0]) + 24
-    return FUNNEL.format(height=f"{height:.0f}", picture=picture)
+    return alone(funnel_picture(funnel_steps(stages)), FUNNEL)
 
 
 if __name__ == "__main__":

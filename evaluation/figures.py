@@ -112,12 +112,13 @@ def _lost(outcome: str, reason: str, number: int, start: tuple[float, float], en
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """A bar: its label, its value, the value as text, and the ends of its interval if it has one."""
+    """A bar: its label, its value, the value as text, the ends of its interval if it has one, and its class."""
 
     label: str
     value: float
     text: str
     interval: tuple[float, float] | None = None
+    kind: str = "bar"
 
 
 def bars_picture(title: str, bars: Sequence[Bar], *, most: float, mark: float | None = None) -> Markup:
@@ -133,7 +134,7 @@ def bars_picture(title: str, bars: Sequence[Bar], *, most: float, mark: float | 
         y = number * high + ROW
         drawn.append(_text(0, y - 4, bar.label, "name", room=WIDTH - LETTER * (len(bar.text) + 1)))
         drawn.append(_text(WIDTH, y - 4, bar.text, "value", room=WIDTH))
-        drawn.append(_rect("bar", 0, y, wide * bar.value / most, 10))
+        drawn.append(_rect(bar.kind, 0, y, wide * abs(bar.value) / most, 10))
         if bar.interval is not None:
             low, top = (wide * end / most for end in bar.interval)
             drawn.append(_line("whisker", low, y + 5, top, y + 5))
@@ -206,6 +207,16 @@ def lines_picture(title: str, lines: Sequence[Sequence[tuple[float, float]]], *,
 
 
 # Elements
+
+
+def alone(picture: Markup, style: str, *, title: str = "") -> str:
+    """Return a picture as a file of its own, with its style and, if one is given, a title above it."""
+    above = 2 * ROW if title else 0
+    high = float(picture.partition('height="')[2].partition('"')[0]) + above + 24
+    frame = f'width="{WIDTH + 120}" viewBox="-12 -12 {WIDTH + 24} {high:.0f}"'
+    said = Markup('<text class="title" y="12">{}</text>').format(title) if title else ""
+    moved = f'<g transform="translate(0 {above})">{picture}</g>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><style>{style}</style>{said}{moved}</svg>\n'
 
 
 def _picture(title: str, height: float, elements: Sequence[Markup]) -> Markup:

@@ -13,6 +13,7 @@ import typer
 from assets.chain import CHAIN
 from assets.cli import app
 from benchmarks import tutorial
+from tests.generated_docs import BLOCK, BLOCKS, pages
 from tests.test_project import PROJECT
 
 DOCS = sorted((PROJECT / "docs").rglob("*.md"))
@@ -87,14 +88,20 @@ def is_module_or_name(dotted: str) -> bool:
     return module.exists() and re.search(rf"\b{path.name}\b", module.read_text("utf-8")) is not None
 
 
-def test_every_option_of_a_command_is_documented():
-    text = (PROJECT / "docs" / "command-line.md").read_text("utf-8")
-    unsaid = []
-    for command in app.registered_commands:
-        for default in command.callback.__defaults__ or ():
-            names = getattr(default, "param_decls", None) or ()
-            unsaid += [name for name in names if name.startswith("--") and not re.search(rf"{name}\b", text)]
-    assert unsaid == []
+def test_the_lists_that_the_code_knows_are_fresh():
+    """`make docs` writes them."""
+    written = list(pages())
+    assert [path.name for path, text, fresh in written if text != fresh] == []
+    names = [name for path, text, _ in written for _, name, _, _ in BLOCK.findall(text)]
+    assert sorted(names) == sorted(BLOCKS)
+
+
+def test_a_list_that_is_stale_or_changed_by_hand_is_written_anew(tmp_path):
+    text = "Before.\n\n<!-- generated: exit-codes -->\n\nold\n\n<!-- end -->\nBehind.\n"
+    (tmp_path / "page.md").write_text(text)
+    ((_, _, fresh),) = pages(tmp_path)
+    assert fresh.startswith("Before.\n\n<!-- generated: exit-codes -->\n\n| code |") and "| 3 | a gate refused" in fresh
+    assert fresh.endswith("|\n\n<!-- end -->\nBehind.\n") and "old" not in fresh
 
 
 def test_the_page_on_architecture_has_a_row_for_every_asset():

@@ -19,8 +19,8 @@ from assets.commands.options import (
     place,
     read,
 )
-from assets.result import BAD_INPUT, FAILED, OK
 from assets.status import Comparison, compare, last_made
+from training.exit_codes import BAD_INPUT, FAILED, OK
 from training.job import DataError
 
 

@@ -14,12 +14,13 @@ from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, Rec
 from assets.interrupt import by_signal, exit_code_of, signals_noted
 from assets.lineage import DECISION
 from assets.refusal import refusal_lines
-from assets.result import FAILED, OK, Report
+from assets.result import Report
 from assets.run import keep_recipe, run_recipe
 from assets.said import say
 from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
 from resources.profile import Profile, ProfileError
+from training.exit_codes import FAILED, OK
 from training.job import DataError
 from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError, no_such

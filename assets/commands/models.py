@@ -22,10 +22,10 @@ from assets.commands.options import (
 )
 from assets.found import whole_model
 from assets.interrupt import ends_with_this
-from assets.result import OK, REFUSED
 from assets.said import say
 from assets.status import compare
 from training.artifact import Artifact
+from training.exit_codes import OK, REFUSED
 from training.job import DataError
 from training.scopes import last_model
 

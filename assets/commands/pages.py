@@ -11,7 +11,7 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
-from assets.result import FAILED, OK
+from training.exit_codes import FAILED, OK
 from training.job import DataError
 
 

@@ -30,7 +30,10 @@ def gc(
 
 
 def dev(
-    root: RootOption = DEFAULT_ROOT, profile: ProfileOption = "local", port: int = 3000, mlflow_port: int = 5000
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    port: int = typer.Option(3000, "--port", help="port of the Dagster UI on this machine"),
+    mlflow_port: int = typer.Option(5000, "--mlflow-port", help="port of MLflow on this machine"),
 ) -> None:
     """Start the Dagster UI, the Dagster daemon and MLflow on loopback, over the stores of one root."""
     from assets.dev import serve

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from resources.compute.base import MISSING_RANKS_EXIT_CODE, Status, Task
+from resources.compute.base import Status, Task
 from training.artifact import checkpoint_step
+from training.exit_codes import BAD_INPUT, MISSING_RANKS, REFUSED, REQUEUE
 from training.running.attempt import verdict
 
-BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, REQUEUE_EXIT_CODE, BUSY_EXIT_CODE = 2, 3, 75, 76
-FINAL_EXIT_CODES = (BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE)  # every further attempt would end in the same way
+FINAL_EXIT_CODES = (BAD_INPUT, REFUSED)  # every further attempt would end in the same way
 TAIL_LINES = 40
 NAMED_LOGS = 5  # at most so many log files are listed in a sentence
 
@@ -40,18 +40,18 @@ def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:
     """
     if status.state == "succeeded":
         return status
-    if status.exit_code == MISSING_RANKS_EXIT_CODE:
+    if status.exit_code == MISSING_RANKS:
         return _of_fan_out(status, folder)
     told = verdict(folder, status.attempt) if status.attempt else None
     if told is not None and not (status.was_preempted and told["exit_code"] not in FINAL_EXIT_CODES):
         return replace(status, exit_code=told["exit_code"])
-    return replace(status, exit_code=REQUEUE_EXIT_CODE) if is_saved else status
+    return replace(status, exit_code=REQUEUE) if is_saved else status
 
 
 def explain(backend: Any, task: Task, status: Status) -> str:
     """A sentence for people that explains why a stage ended without its artifact."""
     folder = Path(task.folder)
-    if status.exit_code == REQUEUE_EXIT_CODE:
+    if status.exit_code == REQUEUE:
         return f"somebody cancelled its job ({status.reason}); it {saved(folder)}; run it again to go on"
     if status.state == "cancelled" or status.parts:
         return status.reason  # the last error in the job's log did not cause this
@@ -85,7 +85,7 @@ def _of_fan_out(status: Status, folder: Path) -> Status:
         f"{missing}; {number} of {len(causes)} failed tasks of its fan-out: {causes[kinds.index(kind)]} ({logs}{more})"
     )
     ended = as_told(alike[0], folder, is_saved=False)
-    final = ended.exit_code if ended.exit_code in (*FINAL_EXIT_CODES, REQUEUE_EXIT_CODE) else 1
+    final = ended.exit_code if ended.exit_code in (*FINAL_EXIT_CODES, REQUEUE) else 1
     return replace(status, state=ended.state, reason=reason, exit_code=final, was_ended=True)
 
 

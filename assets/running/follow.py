@@ -11,16 +11,7 @@ from typing import Any
 from assets.alive import Watcher
 from assets.budget import OF_RUN
 from assets.running.bill import Bill, settled
-from assets.running.causes import (
-    BAD_INPUT_EXIT_CODE,
-    BUSY_EXIT_CODE,
-    FINAL_EXIT_CODES,
-    REQUEUE_EXIT_CODE,
-    StageFailed,
-    as_told,
-    explain,
-    saved,
-)
+from assets.running.causes import FINAL_EXIT_CODES, StageFailed, as_told, explain, saved
 from assets.running.events import announce
 from assets.running.jobs import note_versions, task_of
 from assets.running.numbers import row_of
@@ -34,6 +25,7 @@ from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, S
 from resources.tracking.reports import StageRun
 from training import artifact
 from training.artifact import Artifact
+from training.exit_codes import BAD_INPUT, BUSY, REQUEUE
 from training.job import Job
 from training.progress import MESSAGES_FILE, METRICS_FILE
 
@@ -128,10 +120,10 @@ class Following:
             made = artifact.find(self.folder)
             if made is not None:
                 return settled(made, self.task.size.price_per_hour)
-            if status.exit_code == REQUEUE_EXIT_CODE and status.state != "cancelled":
+            if status.exit_code == REQUEUE and status.state != "cancelled":
                 ended = f"ended ({status.reason})" if status.was_ended else f"{saved(self.folder)} and stopped"
                 tell(f"its job {ended}; submitting it again", self.cell, self.watch)
-            elif status.exit_code == BUSY_EXIT_CODE:
+            elif status.exit_code == BUSY:
                 self.watch.say(f"{self.task.key} is being made by another run; waiting for it")
                 announce("waits", self.cell, {"for": "another run, which is making it"})
                 time.sleep(BUSY_SECONDS)
@@ -149,7 +141,7 @@ class Following:
         try:
             handle = self._submitted()
         except NotSubmitted as error:
-            code = BAD_INPUT_EXIT_CODE if error.is_refused else None
+            code = BAD_INPUT if error.is_refused else None
             raise StageFailed(f"{self.cell.asset} [{self.cell.partition}]: {error}", code) from None
         # Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow
         # keeps equal rows once.
@@ -258,7 +250,7 @@ def _unless_ended(status: Status, handle: Handle, watching: Watching) -> Status:
     The changed status says that the job stopped with its state saved, so that this run submits it again.
     """
     if status.state == "cancelled" and watching.has_ended(handle.id):
-        return replace(status, state="failed", exit_code=REQUEUE_EXIT_CODE)
+        return replace(status, state="failed", exit_code=REQUEUE)
     return status
 
 

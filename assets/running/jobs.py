@@ -8,12 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from assets.chain import CHAIN
-from assets.running.causes import BAD_INPUT_EXIT_CODE, StageFailed
+from assets.running.causes import StageFailed
 from assets.status import Cell, Comparison, held_digests, seed_of
 from resources.compute.base import Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training import artifact
+from training.exit_codes import BAD_INPUT
 from training.job import InputArtifact, Job
 from training.run_settings import RunSettings
 from training.running.versions import VARIABLE, versions_file, write_versions
@@ -50,7 +51,7 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
     """Return one input or guard of a job, from its cell. Raise StageFailed if its artifact has not been made."""
     made = comparison.cells[key].artifact
     if made is None:
-        raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT_EXIT_CODE)
+        raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT)
     return InputArtifact(
         asset=key[0],
         partition=key[1],

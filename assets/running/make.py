@@ -12,7 +12,7 @@ from assets.found import aside, write_reference
 from assets.lineage import CARD
 from assets.repeated import Repeats
 from assets.running.bill import settled_late
-from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
+from assets.running.causes import StageFailed
 from assets.running.events import announce
 from assets.running.follow import run_job, tell
 from assets.running.jobs import job_of
@@ -25,6 +25,7 @@ from assets.witnesses import check_witnessed, contradiction
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.artifact import Artifact
+from training.exit_codes import BAD_INPUT, REFUSED
 from training.job import DataError, Job, write_job
 from training.recipe import recipe_as_data
 from training.running.leftovers import remove_state
@@ -74,7 +75,7 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
         raise StageFailed(
             f"{kept}{refused.asset} [{refused.partition}] was refused by its gate {gate['name']}: "
             f"{artifact.canonical_json(gate['evidence'])}",
-            REFUSED_EXIT_CODE,
+            REFUSED,
         )
 
 
@@ -85,11 +86,11 @@ def _check_start(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: 
             check_begun(cell, comparison)
             Repeats(comparison).check(cell)
         except DataError as error:
-            raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+            raise StageFailed(str(error), BAD_INPUT) from None
     if cell.asset == CARD:
         _check_witnessed(cell, comparison, pipeline, watch)
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT)
 
 
 def _check_witnessed(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> None:
@@ -100,7 +101,7 @@ def _check_witnessed(cell: Cell, comparison: Comparison, pipeline: Pipeline, wat
     try:
         unasked = check_witnessed(lineage_of(comparison.root, *made), comparison.root, pipeline.tracking())
     except DataError as error:
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {error}; {WAY_OUT}", BAD_INPUT_EXIT_CODE) from None
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {error}; {WAY_OUT}", BAD_INPUT) from None
     for sentence in unasked:
         tell(sentence, cell, watch)
 
@@ -166,6 +167,6 @@ def unless_rewritten(cell: Cell, watch: Watch) -> Cell:
         return cell
     said = contradiction(cell.artifact, "Dagster", {told})
     if told not in cell.artifact.claims or trains(CHAIN[cell.asset]):
-        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED_EXIT_CODE)
+        raise StageFailed(f"{cell.asset} [{cell.partition}]: {said}; {WAY_OUT}", REFUSED)
     tell(f"{said}; it is made again", cell, watch)
     return replace(cell, artifact=None)

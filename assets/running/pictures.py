@@ -10,17 +10,20 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
+from evaluation.figures import Bar, alone, bars_picture, line_picture, thinned
 from training.artifact import Artifact
 
-WIDTH, ROW, LABELS, NUMBERS = 640, 22, 210, 90  # pixels
 MOST_BARS = 16
-MOST_POINTS = 200  # of a curve
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
-BAR, SECOND, TEXT, LINE = "#4f6df5", "#c9513b", "#555b66", "#c9ccd3"  # read on white and on dark
+# The colours are read on white and on dark.
+STYLE = """
+text { font: 12px sans-serif; fill: #555b66; } .title { font-weight: bold; } .value { text-anchor: end; }
+.bar { fill: #4f6df5; } .other { fill: #c9513b; } .whisker { stroke: #555b66; stroke-width: 2; }
+.line { fill: none; stroke: #4f6df5; stroke-width: 2; } .axis { stroke: #c9ccd3; }
+"""
 
 Bars = list[tuple[str, float]]
 
@@ -93,7 +96,7 @@ def _scores(made: Artifact) -> str:
 def _contamination(made: Artifact) -> str:
     """A bar chart of the fraction of each suite's items that was found in the model's training data."""
     found = next((gate["evidence"].get("found_fraction") for gate in made.record["gates"]), None)
-    return bars(list(found.items()), "fraction of the items found", most=1.0, colour=SECOND) if found else ""
+    return bars(list(found.items()), "fraction of the items found", most=1.0, marked=set(found)) if found else ""
 
 
 def _found_plants(made: Artifact) -> str:
@@ -121,8 +124,9 @@ def _losses(made: Artifact) -> str:
             row = json.loads(line)
             if isinstance(row.get("loss"), (int, float)) and "step" in row:
                 points.append((float(row["step"]), float(row["loss"])))
-    every = max(1, -(-len(points) // MOST_POINTS))
-    return curve([*points[:-1:every], points[-1]], "loss by step") if len(points) > 1 else ""
+    title = "loss by step"
+    picture = line_picture(title, thinned(points), horizontal="to step")
+    return alone(picture, STYLE, title=title) if len(points) > 1 else ""
 
 
 _DRAWN: Mapping[str, Callable[[Artifact], str]] = {
@@ -164,61 +168,20 @@ def bars(
     most: float = 0.0,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     marked: frozenset[str] | set[str] = frozenset(),
-    colour: str = BAR,
 ) -> str:
     """Return horizontal bars with names and numbers; empty if there are no rows.
 
-    `most` is the value of a full bar; a bar of a negative number has the other colour.
+    `most` is the value of a full bar. The bars of `marked` rows and of negative numbers have the other colour.
     """
-    if not rows:
-        return ""
-    rows = rows[:MOST_BARS]
-    full = most or max(abs(value) for _, value in rows) or 1.0
-    room = WIDTH - LABELS - NUMBERS
-    parts = []
-    for number, (name, value) in enumerate(rows):
-        y, length = 30 + number * ROW, min(1.0, abs(value) / full) * room
-        fill = SECOND if name in marked or value < 0 else colour
-        parts.append(_text(LABELS - 8, y + 13, _short(name), "end"))
-        parts.append(f'<rect x="{LABELS}" y="{y}" width="{length:.1f}" height="{ROW - 6}" rx="2" fill="{fill}"/>')
-        low, high = (LABELS + end / full * room for end in (ranges or {}).get(name, (0.0, 0.0)))
-        if high > low:
-            middle = y + (ROW - 6) / 2
-            parts.append(f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="{TEXT}" stroke-width="2"/>')
-        parts.append(_text(max(LABELS + length, high) + 6, y + 13, f"{value:,.4g}" if value % 1 else f"{value:,.0f}"))
-    return _svg(title, 36 + len(rows) * ROW, parts)
-
-
-def curve(points: Sequence[tuple[float, float]], title: str) -> str:
-    """Return an SVG with a line through points (x, y), and its least and greatest values."""
-    (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
-    wide, tall = WIDTH - 80, 180
-    path = " ".join(
-        f"{60 + (x - left) / (right - left or 1) * wide:.1f},{30 + (high - y) / (high - low or 1) * tall:.1f}"
-        for x, y in points
-    )
-    parts = [
-        f'<path d="M60 30V{30 + tall}H{60 + wide}" fill="none" stroke="{LINE}"/>',
-        f'<polyline points="{path}" fill="none" stroke="{BAR}" stroke-width="2"/>',
-        _text(54, 36, f"{high:.3g}", "end"),
-        _text(54, 30 + tall, f"{low:.3g}", "end"),
-        _text(60, 48 + tall, f"{left:,.0f}"),
-        _text(60 + wide, 48 + tall, f"{right:,.0f}", "end"),
+    drawn = [
+        Bar(
+            label=name,
+            value=value,
+            text=f"{value:,.4g}" if value % 1 else f"{value:,.0f}",
+            interval=(ranges or {}).get(name),
+            kind="other" if name in marked or value < 0 else "bar",
+        )
+        for name, value in rows[:MOST_BARS]
     ]
-    return _svg(title, 60 + tall, parts)
-
-
-def _svg(title: str, height: int, parts: Iterable[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
-        f'<text x="8" y="17" font-weight="bold" fill="{TEXT}">{escape(title)}</text>{"".join(parts)}</svg>'
-    )
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{TEXT}">{escape(text)}</text>'
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 30 else f"{name[:29]}…"
+    full = most or max((abs(one.value) for one in drawn), default=0.0) or 1.0
+    return alone(bars_picture(title, drawn, most=full), STYLE, title=title) if drawn else ""

@@ -17,8 +17,6 @@ from typing import Any, Literal, Protocol
 
 from resources.compute.size import Size
 
-MISSING_RANKS_EXIT_CODE = 4
-
 State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"]
 
 
@@ -37,7 +35,7 @@ class Task:
 
     With `num_tasks` > 1, a backend with several nodes first runs that many tasks, which share the ranks (`--ranks i/n
     --claims NAME` is added to the command), and then a finishing job (`--finish SHARE` is added). The finishing job
-    makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS_EXIT_CODE if more are
+    makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS if more are
     missing. With `phases`, it runs that many tasks for each phase (`--phase NAME` is added too); the tasks of a
     phase begin when those of the phase before have ended. With `on_ray`, the nodes of the size form a Ray cluster,
     and the command runs on the first one.

@@ -22,7 +22,6 @@ from pathlib import Path
 from resources.compute.base import (
     ATTEMPT_MARK,
     LAUNCHER,
-    MISSING_RANKS_EXIT_CODE,
     Handle,
     Status,
     Task,
@@ -44,6 +43,7 @@ from resources.compute.slurm_states import (
     state_of,
     status_of,
 )
+from training.exit_codes import MISSING_RANKS
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
@@ -129,10 +129,10 @@ class SlurmBackend:
         if awaited is not None:
             return replace(self._of_fan_out(tasks, status), allocations=spent)
         status = replace(status, allocations=(*spent, *status.allocations))
-        if arrays and status.exit_code == MISSING_RANKS_EXIT_CODE:
+        if arrays and status.exit_code == MISSING_RANKS:
             ended = (one for name, one in sorted(self._seen.items()) if name.partition("_")[0] in arrays)
             # A task that found ranks of an earlier phase missing is no cause.
-            return replace(status, parts=tuple(one for one in ended if one.exit_code != MISSING_RANKS_EXIT_CODE))
+            return replace(status, parts=tuple(one for one in ended if one.exit_code != MISSING_RANKS))
         if status.is_over and not arrays and (kept := accounted(handle.id)) is not None:
             return replace(status, allocations=kept.allocations)
         return status

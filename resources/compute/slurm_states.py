@@ -10,6 +10,7 @@ import signal
 import time
 
 from resources.compute.base import Allocation, Status
+from training.exit_codes import BAD_INPUT, REQUEUE
 
 PENDING = {
     "PENDING",
@@ -96,10 +97,8 @@ REFUSALS = {
 }
 # A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"
-REQUEUE_EXIT_CODE = 75
 FIRST_SECONDS = 60.0  # before which a job may not yet listen to SIGTERM: it imports its libraries
 EARLIEST_SIGNAL_SECONDS = 150.0  # Slurm's early signal is due 60 s before the end, and comes up to 60 s earlier
-BAD_INPUT_EXIT_CODE = 2
 NO_LOG_SIGNAL = 53  # what slurmd reports when it cannot open a job's output file
 UNSEEN = "the root must be on a file system that all nodes share, under the same path"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -148,15 +147,13 @@ def status_of(fields: dict[str, str]) -> Status:
     was_preempted = state == "PREEMPTED" or (state in ("FAILED", "TIMEOUT") and _lost_its_nodes(fields, exit_code))
     if (state, sign) == ("FAILED", str(NO_LOG_SIGNAL)):
         said = f"{fields.get('NodeList', 'its node')} could not write the log in the root's folder: {UNSEEN}"
-        return Status(
-            state="failed", reason=said, exit_code=BAD_INPUT_EXIT_CODE, was_ended=True, attempt=_attempt(fields)
-        )
+        return Status(state="failed", reason=said, exit_code=BAD_INPUT, was_ended=True, attempt=_attempt(fields))
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
     meaning = ENDED["PREEMPTED"] if was_preempted else meaning
     return Status(
         state="cancelled" if state == "CANCELLED" else "failed",
         reason=f"{state}: {meaning} (exit {fields.get('ExitCode', '?')})",
-        exit_code=REQUEUE_EXIT_CODE if was_preempted else exit_code,
+        exit_code=REQUEUE if was_preempted else exit_code,
         was_ended=was_preempted or state != "FAILED" or not int(code),
         attempt=_attempt(fields),
         log=f"log-{fields['ArrayTaskId']}.txt" if "ArrayTaskId" in fields else "log.txt",

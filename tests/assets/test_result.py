@@ -15,13 +15,14 @@ import yaml
 from assets.chain import CHAIN
 from assets.promotion.standing import Standing
 from assets.recipe_folders import load_recipe
-from assets.result import FAILED, OK, REFUSED, Ended, Goal, report_of
+from assets.result import Ended, Goal, report_of
 from assets.status import Comparison, compare
 from assets.stores import opened_instance
 from resources import notify
 from resources.tracking.spool import SPOOL_FILE
 from tests.assets.fabricate import make_all
 from tests.commands import said
+from training.exit_codes import FAILED, OK, REFUSED
 
 GATE = "loss_finite_and_falling"
 LADDER = str(Path(__file__).parents[2] / "examples" / "recipes" / "kitchen-ladder.yaml")

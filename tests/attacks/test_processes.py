@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.running.causes import BAD_INPUT_EXIT_CODE, BUSY_EXIT_CODE
 from assets.running.follow import Following
 from assets.running.watchers import Watching
 from resources.compute.base import Task
@@ -22,6 +21,7 @@ from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.jobs import job_by_hand
 from tests.small_kitchen import RECIPES
+from training.exit_codes import BAD_INPUT, BUSY
 from training.job import write_job
 from training.run_settings import RunSettings
 from training.running.attempt import verdict
@@ -99,12 +99,12 @@ def followed(task: Task):
 def test_that_another_process_makes_it_is_told_through_torchrun(tmp_path):
     task = toy_task(tmp_path, "together", processes=2)
     with Lease(Path(task.folder)):
-        assert followed(task).exit_code == BUSY_EXIT_CODE
+        assert followed(task).exit_code == BUSY
 
 
 def test_bad_input_is_told_through_torchrun(tmp_path):
     task = toy_task(tmp_path, "together", processes=2, bad="no text in it")
-    assert followed(task).exit_code == BAD_INPUT_EXIT_CODE
+    assert followed(task).exit_code == BAD_INPUT
     assert verdict(Path(task.folder), LocalBackend().find(task.key, task.folder).id)["error"] == "no text in it"
 
 

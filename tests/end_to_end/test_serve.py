@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from assets import serve
-from assets.result import FAILED
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
 from tests.small_kitchen import COMMAND, RECIPES
+from training.exit_codes import FAILED
 from training.job import DataError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -13,7 +13,7 @@ from assets.chain import CHAIN
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend
-from resources.profile import SHIPPED, Notify, ProfileError, Size, SlurmSettings, load_profile
+from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, SlurmSettings, load_profile
 from training.process.cores import available_cores
 
 
@@ -132,6 +132,7 @@ def test_a_shipped_profile_for_gpus_compiles_every_training_and_names_its_gpus(p
 def test_shipped_profiles_show_every_field_at_its_default(path):
     data = yaml.safe_load(path.read_text())
     profile = load_profile(path.stem)
+    assert data.keys() == {field.name for field in dataclasses.fields(Profile)}
     assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
     assert data["slurm"].keys() == {field.name for field in dataclasses.fields(SlurmSettings)}
     chosen = {name: data["default"][name] for name in ("backend", "engine")}

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from training.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
 from training.job import DataError
@@ -22,7 +23,6 @@ from training.job import DataError
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
 ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health")
-BAD_INPUT = 2
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 

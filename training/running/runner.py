@@ -33,6 +33,7 @@ from typing import Any
 from training import artifact
 from training.engines import local
 from training.engines.engine import Here, Maker, engine_of
+from training.exit_codes import BAD_INPUT, BUSY, FAILED, MISSING_RANKS, REFUSED, REQUEUE
 from training.files.checked import damage_of, noting_opened
 from training.files.checksums import canonical_json, digest_of
 from training.files.writing import Unsealed, read_sealed, write_sealed
@@ -57,9 +58,6 @@ from training.stage import Stage, modules_of
 
 log = logging.getLogger(__name__)
 
-REQUEUE_EXIT_CODE = 75
-BUSY_EXIT_CODE = 76
-MISSING_RANKS_EXIT_CODE = 4
 TOTAL_FILE = "total.json"  # beside the marks of a fan-out's ranks: how many ranks there are
 NAMED_RANKS = 10  # missing ranks that an error message lists
 
@@ -122,7 +120,7 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     try:
         job = read_job(options.job)
     except (RecipeError, DataError) as error:
-        return _fail(2, error, Attempt(Path(options.job).parent))
+        return _fail(BAD_INPUT, error, Attempt(Path(options.job).parent))
     attempt = Attempt(Path(job.output))
     try:
         if job.stage in stages and _knows_no_frames(stages[job.stage]):
@@ -132,22 +130,22 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         attempt.ended(code)
         return code
     except (RecipeError, DataError) as error:
-        return _fail(2, error, attempt)
+        return _fail(BAD_INPUT, error, attempt)
     except RefusedInput as error:
-        return _fail(3, error, attempt)
+        return _fail(REFUSED, error, attempt)
     except LeaseHeld as error:
-        return _fail(BUSY_EXIT_CODE, error, attempt)
+        return _fail(BUSY, error, attempt)
     except RanksMissing as error:
-        return _fail(MISSING_RANKS_EXIT_CODE, error, attempt)
+        return _fail(MISSING_RANKS, error, attempt)
     except StopRequested as error:
         log.info("stopped: %s", error)
-        attempt.ended(REQUEUE_EXIT_CODE, str(error))
-        return REQUEUE_EXIT_CODE
+        attempt.ended(REQUEUE, str(error))
+        return REQUEUE
     except BaseException as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             place = error.filename or Path(options.job).parent  # a library's own error names no file
             said = f"disk full while writing {place}; nothing was committed. Free space and run again."
-            return _fail(1, said, attempt)
+            return _fail(FAILED, said, attempt)
         attempt.ended(1, f"{type(error).__name__}: {error}")
         raise
 

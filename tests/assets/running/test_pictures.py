@@ -21,7 +21,7 @@ def drawn(asset, path, **record):
     assert said.startswith(f"![{asset}]({BEFORE}") and len(said) < 12_000
     tree = ElementTree.fromstring(base64.b64decode(said.partition(BEFORE)[2][:-1]))
     texts = [one.text for one in tree.iter() if one.tag.endswith("}text")]
-    return texts, [one.attrib for one in tree.iter() if one.tag.endswith(("}rect", "}polyline"))]
+    return texts, [one.attrib for one in tree.iter() if one.tag.endswith(("}rect", "}path"))]
 
 
 def test_a_funnel_has_a_bar_for_each_reason_of_its_length(tmp_path):
@@ -36,7 +36,7 @@ def test_a_training_shows_its_loss_and_shards_the_lengths_of_their_documents(tmp
     rows = [{"step": step, "loss": 5.0 - step / 100} for step in range(1, 401)]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     texts, (line,) = drawn("base_model", tmp_path)
-    assert texts[1:] == ["4.99", "1", "1", "400"] and 100 < len(line["points"].split()) <= 201
+    assert texts[1:] == ["4.99", "1", "1", "to step 400"] and len(line["d"].split()) == 100
     (tmp_path / "shards").mkdir()
     np.save(tmp_path / "shards" / "00000.offsets.npy", np.cumsum([0, 1, 5, 6, 7]))
     texts, _ = drawn("token_shards", tmp_path)

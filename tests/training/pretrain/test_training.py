@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
+from training.exit_codes import REQUEUE
 from training.job import RefusedInput, write_job
 from training.order.batches import held_out_bytes
 from training.order.ledger import Ledger
@@ -41,7 +42,7 @@ from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer, pinned
 from training.progress import read_metrics
 from training.records import RecipeError
-from training.running.runner import REQUEUE_EXIT_CODE, StopRequested, run_job
+from training.running.runner import StopRequested, run_job
 from training.stages import STAGES
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -570,7 +571,7 @@ def test_a_run_that_is_killed_or_told_to_stop_goes_on_to_the_same_bits(tmp_path,
         while running.poll() is None and not any(row["step"] >= moment for row in read_metrics(metrics)):
             time.sleep(0.01)
         running.send_signal(number)
-        assert running.wait(60) == (REQUEUE_EXIT_CODE if number == signal.SIGTERM else -number)
+        assert running.wait(60) == (REQUEUE if number == signal.SIGTERM else -number)
     ours, theirs = (trained(job, monkeypatch) for job in (stopped, straight))
     assert_same_bits(ours, theirs)
     assert any(name.startswith("muon.") for name in ours) and any(name.endswith(".exp_avg_sq") for name in ours)

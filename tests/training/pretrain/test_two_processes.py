@@ -21,10 +21,10 @@ from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.training.pretrain import tiny
+from training.exit_codes import REQUEUE
 from training.job import write_job
 from training.pretrain import pretrain as stage
 from training.progress import read_metrics
-from training.running.runner import REQUEUE_EXIT_CODE
 
 
 def rows_of(job):
@@ -75,7 +75,7 @@ def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp
     # One process is gone: the launcher ends the other, though that one would wait half an hour for it.
     assert watch.follow(task, lambda launcher: os.kill(children(launcher)[1], signal.SIGKILL)).exit_code == 1
     # A warning: the launcher ends with 1 here too, and the job is one to submit again all the same.
-    assert watch.follow(task, lambda launcher: os.kill(launcher, signal.SIGUSR1)).exit_code == REQUEUE_EXIT_CODE
+    assert watch.follow(task, lambda launcher: os.kill(launcher, signal.SIGUSR1)).exit_code == REQUEUE
     step = watch.observed[-1]["step"]
     assert 1 < step < 100 and watch.observed[-1]["tokens_per_second"] > 0
     last = dataclasses.replace(together, run=alone.run)

@@ -17,6 +17,7 @@ from tests.jobs import job_by_hand
 from tests.outside import importable
 from training import artifact
 from training.engines.workers import each_result
+from training.exit_codes import BUSY
 from training.files.writing import write_sealed, written
 from training.job import DataError, InputArtifact, RefusedInput, write_job
 from training.parts.code import identified
@@ -25,7 +26,7 @@ from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.run_settings import RunSettings
 from training.running.lease import Lease
 from training.running.leftovers import remove_state
-from training.running.runner import BUSY_EXIT_CODE, main, run_job
+from training.running.runner import main, run_job
 from training.stage import Stage
 
 STAGE_MODULE = """
@@ -291,7 +292,7 @@ def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, cap
     job = toy_job(tmp_path)
     write_job(job, tmp_path / "job.json")
     with Lease(tmp_path / "out" / "f"):
-        assert main([str(tmp_path / "job.json")], stages) == BUSY_EXIT_CODE
+        assert main([str(tmp_path / "job.json")], stages) == BUSY
     assert "is being made" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0
     from assets.running.events import heard_by

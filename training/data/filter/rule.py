@@ -149,6 +149,7 @@ class Rule(Generic[S]):
     limits: Callable[[S], tuple[Limit, ...]] = lambda settings: ()
     decide: Callable[[S], Answer] | None = None
     edit: Callable[[S], Callable[[str], str]] | None = None  # for rules that cut text: returns the edited text
+    reasons: tuple[str, ...] = ()  # those that `measure` and `decide` return, and limits that the defaults leave out
     check: Callable[[S], None] = lambda settings: None  # raises RecipeError for settings that make no sense
     read: Callable[[Mapping[str, Any], str], S] | None = None  # reads settings that no class declares (settings, where)
 

@@ -6,7 +6,8 @@ from typing import Any
 from tests.training.data import chain
 from training import artifact
 from training.data.filter.judge import ReadyRule, make_rules
-from training.data.filter.rule import KEPT, Page, page_of
+from training.data.filter.rule import KEPT, Page, Rule, page_of
+from training.data.filter.rules import RULES
 
 GOOD = """The baker gets up long before the sun and lights the oven while the village sleeps.
 Flour, water and salt are all that he needs, and time does most of the work for him.
@@ -29,8 +30,14 @@ def judge(row: Mapping[str, Any], rules: Iterable[ReadyRule]) -> tuple[Page, str
     page = page_of(row)
     for rule in rules:
         if reason := rule.measure(page) or rule.decide(page):
+            assert rule.name not in RULES or reason in ("empty", *reasons_of(RULES[rule.name])), (rule.name, reason)
             return page, f"{rule.name}:{reason}"
     return page, KEPT
+
+
+def reasons_of(rule: Rule) -> dict[str, None]:
+    """Return the reasons for which a rule drops pages that are not empty."""
+    return dict.fromkeys((*rule.reasons, *(limit.reason for limit in rule.limits(rule.settings()))))
 
 
 def reason_of(text, recipe, url="http://kitchen.example/a", models=None):

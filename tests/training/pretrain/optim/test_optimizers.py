@@ -17,7 +17,6 @@ from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_views
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.optim.make import make_optimizers
-from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.optimizers.muon import muon, orthogonalize
 from training.pretrain.optim.schedule import set_learning_rates
 from training.pretrain.optim.weights import Weights, whole
@@ -325,9 +324,3 @@ def test_a_seed_fixes_the_weights():
     for model in models:
         initialise(model, zero_outputs=True, generator=torch.Generator().manual_seed(5))
     assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_documentation_has_a_row_for_every_optimizer(name):
-    page = Path(__file__).parents[4].joinpath("docs", "pretraining.md").read_text("utf-8")
-    assert f"\n| `{name}` | " in page

@@ -161,6 +161,7 @@ def has_bad_word(text: str, language: str, patterns: Mapping[str, re.Pattern[str
 
 RULE = Rule(
     settings=Settings,
+    reasons=("lorem_ipsum", "curly_bracket", "bad_word"),
     check=check,
     # All settings but the minimum of sentences, which is the only limit.
     measured_by=(

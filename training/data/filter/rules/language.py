@@ -50,6 +50,7 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 RULE = Rule(
     settings=Settings,
+    reasons=("other_language",),
     check=check,
     columns=(Column("language", is_text=True, on_document=True), Column("language_score", on_document=True)),
     measure=measure,

@@ -42,6 +42,7 @@ def limits(settings: Settings) -> tuple[Limit, ...]:
 
 RULE = Rule(
     settings=Settings,
+    reasons=("too_high",),
     check=check,
     columns=(Column("perplexity", on_document=True), Column("perplexity_bucket", is_text=True, on_document=True)),
     measure=measure,

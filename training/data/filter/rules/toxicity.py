@@ -39,5 +39,10 @@ def decide(settings: Settings) -> Answer:
 
 
 RULE = Rule(
-    settings=Settings, columns=(Column("toxicity", on_document=True),), measure=measure, limits=limits, decide=decide
+    settings=Settings,
+    reasons=("url",),
+    columns=(Column("toxicity", on_document=True),),
+    measure=measure,
+    limits=limits,
+    decide=decide,
 )

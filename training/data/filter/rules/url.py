@@ -54,4 +54,4 @@ def _list(name: str, entries: tuple[str, ...], *kinds: Kind) -> AddressList:
         raise RecipeError(f"filter.{name}: {error}") from None
 
 
-RULE = Rule(settings=Settings, check=check, decide=decide)
+RULE = Rule(settings=Settings, reasons=("blocked_domain", "blocked_url"), check=check, decide=decide)
