@@ -35,6 +35,7 @@ from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
+from training.process.device_kind import kind_of
 from training.process.precision import dtype_here, replaced_here
 from training.progress import WRITING
 from training.records import RecipeError
@@ -150,7 +151,7 @@ def load_for_training(folder: Path, *, precision: str, reward: bool = False, sha
     Implementations give equal results up to rounding. With `shard`, each weight is divided among so many processes.
     """
     model = load_model(folder, reward=reward, new_head=reward, shard=shard)
-    if _device().type == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
+    if kind_of(_device()) == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")
     return model
