@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -88,10 +88,10 @@ class Memory(TorchDispatchMode):
         place, size = self._held.pop(key)
         self.live[place] -= size
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # its own operations on local tensors come here
-        made = function(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(made):
             if isinstance(leaf, Tensor) and leaf.device.type != "meta":
                 self.resized(leaf.untyped_storage())
@@ -105,8 +105,8 @@ class WithoutContent(TorchFunctionMode):
         super().__init__()
         self.counted = counted
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(function, "__name__", "")
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
         if name in READS and isinstance(args[0], (FakeTensor, DTensor)):
             known = getattr(args[0], "constant", None)
             return READS[name] if known is None else getattr(known, name)()
@@ -114,10 +114,19 @@ class WithoutContent(TorchFunctionMode):
             return NO_BYTES
         if name == "__getitem__" and isinstance(args[1], FakeTensor) and args[1].dtype is torch.bool:
             return args[0].flatten(0, args[1].dim() - 1)  # as if the mask chose all
+        if name == "data_ptr" and isinstance(args[0], FakeTensor):
+            return id(args[0].untyped_storage())
+        if func is torch.nonzero:
+            return torch.arange(len(args[0]))  # and every row
+        if name == "asarray" and isinstance(args[0], torch.UntypedStorage):  # safetensors reads a weight
+            with self.counted.elsewhere():
+                return torch.empty(args[0].nbytes(), dtype=torch.uint8)
+        if name == "exponential_":
+            return args[0]  # torch draws none by a generator
         if name == "cpu":
             with self.counted.elsewhere():
                 return args[0].clone()
-        return function(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -192,7 +201,7 @@ def _applying() -> Callable[..., nn.Module]:
     def apply(module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         for child in module.children() if recurse else ():
             child._apply(function)
-        for owned in (module._parameters, module._buffers):
+        for owned in cast("tuple[dict[str, Any], ...]", (module._parameters, module._buffers)):
             owned.update({name: applied(function, one) for name, one in owned.items() if one is not None})
         return module
 

@@ -44,7 +44,7 @@ def run(job: Job, work: Work) -> Outcome:
     chat = Chat.of(sft)
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="reward")
-    trainer, reporter = _trainer(job, work, recipe, tokenizer, pairs, sft)
+    trainer, reporter = trainer_of(job, work, recipe, tokenizer, pairs, sft)
     fit(trainer, reporter)
     sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
@@ -69,9 +69,10 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _trainer(
+def trainer_of(
     job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, pairs: Pairs, sft: Path
 ) -> tuple[Any, Reporter]:
+    """Return TRL's trainer of a reward model, with the pairs in their final order, and its reporter."""
     with uncollected("trl.trainer.reward_trainer"):
         from datasets import Dataset
         from transformers import set_seed

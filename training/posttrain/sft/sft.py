@@ -49,7 +49,7 @@ def run(job: Job, work: Work) -> Outcome:
     kept, counts = fitting([row["messages"] for row in rows], chat, max_length=recipe.max_length)
     gate = template_gate(chat, tokenizer, kept)
     encoded = chat.encode(kept)
-    trainer, reporter = _trainer(job, work, recipe, chat, tokenizer, encoded)
+    trainer, reporter = trainer_of(job, work, recipe, chat, tokenizer, encoded, base)
     sample = encoded[:SAMPLE_ROWS]
     before = mean_loss(trainer.model, sample, chat)
     fit(trainer, reporter)
@@ -104,9 +104,10 @@ def fitting(
     return kept, Counts(records_in=len(conversations), kept=len(kept), dropped=reasons)
 
 
-def _trainer(
-    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded]
+def trainer_of(
+    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, encoded: list[Encoded], base: Path
 ) -> tuple[Any, Reporter]:
+    """Return TRL's trainer of the model in the folder `base`, with the rows in their final order, and its reporter."""
     with uncollected("trl.trainer.sft_trainer"):
         from datasets import Dataset
         from trl.trainer import sft_trainer
@@ -135,7 +136,7 @@ def _trainer(
     shard = job.run.shard if recipe.can_be_spread else 1
     without_padding(sft_trainer)
     trainer = saving_parts(sft_trainer.SFTTrainer)(
-        model=load_for_training(_base(job), precision=recipe.precision, shard=shard),
+        model=load_for_training(base, precision=recipe.precision, shard=shard),
         args=config,
         train_dataset=table,
         processing_class=tokenizer,
