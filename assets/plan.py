@@ -30,7 +30,7 @@ from assets.capacity import (
 )
 from assets.chain import CHAIN
 from assets.first_run import FirstRun
-from assets.measured import measured
+from assets.measured import measured_scoring, measured_training, measured_tuning
 from assets.status import Cell, Comparison, last_made
 from assets.time_left import earlier_seconds
 from resources.compute.size import Size
@@ -87,14 +87,14 @@ def plan(
     """Return what every asset of a recipe costs, and the arithmetic of every model that is trained or scored.
 
     `name` is the profile's name or path. `device` is the kind of GPU if the profile names none. `mfu` is that of
-    pretraining, `tuning_mfu` that of post-training. `measures`: run the code of pretraining on tensors without content.
+    pretraining, `tuning_mfu` that of post-training. `measures`: run the stages' code on tensors without content.
     """
     recipe = comparison.recipe
     rates = FirstRun(recipe, comparison.root, profile.size_for)
     models = [
         *_trainings(comparison, profile, device, mfu, measures),
-        *_tunings(comparison, profile, device, tuning_mfu, rates),
-        *_scorings(comparison, profile, device),
+        *_tunings(comparison, profile, device, tuning_mfu, rates, measures),
+        *_scorings(comparison, profile, device, measures),
     ]
     predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in models}
     rows = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
@@ -265,7 +265,7 @@ def _training(
         moments, trained = {}, trainings[-1]
     flops = training_operations(shape, batches.phases if batches else ())
     fitting = layouts(trained, size, gpu, mfu=mfu)[:SHOWN_LAYOUTS] if gpu else []
-    held, why_not = measured(recipe, size) if measures and moments else ({}, "")
+    held, why_not = measured_training(recipe, size) if measures and moments else ({}, "")
     model = _model(
         cell,
         shape,
@@ -367,7 +367,7 @@ def _same_machines(made: Artifact, size: Size) -> bool:
 
 
 def _tunings(
-    comparison: Comparison, profile: Profile, device: Device | None, mfu: float, rates: FirstRun
+    comparison: Comparison, profile: Profile, device: Device | None, mfu: float, rates: FirstRun, measures: bool
 ) -> Iterator[dict[str, Any]]:
     recipe = comparison.recipe
     for asset, section in tuned(recipe):
@@ -376,6 +376,7 @@ def _tunings(
         if planned.drawn:
             gathers, why = answer_weights(planned, tuning_bytes(planned, gathers=True)["answers"], size, device)
         work = _examples(recipe, asset, section, planned, rates)
+        held, why_not = measured_tuning(recipe, asset, section, size) if measures else ({}, "")
         yield _model(
             cell,
             planned.shape,
@@ -389,6 +390,8 @@ def _tunings(
             time=_tuning_time(work["flops"], section, size, gpu, mfu),
             answer_weights=why,
             disk=_disk(planned),
+            measured=held,
+            not_measured=why_not,
         )
 
 
@@ -433,12 +436,15 @@ def _disk(planned: Tuning) -> Needed:
     return checkpoints | {"export": FP32 * planned.parameters} | adapters
 
 
-def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -> Iterator[dict[str, Any]]:
+def _scorings(
+    comparison: Comparison, profile: Profile, device: Device | None, measures: bool
+) -> Iterator[dict[str, Any]]:
     recipe = comparison.recipe
     for asset in scored(recipe):
         size, cell = profile.size_for(asset), _cell(comparison, asset)
         planned = scoring_of(recipe, asset, size)
         gathers, why = answer_weights(planned, scoring_bytes(planned, gathers=True)["answers"], size, device)
+        held, why_not = measured_scoring(recipe, asset, size, gathers=gathers) if measures else ({}, "")
         yield _model(
             cell,
             planned.shape,
@@ -449,6 +455,8 @@ def _scorings(comparison: Comparison, profile: Profile, device: Device | None) -
             length=planned.longest,
             time=_unknown("not predicted of scores; an earlier artifact tells it"),
             answer_weights=why,
+            measured=held,
+            not_measured=why_not,
         )
 
 

@@ -258,14 +258,14 @@ def plan(
     ] = 0.5,
     tuning_mfu: Annotated[float, typer.Option(help="the same for post-training", min=0.01, max=1)] = 0.15,
     measure: Annotated[
-        bool, typer.Option("--measure", help="also run the code of each pretraining on tensors without content")
+        bool, typer.Option("--measure", help="also run the stages' code on tensors without content")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
 
     Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
-    recipe; 1 if `--measure` could not measure a pretraining.
+    recipe; 1 if `--measure` could not measure a model.
     """
     from assets.plan import plan as planned
     from assets.plan_lines import lines_of

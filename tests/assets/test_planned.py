@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from assets.capacity import check_fit
+from assets.capacity import check_fit, tuned
 from assets.commands import look
-from assets.measured import measured
+from assets.measured import measured_training, measured_tuning
 from assets.plan import plan
 from assets.plan_lines import lines_of
 from assets.recipe_folders import load_recipe
@@ -219,39 +219,60 @@ def test_what_keeps_a_time_from_being_known_is_said(monkeypatch, capsys, tmp_pat
     assert drawn["aligned_model"]["time"]["basis"].startswith("not predicted")
 
 
-def test_a_training_is_measured_beside_the_closed_form(monkeypatch, capsys, tmp_path, written):
-    gpus = "default: {backend: slurm, processes: 2, gpus_per_node: 2, gpu: H100, shard: 2}\n"
-    given = "kitchen", "--profile", written("p.yaml", f"name: p\n{gpus}"), "--measure", "--json"
-    _, answer, _ = planned(monkeypatch, capsys, tmp_path, *given)
-    told = json.loads(answer)
-    base = told["models"][0]
+GPUS_OF_TWO = "processes: 2, gpus_per_node: 2, gpu: H100"
+
+
+def measured_by_the_command(monkeypatch, capsys, tmp_path, written, recipe, layout):
+    profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm, {layout}}}\n")
+    code, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--profile", profile, "--measure", "--json")
+    return code, json.loads(answer)
+
+
+def test_a_training_is_measured_and_what_cannot_be_is_told_with_its_reason(monkeypatch, capsys, tmp_path, written):
+    with_experts = "name: r\nextends: kitchen\npromote: {model_name: r}\n"
+    recipe = written("r.yaml", with_experts + "model: {experts: {count: 4, active: 2, width: 64}}\n")
+    code, told = measured_by_the_command(monkeypatch, capsys, tmp_path, written, recipe, f"{GPUS_OF_TWO}, shard: 2")
+    base, *others = told["models"]
     stated = base["memory"]["moments"]
-    assert base["measured"].keys() == {"start", *stated}
+    assert base["measured"].keys() == {"start", *stated} and base["not_measured"] == ""
     step = sum(stated["step"].values()) - stated["step"]["libraries"]
     assert base["measured"]["step"] == pytest.approx(step, rel=TOLERANCE)
-    assert "held without content, as on a GPU: start" in " ".join(" ".join(lines_of(told)).split())
+    assert (code, told["ok"], told["problem"]) == (1, False, "")
+    assert {one["asset"] for one in others} == set(CHAT)
+    assert {one["not_measured"] for one in others} == {"not possible with model.experts"}
+    text = " ".join(" ".join(lines_of(told)).split())
+    assert "held without content, as on a GPU: start" in text
+    assert "not measured without content: not possible with model.experts" in text
+    _, told = measured_by_the_command(monkeypatch, capsys, tmp_path, written, recipe, f"{GPUS_OF_TWO}, expert: 2")
+    assert told["models"][0]["not_measured"] == "not possible with expert above 1"
 
 
-def test_a_training_that_cannot_be_measured_is_told_with_its_reason_in_the_whole_plan(
-    monkeypatch, capsys, tmp_path, written
-):
-    settings = {
-        "distill.teacher": "pretrain: {distill: {teacher: made://base_model/kitchen}}",
-        "expert above 1": "model: {experts: {count: 4, active: 2, width: 64}}",
-    }
-    for why, section in settings.items():
-        recipe = written("r.yaml", f"name: r\nextends: kitchen\npromote: {{model_name: r}}\n{section}\n")
-        layout = "processes: 2, gpus_per_node: 2, gpu: H100" + (", expert: 2" if "expert" in why else "")
-        profile = written("p.yaml", f"name: p\ndefault: {{backend: slurm, {layout}}}\n")
-        given = recipe, "--profile", profile, "--measure", "--json"
-        code, answer, _ = planned(monkeypatch, capsys, tmp_path, *given)
-        told = json.loads(answer)
-        base = told["models"][0]
-        assert (code, told["ok"], told["problem"], base["measured"]) == (1, False, "", {})
-        assert base["not_measured"] == f"not possible with {why}" and len(told["models"]) > 1
-        assert "not measured without content: " in " ".join(lines_of(told))
-    in_fp8 = dataclasses.replace(RECIPE, pretrain=dataclasses.replace(RECIPE.pretrain, precision="fp8"))
-    assert measured(in_fp8, Size()) == ({}, "not possible with precision: fp8")
+def test_all_that_a_recipe_trains_and_scores_is_measured_beside_the_closed_form(monkeypatch, capsys, tmp_path, written):
+    code, told = measured_by_the_command(monkeypatch, capsys, tmp_path, written, "kitchen", f"{GPUS_OF_TWO}, shard: 2")
+    assert code == 0 and told["ok"], [one["not_measured"] for one in told["models"]]
+    for one in told["models"]:
+        if one["asset"] != "alignment_rewards":  # three models at one moment
+            assert one["measured"].keys() >= {"start", *one["memory"]["moments"]}, one["asset"]
+    assert all(one["measured"] for one in told["models"]) and len(told["models"]) == 1 + len(CHAT)
+
+
+def test_what_has_no_form_without_content_is_not_measured():
+    def of(part, **fields):
+        return dataclasses.replace(RECIPE, **{part: dataclasses.replace(getattr(RECIPE, part), **fields)})
+
+    taught = dataclasses.replace(RECIPE.pretrain.distill, teacher="made://base_model/kitchen")
+    for changed, why in (
+        (of("pretrain", precision="fp8"), "precision: fp8"),
+        (of("pretrain", distill=taught), "distill.teacher"),
+    ):
+        assert measured_training(changed, Size()) == ({}, f"not possible with {why}")
+    sampled = of("align", method="grpo")
+    for recipe, asset, size, why in (
+        (sampled, "aligned_model", Size(), "answers that the model samples"),
+        (RECIPE, "sft_model", Size(processes=2), "several processes that each have the whole model"),
+    ):
+        section = dict(tuned(recipe))[asset]
+        assert measured_tuning(recipe, asset, section, size) == ({}, f"not possible with {why}")
 
 
 def test_what_a_stage_took_stands_beside_what_is_predicted(monkeypatch, capsys, tmp_path):

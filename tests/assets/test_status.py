@@ -269,6 +269,13 @@ def test_a_new_snapshot_remakes_no_older_one(kitchen, made):
     assert comparison.cells["training_plan", "kitchen"].state == "outdated"
 
 
+def test_a_snapshot_that_is_no_longer_named_is_told_where_it_was_read(kitchen, made):
+    comparison = compare(replace(kitchen, snapshots=kitchen.snapshots[:1]), made)
+    assert comparison.cells["token_shards", "kitchen@kitchen-1"].state == "made"
+    plan = comparison.cells["training_plan", "kitchen"]
+    assert plan.state == "outdated" and "input token_shards of kitchen-2 is no longer read" in plan.reasons
+
+
 def test_an_input_made_again_with_another_result_outdates_what_was_made_from_it(kitchen, tmp_path):
     make_all(kitchen, tmp_path)
     comparison = compare(kitchen, tmp_path)

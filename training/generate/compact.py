@@ -22,6 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from training.generate.attention import attending, in_fp32
 from training.generate.spread import is_spread
+from training.process.device_kind import kind_of
 
 # Families whose layers treat each position by itself, except in attention that takes nothing but scaled products.
 FAMILIES = ("llama", "mistral", "olmo2", "olmo3", "qwen2", "qwen3", "qwen3_moe")
@@ -37,8 +38,8 @@ UNWANTED = -100  # the label of a token whose log-probability nobody asks for
 def why_padded(model: Any) -> str:
     """Return the reason why a model cannot make passes without padding; empty if it can."""
     config = model.config
-    if model.device.type != "cpu":
-        return f"the model is on a device of type {model.device.type}"
+    if (kind := kind_of(model.device)) != "cpu":
+        return f"the model is on a device of type {kind}"
     if is_spread(model):
         return "the model is divided among processes"
     if config.model_type not in FAMILIES:

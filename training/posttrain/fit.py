@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from training.artifact import manifest, sha256_of, write_json, written
+from training.artifact import manifest, sha256_of, write_json
 from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.generate.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
@@ -35,6 +35,8 @@ from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
+from training.pretrain.tensor_files import save_tensors
+from training.process.device_kind import kind_of
 from training.process.precision import dtype_here, replaced_here
 from training.progress import WRITING
 from training.records import RecipeError
@@ -150,7 +152,7 @@ def load_for_training(folder: Path, *, precision: str, reward: bool = False, sha
     Implementations give equal results up to rounding. With `shard`, each weight is divided among so many processes.
     """
     model = load_model(folder, reward=reward, new_head=reward, shard=shard)
-    if _device().type == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
+    if kind_of(_device()) == "cpu" and dtype_here(precision, _device()) is torch.bfloat16:
         # On CPUs flash attention in bf16 takes four times as long as in fp32 (measured, torch 2.13).
         model.set_attn_implementation("eager")
     return model
@@ -366,7 +368,6 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
     model itself: such adapters fit no model that is kept.
     """
     from peft import get_peft_model_state_dict
-    from safetensors.torch import save
 
     config = model.peft_config["default"].to_dict() | {"base_model_name_or_path": None, "inference_mode": True}
     if not is_first() or not keeps_weights(config):
@@ -378,8 +379,7 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
     own = {name: weight for name, weight in model.state_dict().items() if name in trained} if is_spread(model) else None
     adapters = get_peft_model_state_dict(model, state_dict=own)
     weights = {name: tensor.contiguous() for name, tensor in sorted(adapters.items())}
-    with written(folder / ADAPTER_FOLDER / "adapter_model.safetensors", "wb") as stream:
-        stream.write(save(weights, metadata={"format": "pt"}))
+    save_tensors(weights, folder / ADAPTER_FOLDER / "adapter_model.safetensors")
     return tuple(f"{ADAPTER_FOLDER}/{name}" for name in ("adapter_config.json", "adapter_model.safetensors"))
 
 

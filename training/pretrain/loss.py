@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from training.order.loss_mask import IGNORED
+from training.process.device_kind import kind_of
 
 CHUNK = 1024  # rows whose logits exist at the same time
 GPU_LOGITS = 2**27  # of them on a GPU, if that is more: fewer sums of the head's fp32 gradient, and larger products
@@ -68,8 +69,9 @@ class _ChunkedLoss(torch.autograd.Function):
         sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
-        chunk = chunk_rows(len(head_VD), on_gpu=hidden_ND.device.type != "cpu")
-        rows = TILE if hidden_ND.device.type == "cpu" else chunk
+        on_gpu = kind_of(hidden_ND.device) != "cpu"
+        chunk = chunk_rows(len(head_VD), on_gpu=on_gpu)
+        rows = chunk if on_gpu else TILE
         for start in range(0, len(hidden_ND), chunk):
             hidden, targets = hidden_ND[start : start + chunk], targets_N[start : start + chunk]
             logits = hidden @ head_VD.t()

@@ -2,8 +2,8 @@
 
 A layout is a profile's size or a job's run settings. Weights, gradients and optimizer state are exact where the degrees
 divide a model evenly, and activations are those that autograd keeps, which a test counts. The head, gathered weights, a
-layer at work, and keys and values are coarse. On tensors without content, the trainer's own code holds what is stated
-here of pretraining within TOLERANCE (`pedigree plan --measure`). Post-training and scoring are coarser.
+layer at work, and keys and values are coarse. On tensors without content, the stages' own code holds what is stated
+here of it within TOLERANCE (`pedigree plan --measure`).
 
 Refused before a start is only what is certainly needed: weights, gradients, optimizer, activations and models beside
 them; of post-training and scoring, with rows of one token.
@@ -327,6 +327,7 @@ class Tuning:
     adapters: int = 0
     moments: int = 2
     is_reward: bool = False
+    has_pairs: bool = False
     beside: int = 0
     drawn: int = 0
 
@@ -351,6 +352,7 @@ class Tuning:
             adapters=adapters_of(shape, section),
             moments=MOMENTS.get(section.trl.get("optim", OPTIM), 0),  # the states of others are not counted
             is_reward=is_reward,
+            has_pairs=learns_from in ("pairs", "answers"),
             beside=whole.parameters * has_reference + replace(whole, is_reward=True).parameters * has_judge,
             drawn=share * section.max_length if samples else 0,
         )
@@ -411,55 +413,56 @@ def tuning_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
     """
     shape, held, size = tuning.shape, held_bytes(tuning), tuning.number_bytes
     residual = FP32 * tuning.positions * shape.width  # the residual stream, which autocast leaves in fp32
-    layer = tuning.positions * (size * (MLP_STATES * shape.mlp_width + STATES * shape.width))
-    layer += FP32_STATES * residual
-    tile = min(HEAD_TILE, shape.vocab_size)
-    loss = size * tile * (shape.width + min(HEAD_ROWS, tuning.positions)) + 3 * residual
+    layer = tuning.positions * size * (MLP_STATES * shape.mlp_width + STATES * shape.width) + FP32_STATES * residual
+    loss = size * min(HEAD_TILE, shape.vocab_size) * (shape.width + min(HEAD_ROWS, tuning.positions)) + 3 * residual
     kept = residual * (shape.layers + 1)
     if not tuning.recomputes:
-        given = {"rows": 1, "length": tuning.positions, "number_bytes": size, "probabilities": False}
-        kept += activation_bytes(shape, **given)
+        kept += activation_bytes(shape, rows=1, length=tuning.positions, number_bytes=size, probabilities=False)
     copies = bf16_copies(shape) if size < FP32 else 0
-    keeps_copies = not tuning.recomputes or (tuning.shard == 1 and not tuning.adapters)
+    is_cast_once = tuning.shard == 1 and not tuning.adapters  # by autocast
     step = held | {
         "states of all layers": kept,
         "a layer or the head at work": max(layer, 0 if tuning.is_reward else loss),
-        "weights of all layers in bf16": copies if keeps_copies else 0,
+        "weights of all layers in bf16": copies if is_cast_once or not tuning.recomputes else 0,
     }
     if tuning.shard > 1:
-        beside = max(tuning.head, tuning.block)
-        step["gathered weights"] = max(
-            2 * tuning.head + tuning.block, beside + (1 if tuning.adapters else 3) * tuning.block
-        )
-    else:
-        step["a gradient"] = 0 if tuning.adapters else tuning.head
-    between = held | {"gradients": 0}
-    sample = max(tuning.longest, min(SAMPLE_ROWS * tuning.longest, PASS_TOKENS, PASS_LOGITS // shape.vocab_size))
-    reads = replace(tuning, positions=sample, number_bytes=FP32)
-    logits = {} if tuning.is_reward else {"logits": FP32 * shape.vocab_size * sample}
-    moments = {"step": step, "a pass without gradients": between | _read_bytes(reads) | logits}
+        beside = max(tuning.head, tuning.block) + (1 if tuning.adapters else 3) * tuning.block
+        ends = (2 - tuning.is_reward) * tuning.head + tuning.block
+        step["gathered weights"] = ends if tuning.is_reward else max(ends, beside)
+    elif not tuning.adapters:
+        step["a gradient"] = tuning.head
+    moments = {"step": step, "a pass without gradients": _between_bytes(tuning, copies * is_cast_once)}
     if tuning.drawn:
-        moments["answers"] = between | answer_bytes(replace(tuning, positions=tuning.drawn), gathers=gathers)
+        drawn = answer_bytes(replace(tuning, positions=tuning.drawn), gathers=gathers)
+        moments["answers"] = held | {"gradients": 0} | drawn
     return moments
 
 
-def scoring_bytes(tuning: Tuning, *, gathers: bool = False, reads_windows: bool = True) -> dict[str, Needed]:
+def _between_bytes(tuning: Tuning, copies: int) -> Needed:
+    """Return the bytes of a pass without gradients: over a sample after the steps, or over the first pairs before."""
+    held = held_bytes(tuning) | {"gradients": 0}
+    words = 0 if tuning.has_pairs else tuning.shape.vocab_size  # whose logits are all there
+    sample = max(tuning.longest, min(SAMPLE_ROWS * tuning.longest, PASS_TOKENS, PASS_LOGITS // max(1, words)))
+    if tuning.has_pairs and not tuning.is_reward:
+        held |= {"optimizer": 0, "weights of all layers in bf16": copies}
+        return held | _read_bytes(replace(tuning, positions=max(sample, tuning.positions)))
+    whole = replace(tuning, positions=sample, number_bytes=FP32, adapters=0)
+    return held | _read_bytes(whole) | {"logits": FP32 * words * sample}
+
+
+def scoring_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
     """Return the bytes that a process needs to score a model: to read whole windows, and to answer.
 
     Products are in fp32. Rows are read in passes of PASS_TOKENS and PASS_LOGITS at most.
     """
-    held = {
-        "weights": FP32 * tuning.parameters // tuning.shard,
-        "models beside it": FP32 * tuning.beside // tuning.shard,
-    }
+    parts = {"weights": tuning.parameters, "models beside it": tuning.beside}
+    held = {name: FP32 * number // tuning.shard for name, number in parts.items()}
     rows = max(tuning.longest, min(tuning.positions, PASS_TOKENS))
     windows = max(tuning.longest, min(rows, PASS_LOGITS // tuning.shape.vocab_size))
     read, drawn = (replace(tuning, positions=number, number_bytes=FP32) for number in (windows, rows))
-    logits = FP32 * tuning.shape.vocab_size * (windows + tuning.longest) if reads_windows else 0
-    return {
-        "whole windows": held | _read_bytes(read) | {"logits": logits},
-        "answers": held | answer_bytes(drawn, gathers=gathers),
-    }
+    logits = FP32 * tuning.shape.vocab_size * (windows + tuning.longest)
+    in_windows = held | _read_bytes(read) | {"logits": logits}
+    return {"whole windows": in_windows, "answers": held | answer_bytes(drawn, gathers=gathers)}
 
 
 def answer_bytes(tuning: Tuning, *, gathers: bool) -> Needed:
@@ -468,8 +471,7 @@ def answer_bytes(tuning: Tuning, *, gathers: bool) -> Needed:
     keys = {"keys and values": FP32 * shape.layers * (widths.keys + widths.values) * tuning.positions}
     if tuning.shard == 1 or not gathers:
         return keys | _read_bytes(tuning)
-    words = tuning.head // FP32
-    whole = tuning.number_bytes * (shape.parameter_count - words) + FP32 * words
+    whole = tuning.number_bytes * shape.parameter_count + (FP32 - tuning.number_bytes) * tuning.head // FP32
     return keys | _read_bytes(replace(tuning, shard=1)) | {"gathered weights": whole}
 
 
@@ -478,7 +480,7 @@ def _read_bytes(tuning: Tuning) -> Needed:
     shape = tuning.shape
     wide = READ_MLP_STATES + (tuning.adapters > 0)  # a layer's output, and that of its adapter
     states = tuning.number_bytes * wide * shape.mlp_width + FP32 * READ_STATES * shape.width
-    gathered = max(2 * tuning.head, 2 * tuning.block) + tuning.block if tuning.shard > 1 else 0
+    gathered = (1 - tuning.is_reward) * tuning.head + 2 * tuning.block if tuning.shard > 1 else 0
     return {"states": tuning.positions * states, "gathered weights": gathered}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from training.process.device_kind import kind_of
+
 # The number format of passes for each `precision` of a recipe. With fp8, only the layers' products are in fp8.
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
 
@@ -18,7 +20,7 @@ def lacks_bf16(device: torch.device) -> bool:
 
     torch then multiplies number by number: on a processor with AVX2 alone, bf16 took 13 times as long as fp32.
     """
-    if device.type != "cpu":
+    if kind_of(device) != "cpu":
         return False
     return not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 

@@ -144,6 +144,18 @@ def test_processes_share_out_every_tensor_once(size):
     assert max(sizes) - min(sizes) <= 2 * 4 * 140
 
 
+def test_parts_of_one_tensor_that_processes_hold_alone_are_all_written(tmp_path):
+    whole = torch.arange(8.0)
+    stores = [Store(tmp_path, world(rank, 2)) for rank in range(2)]
+    for rank, store in enumerate(stores):
+        place = tensor_files.TensorPlace(start=(4 * rank,), shape=(8,), copies=())
+        part = {"weight": whole[4 * rank :][:4]}
+        store.begin(step=3, tensors=part, own={}, state={"ledger": []}, places={"weight": place})
+    for store in reversed(stores):
+        store.commit()
+    assert torch.equal(Store(tmp_path, world()).newest().tensors["weight"], whole)
+
+
 def test_what_is_saved_is_the_state_at_the_step_boundary_and_counts_when_committed(tmp_path, monkeypatch):
     tensors, go = {"model.a": torch.zeros(1000)}, threading.Event()
     plain = checkpoint.save_tensors

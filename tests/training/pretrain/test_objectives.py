@@ -195,6 +195,15 @@ def test_a_corrupted_text_and_what_is_said_of_it_give_the_text(seed):
     assert restored(*corrupted(text, mask, sentinels), sentinels) == text
 
 
+def test_a_text_with_several_spans_fills_its_room_to_the_last_token():
+    row = (np.arange(11, 22)[None], np.arange(12, 23)[None], np.zeros((1, 11), dtype=int))
+    made = objective_of("span_corruption", noise_fraction=0.5, mean_span=1.0).batch(row, step=0, numbers=[0])
+    tokens, sentinels = made.tokens[0].tolist(), [FIRST, SECOND, THIRD]
+    start = tokens.index(FIRST, tokens.index(FIRST) + 1)  # where what was taken out begins
+    # 6 tokens, two sentinels for each of 2 spans, and a last one are 11.
+    assert restored(tokens[:start], tokens[start:], sentinels) == list(range(11, 17))
+
+
 def test_of_the_masked_tokens_eight_in_ten_are_masked_and_one_is_swapped():
     tokens = np.full((100, 2000), 7)
     rows = (tokens, np.full_like(tokens, X), np.zeros_like(tokens))

@@ -31,7 +31,8 @@ def run(job: Job, work: Work) -> Outcome:
     check_room(sft, recipe)
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
-    trained = _trained(Alignment(job=job, work=work, recipe=recipe, chat=chat, tokenizer=tokenizer, pairs=pairs))
+    given = {"recipe": recipe, "chat": chat, "tokenizer": tokenizer, "pairs": pairs, "sft_model": sft}
+    trained = _trained(Alignment(job=job, work=work, **given))
     files = save_model(trained.model, tokenizer, chat, work.path)
     return Outcome(
         files=(*files, *trained.files),

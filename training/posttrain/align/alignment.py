@@ -9,7 +9,6 @@ from typing import Any
 from training.job import Counts, Gate, Job, Work
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.chat import Chat
-from training.posttrain.models import MODEL_FOLDER
 from training.posttrain.preferences.pairs import Pairs
 
 
@@ -23,6 +22,7 @@ class Alignment:
     chat: Chat
     tokenizer: Any
     pairs: Pairs
+    sft_model: Path  # the folder of the SFT model, with which training begins
 
     @property
     def settings(self) -> Any:
@@ -33,11 +33,6 @@ class Alignment:
     def shard(self) -> int:
         """The number of processes that share the model."""
         return self.job.run.shard if self.recipe.can_be_spread else 1
-
-    @property
-    def sft_model(self) -> Path:
-        """The folder of the SFT model, with which training begins."""
-        return self.job.input_of("sft_model").file(MODEL_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -66,12 +66,13 @@ def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, st
     desired = sum(answer.is_desired for answer in ordered[:START_ROWS])
     expected = answers_start(recipe.trl, desired, min(START_ROWS, len(ordered)) - desired)
     loss = recipe.trl.get("loss_type", ESTIMATES_DIVERGENCE)
-    trainer = _trainer(given, ordered, loss)
+    trainer = answers_trainer(given, ordered, loss)
     rows = [answer.row for answer in ordered]
     return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts, rows)
 
 
-def _trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> _TokenizedKTOTrainer:
+def answers_trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> _TokenizedKTOTrainer:
+    """Return TRL's trainer with the answers in their final order."""
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
     if loss == ESTIMATES_DIVERGENCE and passes > 1:

@@ -48,7 +48,7 @@ def run(job: Job, work: Work) -> Outcome:
     order = row_order(
         [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
-    trainer, reporter = _trainer(job, work, recipe, tokenizer, [pairs.train[i] for i in order], sft)
+    trainer, reporter = trainer_of(job, work, recipe, tokenizer, [pairs.train[i] for i in order], sft)
     fit(trainer, reporter)
     sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
@@ -78,9 +78,10 @@ def run(job: Job, work: Work) -> Outcome:
     )
 
 
-def _trainer(
+def trainer_of(
     job: Job, work: Work, recipe: RewardRecipe, tokenizer: Any, ordered: Sequence[EncodedPair], sft: Path
 ) -> tuple[Any, Reporter]:
+    """Return TRL's trainer of a reward model, with the pairs in their final order, and its reporter."""
     with uncollected("trl.trainer.reward_trainer"):
         from datasets import Dataset
         from transformers import set_seed

@@ -53,7 +53,7 @@ def run(job: Job, work: Work) -> Outcome:
     order = row_order(
         [len(item.input_ids) for item in encoded], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
-    trainer, reporter = _trainer(job, work, recipe, chat, tokenizer, [encoded[i] for i in order])
+    trainer, reporter = trainer_of(job, work, recipe, tokenizer, [encoded[i] for i in order], base)
     sample = encoded[:SAMPLE_ROWS]
     before = mean_loss(trainer.model, sample, chat)
     fit(trainer, reporter)
@@ -110,10 +110,10 @@ def fitting(
     return kept, Counts(records_in=len(conversations), kept=len(kept), dropped=reasons)
 
 
-def _trainer(
-    job: Job, work: Work, recipe: SftRecipe, chat: Chat, tokenizer: Any, ordered: list[Encoded]
+def trainer_of(
+    job: Job, work: Work, recipe: SftRecipe, tokenizer: Any, ordered: list[Encoded], base: Path
 ) -> tuple[Any, Reporter]:
-    """Return TRL's trainer on the rows in their final order, and its reporter."""
+    """Return TRL's trainer of the model in the folder `base`, with the rows in their final order, and its reporter."""
     with uncollected("trl.trainer.sft_trainer"):
         from datasets import Dataset
         from trl.trainer import sft_trainer
@@ -138,7 +138,7 @@ def _trainer(
     shard = job.run.shard if recipe.can_be_spread else 1
     without_padding(sft_trainer)
     trainer = saving_parts(sft_trainer.SFTTrainer)(
-        model=load_for_training(_base(job), precision=recipe.precision, shard=shard),
+        model=load_for_training(base, precision=recipe.precision, shard=shard),
         args=config,
         train_dataset=table,
         processing_class=tokenizer,

@@ -84,6 +84,7 @@ def alignment(chain, tmp_path, settings):
         chat=chat,
         tokenizer=load_tokenizer(folder, chat),
         pairs=read_pairs(tiny.made(chain, "preference_data"), chat, max_length=settings["max_length"], where="align"),
+        sft_model=folder,
     )
 
 
