@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from assets.chain import CHAIN, trains
+from assets.facts import check_facts
 from assets.found import aside, write_reference
 from assets.repeated import Repeats
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
@@ -77,13 +78,19 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
 
 
 def _check_start(cell: Cell, comparison: Comparison, watch: Watch) -> None:
-    """Raise StageFailed if a training would begin anew unasked, or if automation may not make the cell."""
-    if not watch.starts_anew:
-        try:
+    """Raise StageFailed if the cell may not be made.
+
+    A training would begin anew unasked, or what is made shows that a later asset cannot be made, or automation may not
+    make the cell.
+    """
+    try:
+        if not watch.starts_anew:
             check_begun(cell, comparison)
             Repeats(comparison).check(cell)
-        except DataError as error:
-            raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
+        if trains(CHAIN[cell.asset]):
+            check_facts(comparison)
+    except DataError as error:
+        raise StageFailed(str(error), BAD_INPUT_EXIT_CODE) from None
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {reason}", BAD_INPUT_EXIT_CODE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
+from training.records import RecipeError
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"preferences": recipe.preferences, "decontaminate": recipe.decontaminate.actions})
 
 
+def _check_held_out(recipe: Recipe) -> None:
+    if not 0 < recipe.preferences.held_out_fraction < 1:
+        raise RecipeError(
+            f"preferences.held_out_fraction={recipe.preferences.held_out_fraction:g}; pairs are needed to train on and"
+            " to judge by, so it must lie between 0 and 1"
+        )
+
+
 ASSETS = (
     Asset(
         name="preference_data",
@@ -34,6 +43,7 @@ ASSETS = (
         scope="section",
         sections=("preferences.data",),
         settings=_settings,
+        checks=(_check_held_out,),
         inputs=(Input(asset="benchmark_index"),),
     ),
 )
