@@ -5,7 +5,7 @@ from __future__ import annotations
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison
 from training.artifact import Artifact
-from training.stage import Fact
+from training.stage import InputCheck
 
 
 def check_facts(comparison: Comparison) -> None:
@@ -17,8 +17,8 @@ def check_facts(comparison: Comparison) -> None:
                 fact.check(comparison.recipe, made)
 
 
-def _made(comparison: Comparison, fact: Fact) -> dict[str, list[Artifact]]:
-    """Return the artifacts that a fact is about, by asset; empty unless all are made that the recipe has."""
+def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]:
+    """Return the artifacts that a check is about, by asset; empty unless all are made that the recipe has."""
     cells = [cell for cell in comparison.cells.values() if cell.asset in fact.assets]
     if not all(map(_is_there, cells)):
         return {}

@@ -96,7 +96,7 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
+class InputCheck:
     """What an asset needs to know of artifacts that are made long before it.
 
     `check` is called with the recipe and the artifacts of `assets`, by asset, as soon as all of these are made that the
@@ -125,7 +125,7 @@ class Asset:
     inputs: tuple[Input, ...] = ()
     guards: tuple[Input, ...] = ()  # assets that must be made and not refused; not read, and in no fingerprint
     checks: tuple[Check, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[InputCheck, ...] = ()
     shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from training.job import DataError
 from training.records import RecipeError
-from training.stage import Check, Fact
+from training.stage import Check, InputCheck
 
 if TYPE_CHECKING:
     from training.artifact import Artifact
@@ -20,9 +20,9 @@ def held_out_asked(needed_by: str) -> Check:
     return partial(_check_asked, needed_by)
 
 
-def held_out_there(plan: str, needed_by: str) -> Fact:
-    """Return the fact that each artifact of the asset `plan` has held-out text, which the section `needed_by` needs."""
-    return Fact(assets=(plan,), check=partial(_check_there, plan, needed_by))
+def held_out_there(plan: str, needed_by: str) -> InputCheck:
+    """Return the check that each artifact of the asset `plan` has held-out text, which the section `needed_by` needs."""
+    return InputCheck(assets=(plan,), check=partial(_check_there, plan, needed_by))
 
 
 def _check_asked(needed_by: str, recipe: Recipe) -> None:

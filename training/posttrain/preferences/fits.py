@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from training.job import DataError
 from training.posttrain.early import TOKENIZERS, Made, batches, chat_of
-from training.stage import Fact
+from training.stage import InputCheck
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
-def pairs_fit(where: str, longest: Callable[[Recipe], int | None]) -> Fact:
-    """Return the fact that a pair to train on, and a held-out one, have at most so many tokens as `longest` returns.
+def pairs_fit(where: str, longest: Callable[[Recipe], int | None]) -> InputCheck:
+    """Return the check that a pair to train on, and a held-out one, have at most so many tokens as `longest` returns.
 
     `where` is the section whose `max_length` that is. If `longest` returns None, the recipe learns from no pairs.
     """
-    return Fact(assets=("preference_data", *TOKENIZERS), check=partial(_check_lengths, where, longest))
+    return InputCheck(assets=("preference_data", *TOKENIZERS), check=partial(_check_lengths, where, longest))
 
 
 def _check_lengths(where: str, longest: Callable[[Recipe], int | None], recipe: Recipe, made: Made) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from training.job import DataError
 from training.posttrain.early import TOKENIZERS, Made, batches, chat_of
-from training.stage import Fact
+from training.stage import InputCheck
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -25,4 +25,4 @@ def _check_lengths(recipe: Recipe, made: Made) -> None:
     raise DataError(f"sft.max_length={longest}: not one conversation fits; make it larger")
 
 
-CONVERSATIONS_FIT = Fact(assets=("instruction_data", *TOKENIZERS), check=_check_lengths)
+CONVERSATIONS_FIT = InputCheck(assets=("instruction_data", *TOKENIZERS), check=_check_lengths)
