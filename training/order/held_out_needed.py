@@ -21,7 +21,7 @@ def held_out_asked(needed_by: str) -> Check:
 
 
 def held_out_there(plan: str, needed_by: str) -> InputCheck:
-    """Return the check that each artifact of the asset `plan` has held-out text, which the section `needed_by` needs."""
+    """Return the check that each artifact of asset `plan` has held-out text, which section `needed_by` needs."""
     return InputCheck(assets=(plan,), check=partial(_check_there, plan, needed_by))
 
 
