@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from assets.chain import CHAIN
-from assets.recipe_folders import recipe_folders
+from assets.recipe_folders import recipe_files, recipe_folders
 from resources.profile import SHIPPED, load_profile
 from training.job import DataError
-from training.recipes import RecipeFiles
 from training.records import RecipeError, no_such
 
 
@@ -24,7 +23,7 @@ def listed(what: str, root: Path) -> list[dict[str, str]]:
 
 
 def _recipes(root: Path) -> list[dict[str, str]]:
-    files = RecipeFiles(recipe_folders(root))
+    files = recipe_files(recipe_folders(root))
     first = {path.stem: path for path in reversed(files.paths())}  # if two folders hold the same name, the first wins
     rows = []
     for name, path in sorted(first.items()):

@@ -17,8 +17,8 @@ from typing import Any
 import dagster as dg
 
 from assets.chain import CHAIN, input_partitions, partition_key, parts_of
+from assets.recipe_folders import recipe_files
 from training.recipe import Recipe
-from training.recipes import RecipeFiles
 from training.records import RecipeError
 from training.stage import Asset, Input
 
@@ -38,7 +38,7 @@ def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
     An invalid file is logged and left out, so that one person's mistake does not stop the code location for
     everybody.
     """
-    files = RecipeFiles(folders)
+    files = recipe_files(folders)
     found: dict[str, Recipe] = {}
     for path in files.paths():
         try:

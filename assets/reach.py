@@ -16,12 +16,11 @@ from typing import Any
 
 from assets.chain import CHAIN, ancestors
 from assets.found import read_reference
-from assets.recipe_folders import recipe_folders
+from assets.recipe_folders import recipe_files, recipe_folders
 from assets.status import compare
 from training import artifact
 from training.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damaged
 from training.job import DataError
-from training.recipes import RecipeFiles
 from training.records import RecipeError
 
 TRASH = "trash"  # a folder beside an asset's artifacts, which no search for artifacts looks into
@@ -243,7 +242,7 @@ def by_recipes(root: Path, folders: Sequence[Folder]) -> Wanted:
 
     Raise DataError if a recipe cannot be read, since nobody then knows what it asks for.
     """
-    wanted, files = Wanted(), RecipeFiles(recipe_folders(root))
+    wanted, files = Wanted(), recipe_files(recipe_folders(root))
     for path in files.paths():
         try:
             recipe = files.load(str(path))

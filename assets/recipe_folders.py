@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from assets.chain import CHAIN
 from training.places import local_path
 from training.recipe import Recipe
 from training.recipes import RecipeFiles
@@ -29,13 +30,14 @@ def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
 
 def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:
     """The file of a recipe given by name or path. Raises RecipeError, which lists the known names, if there is none."""
-    return _files(folders).find(name_or_path)
+    return recipe_files(folders).find(name_or_path)
 
 
 def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Recipe:
     """Load a recipe by name or path. Raises RecipeError, with file, field and value, for a mistake."""
-    return _files(folders).load(name_or_path)
+    return recipe_files(folders).load(name_or_path)
 
 
-def _files(folders: Iterable[Path] | None) -> RecipeFiles:
-    return RecipeFiles(recipe_folders() if folders is None else folders)
+def recipe_files(folders: Iterable[Path] | None = None) -> RecipeFiles:
+    """Return the recipe files of some folders, or of those without a root, which the checks of all assets judge."""
+    return RecipeFiles(recipe_folders() if folders is None else folders, CHAIN.values())

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.chain import CHAIN, trains
+from assets.facts import check_facts
 from assets.leaked_steps import with_steps
 from assets.lineage import DECISION, model_of
 from assets.promotion.launch import report_asked, report_result
@@ -97,6 +99,8 @@ class _Run:
         for cell in () if starts_anew else chosen:
             check_begun(cell, comparison)
             repeats.check(cell)
+        if any(trains(CHAIN[cell.asset]) for cell in chosen):
+            check_facts(comparison)
         for cell in chosen:
             announce("planned", cell, {})
         if chosen:

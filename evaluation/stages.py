@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from evaluation.answers import MODELS
 from evaluation.taught_by import taught_by
 from evaluation.trained_on import data_of
+from training.data.exams.task_files import check_own_task
 from training.data.sections import sections, with_data
+from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
 from training.places import local_path
+from training.records import all_of
 from training.scopes import asks_for, last_model
 from training.settings.automation import AutomationRecipe
 from training.settings.evaluation import (
@@ -131,6 +134,10 @@ def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"evaluation": asked, "align": replace(recipe.align, prompts=None)})
 
 
+def _check_suites(recipe: Recipe) -> None:
+    all_of(*(partial(check_own_task, suite) for suite in recipe.evaluation.suites))
+
+
 def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRecipe:
     """Return the section with the named fields at their defaults, so that no fingerprint contains them."""
     plain = EvaluationRecipe(suites=())
@@ -189,6 +196,8 @@ ASSETS = (
         sections=("ladder.rungs",),
         settings=_scaling,
         inputs=(Input(asset="ladder_model", which="every"),),
+        checks=(held_out_asked("ladder"),),
+        facts=(held_out_there("ladder_plan", "ladder"),),
     ),
     Asset(
         name="model_scores",
@@ -204,6 +213,7 @@ ASSETS = (
             Input(asset="aligned_model"),
             Input(asset="decontaminated_documents", which="every"),  # held-out documents, and pages for controls
         ),
+        checks=(_check_suites,),
     ),
     Asset(
         name="alignment_rewards",

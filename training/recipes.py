@@ -17,11 +17,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from training.data.exams.task_files import check_own_task
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.identity.generated_sources import SOURCES
 from training.names import check_name
-from training.posttrain.passed_through import check_passed_through
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
 from training.records import (
@@ -34,7 +32,10 @@ from training.records import (
     uris_in,
     write_record,
 )
+from training.scopes import has
 from training.secrets import masked, secret_in, yaml_problem
+from training.stage import Asset
+from training.stages import ASSETS
 
 ADOPTED = ("model", "tokenizer")  # fields of `adopt` that name a folder
 BASES = "bases"
@@ -49,12 +50,14 @@ NOT_INHERITED = (("name",), ("promote", "model_name"), ("automation",))
 class RecipeFiles:
     """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once.
 
+    A recipe is checked by the `checks` of each of `assets` that it has.
+
     A section that hundreds of variants inherit from one base is read once too: all their mappings share one object,
     which is never changed.
     """
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = tuple(folders)
+    def __init__(self, folders: Iterable[Path], assets: Iterable[Asset] = ASSETS) -> None:
+        self._folders, self._assets = tuple(folders), tuple(assets)
         self._read: dict[Path, dict[str, Any]] = {}
         self._sections: dict[tuple[str, int], tuple[Any, Any]] = {}  # by name and id(): what was read, and its record
 
@@ -89,7 +92,8 @@ class RecipeFiles:
             )
         data = self.resolved(path)
         try:
-            recipe = recipe_of({name: self._record_of(name, section) for name, section in data.items()})
+            sections = {name: self._record_of(name, section) for name, section in data.items()}
+            recipe = recipe_of(sections, self._assets)
         except RecipeError as error:
             raise error.in_file(path.name) from None
         for name, section in data.items():
@@ -144,8 +148,8 @@ class RecipeFiles:
         return self._read[path]
 
 
-def recipe_of(data: Mapping[str, Any]) -> Recipe:
-    """Check the mapping of a resolved recipe file, and return it as a Recipe.
+def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Recipe:
+    """Check the mapping of a resolved recipe file, and return it as a Recipe that can make those of `assets` it has.
 
     A section may be the record that was made of it for another recipe.
     """
@@ -161,12 +165,8 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         raise RecipeError(*problems, *error.problems) from error
     if problems:
         raise RecipeError(*problems)
-    all_of(
-        lambda: check_passed_through(recipe.sft, "SFTConfig", where="sft"),
-        lambda: check_passed_through(recipe.reward, "RewardConfig", where="reward"),
-        lambda: check_passed_through(recipe.align, recipe.align.declared.config, where="align"),
-        *(partial(check_own_task, suite) for suite in (*recipe.decontaminate.benchmarks, *recipe.evaluation.suites)),
-    )
+    asked = (asset for asset in assets if has(recipe, asset))
+    all_of(*(partial(check, recipe) for check in dict.fromkeys(check for asset in asked for check in asset.checks)))
     return recipe
 
 

@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from training.identity.closure import place_of
 from training.identity.generated_sources import SOURCES
 
 if TYPE_CHECKING:
+    from training.artifact import Artifact
     from training.recipe import Recipe
 
 Scope = Literal["snapshot", "recipe", "rung", "section"]
@@ -30,6 +31,9 @@ Unnamed = Literal["all", "none"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
 """A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the
 settings of the partition's job: sections of the recipe and other plain data, by name."""
+Check = Callable[["Recipe"], None]
+"""A function that raises RecipeError if a recipe's settings cannot make an asset. It is called for each recipe that has
+the asset, when the recipe is read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +96,18 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InputCheck:
+    """What an asset needs to know of artifacts that are made long before it.
+
+    `check` is called with the recipe and the artifacts of `assets`, by asset, as soon as all of these are made that the
+    recipe has. It raises DataError if the asset cannot be made from them.
+    """
+
+    assets: tuple[str, ...]
+    check: Callable[[Recipe, Mapping[str, Sequence[Artifact]]], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Asset:
     """One asset of the chain: the stage that makes it, its settings from the recipe, and its inputs.
 
@@ -108,6 +124,8 @@ class Asset:
     sections: tuple[str, ...] = ()  # of the scope `section`: fields of the recipe, such as `sft.data`
     inputs: tuple[Input, ...] = ()
     guards: tuple[Input, ...] = ()  # assets that must be made and not refused; not read, and in no fingerprint
+    checks: tuple[Check, ...] = ()
+    facts: tuple[InputCheck, ...] = ()
     shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names
 
 

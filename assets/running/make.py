@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from assets.chain import CHAIN, trains
+from assets.facts import check_facts
 from assets.found import aside, write_reference
 from assets.lineage import CARD
 from assets.repeated import Repeats
@@ -80,13 +81,19 @@ def _check_inputs(cell: Cell, comparison: Comparison) -> None:
 
 
 def _check_start(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch) -> None:
-    """Raise StageFailed if a training would begin anew unasked, or if automation may not make the cell."""
-    if not watch.starts_anew:
-        try:
+    """Raise StageFailed if the cell may not be made.
+
+    A training would begin anew unasked, or what is made shows that a later asset cannot be made, or a witness knows
+    another record of what a card would list, or automation may not make the cell.
+    """
+    try:
+        if not watch.starts_anew:
             check_begun(cell, comparison)
             Repeats(comparison).check(cell)
-        except DataError as error:
-            raise StageFailed(str(error), BAD_INPUT) from None
+        if trains(CHAIN[cell.asset]):
+            check_facts(comparison)
+    except DataError as error:
+        raise StageFailed(str(error), BAD_INPUT) from None
     if cell.asset == CARD:
         _check_witnessed(cell, comparison, pipeline, watch)
     if reason := watch.stands_in_the_way(comparison.recipe, cell.asset):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ def make_one(
     *,
     more: Callable[[Path], Iterable[str]] = lambda folder: (),
     gates: Iterable[str] = (),
+    metrics: Mapping[str, float] | None = None,
 ) -> None:
     """Commit one artifact as the runner would. `more` writes further files and names them; `gates` passed."""
     folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
@@ -68,8 +69,8 @@ def make_one(
             {"name": name, "passed": name != failing_gate, "evidence": {"why": "a test"}}
             for name in (*gates, *([failing_gate] if failing_gate else []))
         ],
-        "counts": None,
-        "metrics": {},
+        "counts": {"in": 1, "kept": 1, "dropped": {}, "quarantined": {}} if metrics else None,
+        "metrics": dict(metrics or {}),
         "notes": {},
         "cost": {},
         "seconds": 0.0,

@@ -137,6 +137,22 @@ def test_a_second_run_makes_nothing(first, root):
     assert again.code == 0 and again.answer["promoted"] and made(again) == set()
 
 
+@pytest.mark.parametrize(
+    ("section", "length", "what"),
+    [("sft", 4, "conversation"), ("reward", 4, "pair in train.jsonl"), ("align", 20, "pair in train.jsonl")],
+)
+def test_lengths_into_which_nothing_fits_are_refused_before_a_model_is_trained(
+    first, root, tmp_path, section, length, what
+):
+    recipe = tmp_path / "short.yaml"
+    recipe.write_text(
+        f"extends: kitchen-small\nname: short\npretrain: {{seed: 5}}\n{section}: {{max_length: {length}}}\n"
+    )
+    ran = pedigree("run", str(recipe), root=root)
+    assert ran.code == 2
+    assert ran.answer["error"] == f"{section}.max_length={length}: not one {what} fits; make it larger"
+
+
 def test_no_artifact_holds_a_pickle(first, root):
     suffixes = {path.suffix for path in root.glob("*/*/**/*") if path.is_file()}
     assert suffixes & {".pt", ".pth", ".pkl", ".pickle", ".bin"} <= {".bin"}

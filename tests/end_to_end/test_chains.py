@@ -61,6 +61,17 @@ def test_what_a_recipe_without_decontamination_changes(leaking, root):
     assert agree["filtered_documents", "kitchen-1"] == "same" != agree["base_model", ""] and len(told["scores"]) == 4
 
 
+def test_pairs_that_are_made_in_the_run_and_do_not_fit_end_it_before_the_base_model(first, root, tmp_path):
+    recipe = tmp_path / "short.yaml"
+    recipe.write_text(
+        "extends: kitchen-small\nname: short-pairs\npretrain: {seed: 5}\npreferences: {held_out_fraction: 0.3}\n"
+        "reward: {max_length: 4}\n"
+    )
+    ran = pedigree("run", str(recipe), root=root)
+    assert ran.code == 2 and "reward.max_length=4: not one pair in train.jsonl fits" in ran.answer["error"]
+    assert "preference_data" in ran.answer["assets"] and "base_model" not in ran.answer["assets"]
+
+
 def test_alignment_by_rl_reuses_everything_before_it(first, root):
     ran = pedigree("run", "kitchen-small-rl", "--until", "aligned_model", root=root)
     assert ran.code == 0, ran.errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.records import RecipeError, no_such
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -32,6 +33,22 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
     affordable = int(pretrain.compute_budget // shape.training_flops_per_token(pretrain.sequence_length))
     return settings | {"affordable": {"tokens": affordable}}
+
+
+def _check_sources(recipe: Recipe) -> None:
+    """Raise RecipeError if the mixture names a source that the recipe's snapshots cannot have."""
+    labels = sorted({snapshot.label for snapshot in recipe.snapshots})
+    buckets = () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
+    known = [f"{label}/{bucket}" for label in labels for bucket in buckets] or labels
+    given = {"mixture.weights": recipe.mixture.weights, "mixture.source_epochs": recipe.mixture.source_epochs}
+    given |= {"mixture.phases: weights": {name: 0 for phase in recipe.mixture.phases for name in phase.weights}}
+    problems = [
+        no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, known)
+        for where, names in given.items()
+        for name in sorted(set(names) - set(known))
+    ]
+    if problems:
+        raise RecipeError(*problems)
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
@@ -64,6 +81,7 @@ ASSETS = (
         sections=("snapshots",),
         settings=_settings,
         inputs=(*_TOKENS, Input(asset="mixture_weights")),
+        checks=(_check_sources,),
     ),
     Asset(
         name="reference_plan",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from training.data.sections import sections, with_parts
 from training.guards import CLEAN_DATA
 from training.model_files import model_digest
+from training.order.held_out_needed import held_out_asked, held_out_there
 from training.places import local_path
 from training.pretrain.long_context_settings import LongContextRecipe
 from training.stage import Asset, Input, Stage
@@ -173,6 +174,8 @@ ASSETS = (
         settings=_of_long_context,
         inputs=(Input(asset="base_model"), Input(asset="long_context_plan"), *_TOKENS),
         guards=CLEAN_DATA,
+        checks=(held_out_asked("long_context"),),
+        facts=(held_out_there("long_context_plan", "long_context"),),
     ),
     Asset(
         name="ladder_model",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.task_files import check_own_task
 from training.data.sections import sections, with_data
+from training.records import all_of
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -40,6 +43,10 @@ def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"decontaminate": DecontaminateRecipe(benchmarks=recipe.decontaminate.benchmarks)})
 
 
+def _check_benchmarks(recipe: Recipe) -> None:
+    all_of(*(partial(check_own_task, benchmark) for benchmark in recipe.decontaminate.benchmarks))
+
+
 ASSETS = (
     Asset(
         name="benchmark_index",
@@ -48,6 +55,7 @@ ASSETS = (
         group="corpus",
         scope="recipe",
         settings=_benchmarks,
+        checks=(_check_benchmarks,),
     ),
     Asset(
         name="decontaminated_documents",

@@ -40,6 +40,11 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
             choice = ["doc_to_choice"] if whole.get("output_type") == "multiple_choice" else []
             missing = [name for name in (*NEEDED, *choice) if name not in whole]
             problems += [f"the task has no {name}" for name in missing]
+        shots = whole.get("num_fewshot") if suite.num_fewshot is None else suite.num_fewshot
+        if shots and suite.is_task and not suite.fewshot_uri:
+            problems.append(
+                f"the task has {shots} examples in its prompt; name rows in fewshot_uri, or set num_fewshot to 0"
+            )
     if problems:
         raise RecipeError(*(f"{suite.name}: {problem}" for problem in problems))
 

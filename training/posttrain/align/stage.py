@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from training.data.sections import with_data
 from training.guards import CLEAN_DATA
 from training.posttrain.align.method import start_gates
+from training.posttrain.passed_through import check_passed_through
+from training.posttrain.preferences.fits import pairs_fit
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ def _samples(recipe: Recipe) -> bool:
     return recipe.align.declared.learns_from == "samples"
 
 
+def _longest_pair(recipe: Recipe) -> int | None:
+    return recipe.align.max_length if recipe.align.declared.learns_from == "pairs" else None
+
+
+def _check_libraries(recipe: Recipe) -> None:
+    check_passed_through(recipe.align, recipe.align.declared.config, where="align")
+
+
 ASSETS = (
     Asset(
         name="aligned_model",
@@ -56,5 +66,7 @@ ASSETS = (
             Input(asset="reward_model", when=_samples),
         ),
         guards=CLEAN_DATA,
+        checks=(_check_libraries,),
+        facts=(pairs_fit("align", _longest_pair),),
     ),
 )

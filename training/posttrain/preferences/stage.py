@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
 from training.posttrain.source_settings import withdrawn_of
+from training.records import RecipeError
 from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     )
 
 
+def _check_held_out(recipe: Recipe) -> None:
+    if not 0 < recipe.preferences.held_out_fraction < 1:
+        raise RecipeError(
+            f"preferences.held_out_fraction={recipe.preferences.held_out_fraction:g}; pairs are needed to train on and"
+            " to judge by, so it must lie between 0 and 1"
+        )
+
+
 ASSETS = (
     Asset(
         name="preference_data",
@@ -38,6 +47,7 @@ ASSETS = (
         scope="section",
         sections=("preferences.data",),
         settings=_settings,
+        checks=(_check_held_out,),
         inputs=(Input(asset="benchmark_index"),),
     ),
 )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
+from training.posttrain.passed_through import check_passed_through
+from training.posttrain.preferences.fits import pairs_fit
 from training.stage import Asset, Input, Stage
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 REWARD = Stage(
     name="reward",
@@ -18,6 +25,11 @@ REWARD = Stage(
     by_a_model=True,
 )
 
+
+def _check_libraries(recipe: Recipe) -> None:
+    check_passed_through(recipe.reward, "RewardConfig", where="reward")
+
+
 ASSETS = (
     Asset(
         name="reward_model",
@@ -29,5 +41,7 @@ ASSETS = (
         settings=sections("reward"),
         inputs=(Input(asset="sft_model"), Input(asset="preference_data")),
         guards=CLEAN_DATA,
+        checks=(_check_libraries,),
+        facts=(pairs_fit("reward", lambda recipe: recipe.reward.max_length),),
     ),
 )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
+from training.posttrain.passed_through import check_passed_through
+from training.posttrain.sft.fits import CONVERSATIONS_FIT
 from training.scopes import asks_for
 from training.stage import Asset, Input, Stage
 
@@ -34,6 +36,16 @@ def _begins_with_adopted(recipe: Recipe) -> bool:
     return not asks_for(recipe, "snapshots")
 
 
+def _check_template(recipe: Recipe) -> None:
+    from training.posttrain.chat import template
+
+    template(recipe.sft.chat_template)  # raises if there is none of that name
+
+
+def _check_libraries(recipe: Recipe) -> None:
+    check_passed_through(recipe.sft, "SFTConfig", where="sft")
+
+
 ASSETS = (
     Asset(
         name="sft_model",
@@ -50,5 +62,7 @@ ASSETS = (
             Input(asset="instruction_data"),
         ),
         guards=CLEAN_DATA,
+        checks=(_check_template, _check_libraries),
+        facts=(CONVERSATIONS_FIT,),
     ),
 )

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe
 from training.data.exams.task_files import _fields
 from training.recipe import recipe_as_data
@@ -29,7 +30,7 @@ def test_all_that_is_wrong_with_tasks_of_ones_own_is_told_when_the_recipe_is_rea
     data["evaluation"] |= {"suites": suites}
     data["promote"] |= {"min_scores": {}}
     with pytest.raises(RecipeError) as refused:
-        recipe_of(data)
+        recipe_of(data, CHAIN.values())
     expected = [
         f"a: {plain}: metrics: lm-eval's tasks have no such field; did you mean `metric_list`?",
         f"a: {plain}: include: lm-eval's tasks have no such field",
@@ -44,7 +45,7 @@ def test_all_that_is_wrong_with_tasks_of_ones_own_is_told_when_the_recipe_is_rea
     assert all(said.startswith(start) for said, start in zip(refused.value.problems, expected, strict=True))
     plain.write_text(json.dumps({**OWN, "task": "another_name", "dataset_path": "some/where"}))
     data["evaluation"] |= {"suites": suites[:1]}
-    assert recipe_of(data).evaluation.suites[0].task_file == str(plain)
+    assert recipe_of(data, CHAIN.values()).evaluation.suites[0].task_file == str(plain)
 
 
 def test_the_fields_of_a_task_are_those_of_lm_evals_class():

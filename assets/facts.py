@@ -1,0 +1,36 @@
+"""Whether what is made already shows that a later asset of a recipe cannot be made, asked before a training begins."""
+
+from __future__ import annotations
+
+from assets.chain import CHAIN
+from assets.status import Cell, Comparison
+from training.artifact import Artifact
+from training.stage import InputCheck
+
+
+def check_facts(comparison: Comparison) -> None:
+    """Raise DataError for the first asset that is not made and cannot be made from what is made (`Asset.facts`)."""
+    for asset in dict.fromkeys(cell.asset for cell in comparison.to_do()):
+        for fact in CHAIN[asset].facts:
+            made = _made(comparison, fact)
+            if made:
+                fact.check(comparison.recipe, made)
+
+
+def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]:
+    """Return the artifacts that a check is about, by asset; empty unless all are made that the recipe has."""
+    cells = [cell for cell in comparison.cells.values() if cell.asset in fact.assets]
+    if not all(map(_is_there, cells)):
+        return {}
+    return (
+        {
+            asset: [cell.artifact for cell in cells if cell.asset == asset and cell.artifact is not None]
+            for asset in fact.assets
+        }
+        if cells
+        else {}
+    )
+
+
+def _is_there(cell: Cell) -> bool:
+    return cell.artifact is not None and not cell.is_damaged
