@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PLAN = Stage(
     name="plan",
-    version="4",
+    version="5",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),

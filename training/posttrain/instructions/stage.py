@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="4",
+    version="5",
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),

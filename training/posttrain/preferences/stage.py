@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="4",
+    version="5",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMPTS = Stage(
     name="prompts",
-    version="4",
+    version="5",
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),
