@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from training.data.generated import is_generated
 from training.records import Uri, check_above_zero
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
 
 WITHDRAWALS = "withdrawals"  # a section of the recipe
 
@@ -59,6 +56,6 @@ class WithdrawnRows:
     rows: tuple[Uri, ...]
 
 
-def withdrawn_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of the lists; empty without a list, so that no fingerprint has an empty one."""
-    return {WITHDRAWALS: WithdrawnRows(rows=recipe.withdrawals.rows)} if recipe.withdrawals.rows else {}
+def withdrawn_of(lists: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings of the lists `withdrawals.rows`; empty without one, so that no fingerprint has them then."""
+    return {WITHDRAWALS: WithdrawnRows(rows=lists)} if lists else {}

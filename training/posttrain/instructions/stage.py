@@ -24,9 +24,14 @@ INSTRUCTIONS = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return only the sources of `sft`, because the settings of the training belong to the stage `sft`."""
     del part
+    gone = withdrawn_of(recipe.withdrawals.rows)
     return with_data(
         recipe,
-        {"sft": {"data": recipe.sft.data}, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)},
+        {
+            "sft": {"data": recipe.sft.data},
+            "decontaminate": recipe.decontaminate.actions,
+            **gone,
+        },
     )
 
 

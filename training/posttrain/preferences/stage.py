@@ -24,9 +24,14 @@ PREFERENCES = Stage(
 
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
+    gone = withdrawn_of(recipe.withdrawals.rows)
     return with_data(
         recipe,
-        {"preferences": recipe.preferences, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)},
+        {
+            "preferences": recipe.preferences,
+            "decontaminate": recipe.decontaminate.actions,
+            **gone,
+        },
     )
 
 

@@ -26,8 +26,9 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return only the file of prompts, because the settings of the training belong to the stage `align`."""
     del part
     assert recipe.align.prompts is not None  # else the asset is not part of the recipe
+    gone = withdrawn_of(recipe.withdrawals.rows)
     asked = PromptsRecipe(prompts=recipe.align.prompts)
-    return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions, **withdrawn_of(recipe)})
+    return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions, **gone})
 
 
 ASSETS = (
