@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from evaluation.card import licence_fields, one_line
 from evaluation.cited import as_markdown
 from evaluation.forms import croissant, cyclonedx, spdx
-from evaluation.forms.bill import Bill, as_json, bill_of
+from evaluation.forms.bill import ModelBill, as_json, bill_of
 from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table
@@ -130,7 +130,7 @@ def export_model(
     return _names(target)
 
 
-def _write_bills(bill: Bill, target: Path) -> None:
+def _write_bills(bill: ModelBill, target: Path) -> None:
     """Write what a model consists of and was made from in the forms CycloneDX and SPDX."""
     write_text(target / cyclonedx.FILE, as_json(cyclonedx.document_of(bill)))
     write_text(target / spdx.FILE, as_json(spdx.document_of(bill, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))))

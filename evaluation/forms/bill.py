@@ -51,7 +51,7 @@ class SuiteScore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bill:
+class ModelBill:
     """The content of a bill of materials. Empty texts are not known."""
 
     name: str
@@ -73,7 +73,7 @@ class Bill:
 
 def bill_of(
     model: Artifact, card: Artifact, behind: Sequence[Record], files: Mapping[str, str], scores: Artifact | None
-) -> Bill:
+) -> ModelBill:
     """Return the bill of a model. `files` are the sha256 of its files by name; `behind` are the records behind it."""
     recipe = read_record(Recipe, card.record["settings"]["recipe"], where="recipe")
     config = json.loads((model.path / "model" / "config.json").read_text("utf-8"))
@@ -81,7 +81,7 @@ def bill_of(
     libraries: dict[str, str] = {}
     for _, record in own:
         libraries |= record["libraries"]
-    return Bill(
+    return ModelBill(
         name=recipe.promote.model_name,
         version=recipe.provider.version or model.digest[:12],
         description=recipe.description,

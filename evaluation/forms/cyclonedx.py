@@ -9,12 +9,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from evaluation.forms.bill import LIMITS, Bill
+from evaluation.forms.bill import LIMITS, ModelBill
 
 FILE = "bom.cdx.json"
 
 
-def document_of(bill: Bill) -> dict[str, Any]:
+def document_of(bill: ModelBill) -> dict[str, Any]:
     """Return the bill as a CycloneDX document."""
     data = [_data(place, bill) for place in range(len(bill.datasets))]
     files = [_file(name, sha256) for name, sha256 in bill.files.items()]
@@ -32,7 +32,7 @@ def document_of(bill: Bill) -> dict[str, Any]:
     }
 
 
-def _model(bill: Bill, datasets: list[str]) -> dict[str, Any]:
+def _model(bill: ModelBill, datasets: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": "model",
@@ -76,7 +76,7 @@ def _metric(score: Any) -> dict[str, Any]:
     }
 
 
-def _data(place: int, bill: Bill) -> dict[str, Any]:
+def _data(place: int, bill: ModelBill) -> dict[str, Any]:
     one = bill.datasets[place]
     properties = [{"name": "pedigree:digest", "value": one.digest}, {"name": "pedigree:source", "value": one.kind}]
     return {

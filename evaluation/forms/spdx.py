@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluation.forms.bill import LIMITS, Bill
+from evaluation.forms.bill import LIMITS, ModelBill
 
 FILE = "bom.spdx.json"
 CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
@@ -16,7 +16,7 @@ CREATION = "_:creation"
 PROFILES = ["core", "software", "ai", "dataset", "simpleLicensing"]
 
 
-def document_of(bill: Bill, created: str) -> dict[str, Any]:
+def document_of(bill: ModelBill, created: str) -> dict[str, Any]:
     """Return the bill as an SPDX document. `created` is the time of the export, YYYY-MM-DDThh:mm:ssZ."""
     space = f"urn:pedigree:{bill.digest}:"
     agent = {"type": "Organization", "spdxId": f"{space}supplier", "name": bill.supplier or "not stated"}
@@ -58,7 +58,7 @@ def document_of(bill: Bill, created: str) -> dict[str, Any]:
     }
 
 
-def _model(bill: Bill, space: str) -> dict[str, Any]:
+def _model(bill: ModelBill, space: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "type": "ai_AIPackage",
         "spdxId": f"{space}model",
@@ -86,7 +86,7 @@ def _entry(key: str, value: str) -> dict[str, str]:
     return {"type": "DictionaryEntry", "key": key, "value": value}
 
 
-def _data(place: int, bill: Bill, space: str) -> dict[str, Any]:
+def _data(place: int, bill: ModelBill, space: str) -> dict[str, Any]:
     one = bill.datasets[place]
     return {
         "type": "dataset_DatasetPackage",
