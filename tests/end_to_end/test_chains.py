@@ -36,7 +36,7 @@ def test_the_champion_is_still_the_clean_model(leaking, first, root):
     champion = Registry(Tracking("", root), "kitchen-small").holder("champion")
     assert champion is not None
     assert champion.digest == first.answer["assets"]["aligned_model"]["kitchen-small"]["digest"]
-    assert champion.tags["contamination"] == "clean"
+    assert champion.tags["contamination"].startswith("clean (")
 
 
 def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp_path):
@@ -51,7 +51,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
     assert ungated.code == 0 and ungated.answer["promoted"], ungated.errors
     assert made(ungated) == {"data_contamination", "contamination_report", "model_card", "promoted_model"}
     champion = Registry(Tracking("", root), ungated.answer["promotion"]["model_name"]).holder("champion")
-    assert champion is not None and champion.tags["contamination"] == "tolerated"
+    assert champion is not None and champion.tags["contamination"].startswith("tolerated")
 
 
 def test_what_a_recipe_without_decontamination_changes(leaking, root):

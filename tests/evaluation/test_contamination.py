@@ -268,6 +268,19 @@ def test_any_data_are_judged_as_in_the_chain(tmp_path, monkeypatch, capsys):
     assert code == 0 and answer["report"]["scanned"]["texts"] == {"pretraining": 3}
 
 
+def test_the_command_says_of_how_many_items_data_are_clean(tmp_path, monkeypatch, capsys):
+    """An exam of short questions was called clean, although none of them could be found after an edit."""
+    (tmp_path / "page.txt").write_text(FILLER)
+    suites, short = tmp_path / "suites.yaml", [{"question": f"Is {what} in it?", "answer": "yes"} for what in "abcde"]
+    suites.write_text(f"suites: [{{name: market, uri: {tmp_path / 'exam.jsonl'}, kind: generate}}]")
+    for items, code, said in ((short, 3, "unknown: "), ([*short, *ITEMS], 0, "clean (4 of 9 items cleared): ")):
+        write_lines(tmp_path / "exam.jsonl", items)
+        told, shown, _ = commands.printed(
+            monkeypatch, capsys, "contamination", str(tmp_path / "page.txt"), "--against", str(suites)
+        )
+        assert told == code and shown.startswith(said) and "5 cannot be cleared" in shown
+
+
 def test_what_cannot_be_scanned_or_names_no_exam_is_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     (tmp_path / "none.yaml").write_text("suites: []")

@@ -85,7 +85,7 @@ def around_counters(
     runs = np.flatnonzero(lasts - firsts >= num_words)
     inside = np.searchsorted(starts, firsts[runs], side="right") == np.searchsorted(starts, lasts[runs], side="right")
     runs = runs[inside]
-    combined = np.lib.stride_tricks.sliding_window_view(hashes[words], num_words)[runs]
+    combined = hashes[words[runs[:, None] + np.arange(num_words)]]
     return ngram_hashes(combined.reshape(-1), num_words)[::num_words], firsts[runs]
 
 

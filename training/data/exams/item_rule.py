@@ -26,10 +26,11 @@ A short question, or one with too little own weight, is `joined` to its answers 
 it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
 stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
 
-Other such questions are found only word for word with their answer close after them, or with their passage right before
-them. A question of fewer than MIN_WORDS words is found only together with its answer. Such items are `weak`: if they
-are not found, a text may still hold them. Items that are shorter even with their answer are not searched for. Passages
-are not searched for either, because a page that an exam quotes gives no answer away.
+Other such questions, and those of little else than numbers, are found only word for word with their answer close after
+them, or with their passage right before them. A question of fewer than MIN_WORDS words is found only together with its
+answer. Such items are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their
+answer are not searched for. Passages are not searched for either, because a page that an exam quotes gives no answer
+away.
 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
@@ -83,6 +84,7 @@ MIN_PIECE_OWN: Final = 0.15  # of an item's weight, in words that no other quest
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
 STRONG_WEIGHT: Final = 25.0
+MOST_NUMBERS: Final = 2 / 3  # of a question's weight; tables and versions have the numbers of one with more
 MIN_SHARE_OF_BOTH: Final = 0.5  # of the numbers, and of the other words
 MIN_OWN_SHARE: Final = 0.7
 MIN_OWN_WEIGHT: Final = 16.0  # in nats: how improbable it is that the text has these words by chance
@@ -222,9 +224,10 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
             unsearchable.append(number)
             continue
         is_short = np.count_nonzero(made.weights) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT
-        if is_short and _joins(made, accepted):
+        is_of_numbers = made.weights[made.numbers].sum() > MOST_NUMBERS * made.weights.sum()
+        if is_short and not is_of_numbers and _joins(made, accepted):
             joined_items.append(number)
-        elif is_short:
+        elif is_short or is_of_numbers:
             weak.append(number)
         if number not in weak[-1:]:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)

@@ -178,6 +178,14 @@ def test_a_question_with_other_numbers_is_another_question():
     assert held(trip.replace("1200", "270").format(180), [item]) == []
 
 
+def test_a_question_of_numbers_is_found_only_word_for_word():
+    item = ItemText(benchmark="sums", id="sum", question="((3 * -7 * -4 * 2) + (7 - -3 - -3 * 1)) =", answers=("181",))
+    assert held(f"{BEFORE}{item.question} 181. {BEHIND}", [item]) == [("sum", "item")]
+    for text in ("3 7 4 2 1 (or 8 7 4 2 6 5 3 1", f"{item.question} 17", item.question.replace("7 -", "8 -") + " 181"):
+        assert held(f"{BEFORE}{text} {BEHIND}", [item]) == []
+    assert build_items([item]).weak.tolist() == [0]
+
+
 def test_the_frame_of_many_questions_tells_none_of_them():
     frame = "My notes from that long evening in the inn say about the famous {} that the heat of the oven was"
     dishes = ("bake", "pie", "stew", "tart", "roast", "broth")
