@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from resources.compute.base import Allocation
+from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, read_json
 from training import artifact
 from training.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
 from training.running.attempt import read_attempts
@@ -118,6 +119,18 @@ def settled(made: Artifact, price_per_hour: float | None) -> Artifact:
     for path, stat in times:  # a record's time is that of its commit
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     return Artifact(path=made.path, record={**made.record, "cost": cost})
+
+
+def settled_late(made: Artifact, backend: Backend, *, run: str, price_per_hour: float | None) -> Artifact:
+    """Settle the bill of a job that ended while no run followed it, as far as its backend still knows it."""
+    handle, rows = read_json(made.path / HANDLE_FILE), made.record["cost"].get("attempts", ())
+    is_known = bool(rows) and all(None not in _span(row) for row in rows)
+    if handle is None or is_known or handle["backend"] != backend.name:
+        return made
+    with suppress(NotSubmitted, OSError):  # a backend that does not answer; a root that is not ours
+        Bill(made.path, backend=backend.name, run=run).note(backend.poll(Handle(**handle)).allocations)
+        return settled(made, price_per_hour)
+    return made
 
 
 def energy_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

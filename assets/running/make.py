@@ -10,6 +10,7 @@ from pathlib import Path
 from assets.chain import CHAIN, trains
 from assets.found import aside, write_reference
 from assets.repeated import Repeats
+from assets.running.bill import settled_late
 from assets.running.causes import BAD_INPUT_EXIT_CODE, REFUSED_EXIT_CODE, StageFailed
 from assets.running.events import announce
 from assets.running.follow import run_job, tell
@@ -93,6 +94,9 @@ def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
     for line in mend(cell, pipeline.root_path) if cell.state == "damaged" else ():
         tell(line, cell, watch)
     tidy(made.path)
+    profile = pipeline.loaded_profile()
+    price = profile.size_for(cell.asset).price_per_hour
+    settled_late(made, profile.backend_for(cell.asset), run=watch.run_id, price_per_hour=price)
     write_reference(pipeline.root_path, made, cell.partition)
     announce("reused", cell, {})
     return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint), cell.partition.split("@")[0])

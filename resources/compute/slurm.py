@@ -16,7 +16,6 @@ import secrets
 import shlex
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,18 +140,22 @@ class SlurmBackend:
     def _tasks(self, arrays: list[str]) -> list[Status]:
         """The statuses of the arrays' tasks. Failed and cancelled ones are kept, because Slurm soon forgets them.
 
-        An array whose tasks have all ended is not asked about again.
+        An array whose tasks have all ended, or that Slurm has forgotten, is not asked about again.
         """
         found: list[Status] = []
         for array in arrays:
-            if array not in self._ended:
-                with suppress(SlurmError):
-                    tasks = [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
-                    found += tasks
-                    if all(one.is_over for one in tasks):
-                        self._ended[array] = tasks
-            else:
+            if array in self._ended:
                 found += self._ended[array]
+                continue
+            try:
+                tasks = [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
+            except SlurmError as error:
+                if "Invalid job id" in str(error):
+                    self._ended[array] = []
+                continue
+            found += tasks
+            if tasks and all(one.is_over for one in tasks):
+                self._ended[array] = tasks
         self._seen |= {one.attempt: one for one in found if one.state in ("failed", "cancelled")}
         return found
 

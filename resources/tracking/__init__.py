@@ -14,5 +14,6 @@ once. So a replay after a crash duplicates nothing, and a new store gets all rep
 | `registry` | a registered model: its versions and aliases |
 | `loadable` | the files of a version by which MLflow loads its model, and the LoggedModel |
 | `store` | the address of MLflow's store, a client for it, and its server |
+| `deadline` | calls of a server that end within a time-out, however slowly it answers |
 | `errors` | MLflow's errors as sentences without secrets |
 """
