@@ -229,3 +229,25 @@ def test_in_a_terminal_a_bar_stays_below_the_lines_of_what_is_finished(kitchen, 
     os.close(ours)
     os.close(log)
     assert [line for line in screen.lines if line.strip()] == ["  20.0 s  base_model [own]: 20.0 s"]
+
+
+def test_in_a_terminal_each_of_the_cells_side_by_side_says_that_it_is_held_or_lost_its_node(kitchen, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = pty.openpty()
+    resize(theirs, 100)
+    screen = Screen(100)
+    with open(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Display(kitchen.recipe, kitchen.root, Clock()) as display:
+            one, two = begun(kitchen, display)[:2]
+            display.announce("started", two, {})
+            display.announce("told", one, {"text": "attempt 4.0 was preempted after 9 s on node1"})
+            held = {"state": "pending", "reason": "JobHeldAdmin: an administrator holds it", "seconds": 2.0}
+            display.announce("waiting", two, {**held, "is_stuck": True})
+            display.announce("waiting", one, {**held, "reason": "Resources", "is_stuck": False})  # the bar has it
+        screen.feed(read_now(ours))
+    os.close(ours)
+    assert [line for line in screen.lines if line.strip()] == [
+        "   0.0 s  base_model [own]: attempt 4.0 was preempted after 9 s on node1",
+        f"   0.0 s  {two.asset} [own]: pending for 2 s: JobHeldAdmin: an administrator holds it",
+    ]

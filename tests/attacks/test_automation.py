@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +16,12 @@ import dagster as dg
 import pytest
 
 from assets.automation import add_backfills
-from assets.budget import AUTOMATION_TAG, RECIPE_TAG
+from assets.budget import AUTOMATION_TAG, RECIPE_TAG, node_hours
 from assets.chain import CHAIN
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe, recipe_folders
+from assets.running.bill import BILL_FILE, attempts
+from assets.running.bill import node_hours as hours_of
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from assets.stores import dagster_home
@@ -176,6 +179,35 @@ def test_a_spent_budget_launches_nothing_and_stops_what_is_under_way(tmp_path, m
         assert not list(tmp_path.glob("extracted_documents/*/process.json"))
         promotion = materialize(tmp_path, instance, "promoted_model", "asking")
         assert "automation make promoted_model" in failure_of(promotion)
+
+
+@pytest.mark.slow
+def test_the_budget_counts_what_failed_attempts_had_and_no_attempt_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(RECIPES))
+    ask_for_automation(tmp_path, "{rebuild: all, node_hours_per_day: 1}", base="kitchen-small")
+    recipe, failed = load_recipe(str(tmp_path / "recipes" / "asking.yaml")), threading.Event()
+
+    def kill_each_attempt() -> None:
+        while not failed.wait(0.01):
+            for path in tmp_path.glob(f"crawl_archives/*/{BILL_FILE}"):
+                last = attempts(path.parent)[-1]
+                with suppress(ProcessLookupError):
+                    last["end"] or os.kill(int(last["attempt"].partition("@")[0]), signal.SIGKILL)
+
+    with dg.DagsterInstance.from_config(str(dagster_home(tmp_path))) as instance:
+        killer = threading.Thread(target=kill_each_attempt)
+        killer.start()
+        assert not materialize(tmp_path, instance, "crawl_archives", "asking@kitchen-1").success
+        failed.set()
+        killer.join()
+        (bill,) = tmp_path.glob(f"crawl_archives/*/{BILL_FILE}")
+        lost = attempts(bill.parent)
+        assert len(lost) > 1 and {one["cause"] for one in lost} == {"lost"}
+        after_failure = node_hours(instance, recipe, load_profile("local"))
+        assert after_failure == pytest.approx(hours_of(lost), rel=1e-4) and after_failure > 0
+        assert materialize(tmp_path, instance, "crawl_archives", "asking@kitchen-1").success
+        spent = node_hours(instance, recipe, load_profile("local"))
+        assert spent == pytest.approx(hours_of(attempts(bill.parent)), rel=1e-4) and spent > after_failure
 
 
 def failure_of(run: dg.ExecuteInProcessResult) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import assets.running.follow  # noqa: F401 - now: the seconds would pass between a cancellation and who finds the job
 from assets.running.causes import StageFailed
 from assets.running.events import heard_by
 from resources.compute.base import Task

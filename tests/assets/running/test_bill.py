@@ -11,9 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from assets.running.bill import BILL_FILE, Bill, attempts, elapsed_seconds, settled
-from resources.compute.base import Allocation
+from assets.running.bill import BILL_FILE, Bill, attempts, elapsed_seconds, settled, settled_late
+from resources.compute.base import HANDLE_FILE, Allocation, write_json
 from resources.compute.local import LocalBackend
+from resources.compute.size import SlurmSettings
+from resources.compute.slurm import SlurmBackend
 from resources.compute.slurm_accounting import status_of_rows
 from resources.compute.supervise import PROCESS_FILE
 from tests.attacks.test_processes import toy_task
@@ -57,6 +59,21 @@ def test_the_record_keeps_its_identity_its_time_and_its_copy(tmp_path):
     assert (made.path / ARTIFACT_FILE).stat().st_mtime_ns == stamp
     assert settled(find(made.path), None).record == find(made.path).record  # a second time changes nothing
     assert after.record["cost"]["work_node_hours"] == before.record["cost"]["work_node_hours"]
+
+
+def test_a_job_that_ended_while_nobody_followed_it_is_billed_when_it_is_found(tmp_path):
+    task, backend = toy_task(tmp_path, "together"), LocalBackend()
+    handle = backend.submit(task)
+    place = tmp_path / "toys" / "f"
+    write_json(place / HANDLE_FILE, handle.as_json())
+    while not backend.poll(handle).is_over:
+        time.sleep(0.02)
+    found = find(place)
+    assert "attempts" not in found.record["cost"]
+    billed = settled_late(found, backend, run="r", price_per_hour=None)
+    (row,) = billed.record["cost"]["attempts"]
+    assert row["cause"] == "completed" and billed.record["cost"]["node_hours"] > found.record["cost"]["node_hours"]
+    assert settled_late(billed, SlurmBackend(SlurmSettings()), run="r", price_per_hour=None) is billed
 
 
 def test_a_later_word_completes_an_attempt_and_takes_nothing_back(tmp_path):
