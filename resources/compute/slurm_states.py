@@ -172,7 +172,8 @@ def _lost_its_nodes(fields: dict[str, str], exit_code: int | None) -> bool:
     if _time(fields, "PreemptTime") is not None:
         return True
     begin, end, limit = _time(fields, "StartTime"), _time(fields, "EndTime"), _limit_seconds(fields)
-    if exit_code not in (128 + signal.SIGTERM, -signal.SIGTERM) or begin is None or end is None:
+    was_told = (fields["JobState"], exit_code) in [("FAILED", code) for code in (128 + signal.SIGTERM, -signal.SIGTERM)]
+    if not was_told or begin is None or end is None:
         return False
     return end - begin < FIRST_SECONDS and limit > end - begin + EARLIEST_SIGNAL_SECONDS
 

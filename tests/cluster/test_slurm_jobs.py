@@ -429,36 +429,35 @@ def test_a_held_job_says_so_at_once_whichever_command_of_slurm_is_asked(slurm, b
     assert shown.reason == listed.reason and (shown.state, shown.is_stuck) == ("pending", True)
     assert says_held(shown) and Patience().is_due(listed)
     backend.cancel(handle)
-    for node in slurm.nodes:  # Slurm drains a node that could not launch a job
-        if node not in slurm.idle_nodes() and held == "not launched":
+    if held == "not launched":  # Slurm drains the node that could not launch it
+        slurm.wait_until(lambda: bool(drained(slurm)), "the node is drained", seconds=60)
+        for node in drained(slurm):
             slurm.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
-def test_a_job_that_is_preempted_in_its_first_seconds_costs_no_retry_and_is_billed_as_slurm_counts(slurm, tmp_path):
-    """The ranks of two nodes import their libraries, and so do not listen yet: srun ends with 143, and so does the job.
+def drained(slurm: MiniSlurm) -> set[str]:
+    """Names of the nodes that take no job until an administrator says so."""
+    return set(slurm.call("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split())
 
-    The second job is put back into the queue by hand. Slurm's own file of ended jobs is the comparison.
+
+def test_attempts_that_lost_their_nodes_cost_no_retry_and_are_billed_as_slurm_counts_them(slurm, tmp_path):
+    """Somebody requeues the job, and then another one preempts it. Slurm's own file of ended jobs is the comparison.
+
+    A preempted job may be requeued, or fail because srun ends with 143: the ranks that import libraries do not listen.
     """
     backend, heard = SlurmBackend(replace(SETTINGS, poll_seconds=0.1)), []
     size = Size(backend="slurm", nodes=2, workers=1, threads=1, memory_gb=2, hours=0.1, retries=0, price_per_hour=3600)
     task = replace(toy_task(tmp_path, "together"), size=size)
 
-    def started(number: int) -> str:
-        def last() -> list[str]:
-            running = [
-                job for job in jobs_of(slurm, task) if job["JobState"] == "RUNNING" and job["RunTime"] >= "00:00:01"
-            ]
-            return [job["JobId"] for job in running if int(job["JobId"]) > number]
-
-        slurm.wait_until(lambda: bool(last()), "the job runs")
-        return last()[0]
+    def running(restarts: str) -> list[str]:
+        jobs = [job for job in jobs_of(slurm, task) if (job["JobState"], job["Restarts"]) == ("RUNNING", restarts)]
+        return [job["JobId"] for job in jobs if job["RunTime"] >= "00:00:01"]
 
     def disturb() -> None:
-        first = started(0)
-        slurm.call(
-            "sbatch", "--wait", "--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true"
-        )
-        slurm.call("scontrol", "requeue", started(int(first)))
+        slurm.wait_until(lambda: bool(running("0")), "the job runs")
+        slurm.call("scontrol", "requeue", *running("0"))
+        slurm.wait_until(lambda: bool(running("1")), "the job runs again")
+        slurm.call("sbatch", "--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true")
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
@@ -466,22 +465,21 @@ def test_a_job_that_is_preempted_in_its_first_seconds_costs_no_retry_and_is_bill
         made, said = made_of(task, backend)
     disturber.join()
     assert isinstance(made, Artifact), said
-    first, second = (job["JobId"] for job in jobs_of(slurm, task))
-    assert slurm.completed(first)[0]["JobState"] in ("FAILED", "TIMEOUT")  # for 143, or at the end of the grace time
     cost = find(made.path).record["cost"]
     told = [(one["attempt"], one["begin"], one["end"], one["nodes"]) for one in cost["attempts"]]
     assert told == [
         (f"{job}.{restart}", *(seconds_of(one[name]) for name in ("StartTime", "EndTime")), int(one["NodeCnt"]))
-        for job in (first, second)
+        for job in sorted({job["JobId"] for job in jobs_of(slurm, task)}, key=int)
         for restart, one in enumerate(slurm.completed(job))
     ]
-    assert [one["cause"] for one in cost["attempts"]] == ["preempted", "requeued", "completed"]
+    causes = [one["cause"] for one in cost["attempts"]]
+    assert causes[0] == "requeued" and "preempted" in causes[1:]
     seconds = sum(nodes * (end - begin) for _, begin, end, nodes in told)
-    assert cost["price"] == pytest.approx(seconds) and cost["node_hours"] == pytest.approx(seconds / 3600, abs=1e-6)
+    assert cost["price"] == pytest.approx(seconds, abs=0.01)
     assert cost["work_node_hours"] < cost["node_hours"] and cost["energy"]["nodes"] == {"state": "absent"}
-    news = "\n".join(heard)
-    assert f"attempt {first}.0 runs on node[1-2]" in news and f"attempt {first}.0 was preempted after" in news
-    assert f"attempt {second}.0 was requeued after" in news and "submitting it again" in news
+    news, first = "\n".join(heard), cost["attempts"][0]["attempt"]
+    assert f"attempt {first} runs on node[1-2]" in news and f"attempt {first} was requeued after" in news
+    assert "was preempted" in news
     assert find_copy(made.path).record == find(made.path).record
 
 

@@ -200,6 +200,31 @@ def test_states_of_slurm_become_states_of_a_task(fields, state, exit_code, said)
     assert said in status.reason
 
 
+EARLY = {"StartTime": "2026-11-28T09:00:00", "EndTime": "2026-11-28T09:00:20", "TimeLimit": "1:00:00"}
+PREEMPTED = {"PreemptTime": "2026-11-28T09:00:10"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "exit_code"),
+    [
+        ({"JobState": "FAILED", "ExitCode": "143:0", **EARLY}, 75),
+        ({"JobState": "FAILED", "ExitCode": "0:15", **EARLY}, 75),
+        ({"JobState": "FAILED", "ExitCode": "1:0", **EARLY, **PREEMPTED}, 75),  # as torchrun ends when it is told to
+        ({"JobState": "TIMEOUT", "ExitCode": "0:0", **EARLY, **PREEMPTED}, 75),  # its grace time was its limit
+        ({"JobState": "PREEMPTED", "ExitCode": "0:15"}, 75),
+        ({"JobState": "FAILED", "ExitCode": "1:0", **EARLY}, 1),
+        ({"JobState": "FAILED", "ExitCode": "137:0", **EARLY}, 137),
+        ({"JobState": "FAILED", "ExitCode": "143:0", **EARLY, "TimeLimit": "2:00"}, 143),  # the signal before its end
+        ({"JobState": "FAILED", "ExitCode": "143:0", **EARLY, "EndTime": "2026-11-28T09:30:00"}, 143),
+        ({"JobState": "FAILED", "ExitCode": "143:0"}, 143),
+        ({"JobState": "TIMEOUT", "ExitCode": "0:15", **EARLY}, -15),
+    ],
+)
+def test_a_job_that_lost_its_nodes_is_told_from_one_that_failed(fields, exit_code):
+    status = status_of(fields)
+    assert status.exit_code == exit_code and status.was_preempted == (exit_code == 75)
+
+
 def test_without_slurm_the_error_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="slurm"):
