@@ -1,8 +1,8 @@
 """Measure what the first process of a scoring holds, with tensors that have no content (`pedigree plan --measure`).
 
 It is the code that opens and scores a model for the recipe's batches and the profile's layout, in rows that are as long
-as they may be: whole windows, whose log-likelihoods are asked for, and questions that are answered by
-ANSWERED tokens. training/process/without_content.py says what is counted.
+as they may be: whole windows, whose log-likelihoods are asked for, and questions with the first token of an answer.
+training/process/without_content.py says what is counted.
 
 `python -m evaluation.measured` reads the settings as JSON and prints the most bytes of each moment as JSON.
 """
@@ -29,7 +29,7 @@ from training.records import read_record
 from training.run_settings import RunSettings
 from training.settings.evaluation import JUDGED_PROMPTS
 
-ANSWERED = 2  # tokens; the question fills the rest of the row
+ANSWERED = 1  # token; the question fills the rest of the row
 CONTROL_TOKENS = 3  # of a question: who speaks, its end, and who answers
 
 

@@ -67,6 +67,7 @@ def on_gpus(run: RunSettings) -> Iterator[Memory]:
     """Be the first process of a job of post-training or scoring, without content; yield what counts its memory."""
     processes, counted = run.nodes * run.processes, Memory()
     named = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": run.processes}
+    named |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}  # where nobody is asked
     environment = {name: str(value) for name, value in named.items()} if processes > 1 else {}
     with patch.dict(os.environ, environment | {"ACCELERATE_TORCH_DEVICE": "cpu"}), ExitStack() as stack:
         stack.callback(AcceleratorState._reset_state, reset_partial_state=True)  # accelerate keeps it for the process

@@ -402,8 +402,7 @@ def held_bytes(tuning: Tuning) -> Needed:
     trained = FP32 * tuning.adapters or share
     held = {"weights": share, "adapters": FP32 * tuning.adapters, "optimizer": tuning.moments * trained}
     held |= {"gradients": trained, "models beside it": FP32 * tuning.beside // tuning.shard}
-    is_summed = tuning.replicas > 1 == tuning.shard and tuning.passes > 1
-    return held | ({"messages of gradients": trained} if is_summed else {})
+    return held | ({"messages of gradients": trained} if tuning.replicas > 1 == tuning.shard < tuning.passes else {})
 
 
 def tuning_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
@@ -421,6 +420,7 @@ def tuning_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
     copies = bf16_copies(shape) if size < FP32 else 0
     is_cast_once = tuning.shard == 1 and not tuning.adapters  # by autocast
     step = held | {
+        "gradients": max(0, held["gradients"] - kept * (tuning.passes == 1)),  # those of an only pass replace states
         "states of all layers": kept,
         "a layer or the head at work": max(layer, 0 if tuning.is_reward else loss),
         "weights of all layers in bf16": copies if is_cast_once or not tuning.recomputes else 0,
@@ -433,8 +433,8 @@ def tuning_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
         step["a gradient"] = tuning.head
     moments = {"step": step, "a pass without gradients": _between_bytes(tuning, copies * is_cast_once)}
     if tuning.drawn:
-        drawn = answer_bytes(replace(tuning, positions=tuning.drawn), gathers=gathers)
-        moments["answers"] = held | {"gradients": 0} | drawn
+        drawn = replace(tuning, positions=tuning.drawn)
+        moments["answers"] = held | {"gradients": 0} | answer_bytes(drawn, gathers=gathers)
     return moments
 
 

@@ -12,6 +12,8 @@ from training.pretrain.needs import TOLERANCE, Tuning, tuning_bytes
 from training.records import read_record
 from training.run_settings import RunSettings
 
+# Libraries warn of a mesh on a CPU, which stands for GPUs here.
+pytestmark = pytest.mark.filterwarnings("default")
 FEW_WORDS = replace(SHAPE, layers=2, vocab_size=8192, tied_embeddings=True)
 TWICE, ADAPTERS = {"trl": {"activation_checkpointing": True}}, {"peft": {"r": 16}}
 SHARED = {"processes": 4, "shard": 4}
