@@ -32,7 +32,7 @@ from training.records import (
     uris_in,
     write_record,
 )
-from training.scopes import has
+from training.scopes import asks_for
 from training.secrets import masked, secret_in, yaml_problem
 from training.stage import Asset
 from training.stages import ASSETS
@@ -165,9 +165,16 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
         raise RecipeError(*problems, *error.problems) from error
     if problems:
         raise RecipeError(*problems)
-    asked = (asset for asset in assets if has(recipe, asset))
+    asked = (asset for asset in assets if _has(recipe, asset))
     all_of(*(partial(check, recipe) for check in dict.fromkeys(check for asset in asked for check in asset.checks)))
     return recipe
+
+
+def _has(recipe: Recipe, asset: Asset) -> bool:
+    """Whether a recipe has the asset, at least in one partition."""
+    if asset.scope == "rung":
+        return bool(recipe.ladder.rungs)
+    return bool(recipe.snapshots) if asset.scope == "snapshot" else asks_for(recipe, *asset.sections)
 
 
 def _without_unknown_preset(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from training.stage import Asset, Input
+from training.stage import Input
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -17,13 +17,6 @@ def asks_for(recipe: Recipe, *sections: str) -> bool:
     A recipe has no partition of an asset whose `Asset.sections` it does not ask for.
     """
     return not sections or any(bool(reduce(getattr, name.split("."), recipe)) for name in sections)
-
-
-def has(recipe: Recipe, asset: Asset) -> bool:
-    """Whether a recipe has the asset, at least in one partition."""
-    if asset.scope == "rung":
-        return bool(recipe.ladder.rungs)
-    return bool(recipe.snapshots) if asset.scope == "snapshot" else asks_for(recipe, *asset.sections)
 
 
 def last_model(recipe: Recipe) -> str:
