@@ -18,7 +18,7 @@ def check_facts(comparison: Comparison) -> None:
 
 
 def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]:
-    """Return the artifacts that a check is about, by asset; empty unless all are made that the recipe has."""
+    """Return the artifacts that a check is about, by asset; empty unless all of the recipe are made and sound."""
     cells = [cell for cell in comparison.cells.values() if cell.asset in fact.assets]
     if not all(map(_is_there, cells)):
         return {}
@@ -33,4 +33,4 @@ def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]
 
 
 def _is_there(cell: Cell) -> bool:
-    return cell.artifact is not None and not cell.is_damaged
+    return cell.artifact is not None and not cell.is_damaged and not cell.artifact.failed_gates

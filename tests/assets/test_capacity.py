@@ -18,7 +18,7 @@ from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.devices import device_of
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.models import export
-from training.pretrain.needs import scoring_bytes, tuning_bytes
+from training.pretrain.needs import held_bytes, scoring_bytes, tuning_bytes
 from training.pretrain.room import machine_memory
 from training.records import RecipeError
 
@@ -156,9 +156,12 @@ def test_what_a_post_training_needs_grows_with_what_a_pass_reads():
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
     size = read_size(gpus, cores=1, where="")
 
-    def step(section, **changes):
+    def tuning(section, **changes):
         section = dataclasses.replace(section, max_length=2048, batch_size=8, **changes)
-        return tuning_bytes(capacity.tuning_of(recipe, section, size))["step"]
+        return capacity.tuning_of(recipe, section, size)
+
+    def step(section, **changes):
+        return tuning_bytes(tuning(section, **changes))["step"]
 
     sft = step(RECIPE.sft)
     assert step(RECIPE.align)["states of all layers"] == pytest.approx(2 * sft["states of all layers"], rel=1e-3)
@@ -166,10 +169,10 @@ def test_what_a_post_training_needs_grows_with_what_a_pass_reads():
     assert step(RECIPE.sft, trl={"activation_checkpointing": True})["weights of all layers in bf16"] == 0
     assert step(RECIPE.sft, precision="fp32")["weights of all layers in bf16"] == 0
     # peft says of Llama 3 8B: trainable params: 41,943,040 for rank 16 on all linear layers.
-    adapted = step(RECIPE.sft, peft={"r": 16})
+    adapted = held_bytes(tuning(RECIPE.sft, peft={"r": 16}))
     assert adapted["adapters"] == adapted["gradients"] == 4 * 41_943_040 == adapted["optimizer"] // 2
-    by_sgd = step(RECIPE.sft, trl={"optim": "sgd"})
-    assert by_sgd["optimizer"] == 0 and by_sgd["gradients"] == by_sgd["weights"] == sft["gradients"]
+    by_sgd = held_bytes(tuning(RECIPE.sft, trl={"optim": "sgd"}))
+    assert by_sgd["optimizer"] == 0 and by_sgd["gradients"] == by_sgd["weights"] == sft["weights"]
     sampled = dataclasses.replace(RECIPE.align, method="grpo", num_generations=4)
     policy, judge = 8 * sft["weights"], capacity.tuning_of(recipe, RECIPE.reward, size).parameters * 4
     assert step(sampled)["models beside it"] == (policy + judge) // 8
