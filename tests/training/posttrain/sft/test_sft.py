@@ -40,7 +40,7 @@ def trainer_of(chain, tmp_path, encoded):
     chat = Chat.of(base, template())
     work = Work(path=tmp_path, scratch=tmp_path / "scratch", progress=Progress(tmp_path, enabled=False))
     recipe = read_record(SftRecipe, SFT, where="sft")
-    return sft.trainer_of(job, work, recipe, chat, load_tokenizer(base, chat), encoded, base)[0], chat
+    return sft.trainer_of(job, work, recipe, load_tokenizer(base, chat), encoded, base)[0], chat
 
 
 def loss_by_hand(model, rows: list[Encoded]) -> float:
