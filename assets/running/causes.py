@@ -57,7 +57,7 @@ def explain(backend: Any, task: Task, status: Status) -> str:
         return status.reason  # the last error in the job's log did not cause this
     tail = backend.log_tail(task.folder, TAIL_LINES, status.attempt)
     own = _own_words(folder, status) or _last_error(tail)
-    if status.was_ended:
+    if status.was_ended and not (own and status.exit_code in FINAL_EXIT_CODES):
         return f"{status.reason}; before that the job said: {own}" if own else f"{status.reason}\n{tail}".rstrip()
     return own or f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}".rstrip()
 

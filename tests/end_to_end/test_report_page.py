@@ -52,7 +52,7 @@ def test_the_page_begins_with_what_the_terminal_says_of_the_promotion_and_ends_w
     order = [
         said,
         "<b>Promoted:</b>",
-        "Training data: clean.",
+        "Training data: clean (",
         'id="scores"',
         'id="documents"',
         'id="cost"',

@@ -162,9 +162,9 @@ def test_the_answer_names_the_rows_that_repeat_pages_of_a_domain(place):
         (asset, file.name, number)
         for asset in ("instruction_data", "preference_data")
         for file in cells(place)[asset, "kitchen-small"].artifact.path.glob("*.jsonl")
+        if file.name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl", "dropped.jsonl")
         for number, line in enumerate(file.read_text("utf-8").splitlines())
         if any(withdrawn.intersection(runs_of_eight(text)) for text in strings_in(json.loads(line)))
-        and file.name in ("instructions.jsonl", "train.jsonl", "held_out.jsonl", "dropped.jsonl")
     }
     assert {(one["asset"], one["file"], one["line"]) for one in told["rows"]} == repeating and len(repeating) > 3
     assert told["rows_not_known"] == []

@@ -160,8 +160,9 @@ def test_a_takedown_that_cannot_finish_leaves_everything_as_it_was_and_says_so(m
     place = tmp_path / "root"
     shutil.copytree(made, place)
     assert pedigree("takedown", "--domain", "goes.example", *WHY, "--yes", "--no-rebuild", root=place).code == 0
-    ran = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", "provenance_index", root=place)
-    assert ran.code == 0, ran.errors
+    for index in ("provenance_index", "text_index"):  # so that nothing is left to rebuild
+        ran = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", index, root=place)
+        assert ran.code == 0, ran.errors
     before = files_of(place)  # whoever closes a file ends its process's locks of it
     with closing(sqlite3.connect(place / "notes.db")) as database:
         database.execute("BEGIN IMMEDIATE")

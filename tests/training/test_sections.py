@@ -50,6 +50,7 @@ READERS = {
     "training.pretrain.models.shape": "adopt pretrain doremi extend",
     "training.pretrain.spike_settings": "pretrain doremi extend",
     "training.settings.promote": "promote",
+    "training.settings.provider": "",
     "training.settings.withdrawals": "",
     "training.recipe": "",
     "training.recipes": "",
