@@ -91,7 +91,7 @@ def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(f
     assert broken_words(printed) == set()
     text = printed(80)
     assert headline_of(text).endswith(" items cleared), promoted as kitchen-small v1")
-    order = ["promoted as", "Accuracy in percent", "Contamination: clean", "Documents", "Time and cost"]
+    order = ["parameters, ", "Accuracy in percent", "Contamination: clean", "Documents", "Time and cost"]
     assert sorted(order, key=text.index) == order
 
 
