@@ -44,7 +44,7 @@ def test_without_the_gate_the_leaking_model_would_be_promoted(leaking, root, tmp
         (RECIPES / "kitchen-small-leak.yaml").read_text("utf-8").replace("kitchen-small-leak", "kitchen-small-ungated")
     )
     text = text.replace("evaluation: {", "evaluation: {max_contaminated_fraction: 1.0, ")
-    text = text.replace("promote: {", "promote: {max_score_drop: 1.0, ")
+    text = text.replace("promote: {", "promote: {above_chance: not_required, ")
     (tmp_path / "kitchen-small-ungated.yaml").write_text(text)
     point_to_shared(load_recipe(str(tmp_path / "kitchen-small-ungated.yaml"), (RECIPES, SHIPPED)), root)
     ungated = pedigree("run", str(tmp_path / "kitchen-small-ungated.yaml"), root=root)
