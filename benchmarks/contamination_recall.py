@@ -17,7 +17,7 @@ near-copies, and the exit code is 1 if the first is above MOST_WRONG. `--pages` 
 in DIR the first `--each` pages by a hash of their paths, and every text once.
 
 The thresholds of the rule were chosen on one half of the benchmarks; the figures in docs/decontamination.md are from
-the other half. Only items that can be searched for are planted; the others are counted.
+the other half. Only items that are searched without their answer are planted; the others are counted.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ VARIANTS: Final[dict[str, tuple[float, Callable[[Plant], str]]]] = {
     "answer 120 words away": (0.90, _far),
     "cut in two by 60 words": (0.95, cut(2, 60)),
     "cut in two by 200 words": (0.95, cut(2, 200)),
-    "cut in three by 60 words": (0.90, cut(3, 60)),
+    "cut in three by 60 words": (0.70, cut(3, 60)),
     "a word a line, numbered": (0.95, listed(lambda line: f"{line}.")),
     "a word a line, with times": (0.95, listed(lambda line: f"{line // 60:02}:{line % 60:02}")),
     "small capitals": (0.95, lambda plant: plant.text.translate(SMALL_CAPITALS)),
@@ -266,8 +266,8 @@ def _half(options: argparse.Namespace) -> dict[str, Fields]:
 
 
 def _sample(index: ItemIndex, numbers: range, most: int) -> list[int]:
-    """Return the numbers of at most `most` items that can be searched for, spread over the benchmark."""
-    others = {*index.weak.tolist(), *index.unsearchable.tolist()}
+    """Return the numbers of at most `most` items that are searched without their answer, spread over the benchmark."""
+    others = {*index.weak.tolist(), *index.unsearchable.tolist(), *index.joined.tolist()}
     able = [number for number in numbers if number not in others]
     return sorted(random.Random(0).sample(able, min(most, len(able))))
 

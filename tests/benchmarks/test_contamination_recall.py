@@ -16,7 +16,7 @@ EXAM = {"arc_easy": contamination_recall.REPORTED_ON["arc_easy"]}
 @pytest.fixture
 def options(monkeypatch) -> argparse.Namespace:
     monkeypatch.setattr(contamination_recall, "REPORTED_ON", EXAM)
-    return argparse.Namespace(half="reported", only="", items=20, copies=(1, 40))
+    return argparse.Namespace(half="reported", only="", items=20, copies=(1, 40), variants=())
 
 
 @pytest.mark.data
