@@ -131,11 +131,13 @@ def front_matter(recipe: Recipe) -> str:
     return data.to_yaml()
 
 
-def licence_fields(expression: str) -> dict[str, Any]:
+def licence_fields(expression: str | None) -> dict[str, Any]:
     """Return the fields by which a hub knows an SPDX expression: its id, or `other` with the expression as its name."""
+    if not expression:
+        return {"license": LICENSE}
     if " " in expression or expression.startswith("LicenseRef-"):
         return {"license": "other", "license_name": expression}
-    return {"license": expression.lower() or LICENSE}
+    return {"license": expression.lower()}
 
 
 def _template_digest(records: Sequence[Record]) -> str | None:

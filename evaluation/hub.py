@@ -229,7 +229,9 @@ def _token_counts(shards: InputArtifact) -> dict[str, int]:
     return counts
 
 
-def _data_card(recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot], licence: str) -> str:
+def _data_card(
+    recipe: str, rows: Mapping[str, Mapping[str, int]], snapshots: Sequence[Snapshot], licence: str | None
+) -> str:
     """Return the card of a data set: the configurations in the form that `datasets` reads, and what the columns are."""
     import yaml
 

@@ -59,9 +59,9 @@ class ModelBill:
     description: str
     asset: str
     digest: str
-    licence: str
-    supplier: str
-    url: str
+    licence: str | None
+    supplier: str | None
+    url: str | None
     architecture: str
     base: str
     files: Mapping[str, str]

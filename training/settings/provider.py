@@ -19,30 +19,30 @@ class ProviderRecipe:
     asks for one that is empty says so. A statement is one text; dates are written YYYY-MM-DD.
     """
 
-    name: str = ""
-    contact: str = ""
-    representative: str = ""  # authorised representative in the Union, with contact; or why there is none
-    licence: str = ""  # of the model, as an SPDX licence expression
-    corpus_licence: str = ""  # of the exported corpus, as an SPDX licence expression
-    url: str = ""  # where the model is described
-    version: str = ""
-    placed_on_market: str = ""  # in the Union
-    summary_date: str = ""  # of the last update of the summary of training content
-    content_types: str = ""  # such as press, fiction, source code
-    characteristics: str = ""  # regional, demographic and others of the data
-    public_datasets: str = ""  # names and links of those among the recipe's sources
-    licensed_datasets: str = ""  # whether any were licensed commercially from rightsholders
-    private_datasets: str = ""  # obtained from third parties otherwise
-    crawlers: str = ""  # names, purpose and behaviour of crawlers, beyond what archives state
-    user_data: str = ""  # whether data of users were used, and of which services
-    synthetic_data: str = ""  # models that wrote text, with links, beyond the generators in the data
-    other_sources: str = ""
-    code_of_practice: str = ""  # whether the provider has signed it
-    reservations: str = ""  # how reservations of rights are respected, beyond the extraction's settings
-    illegal_content: str = ""  # how illegal content is removed, beyond the filter's rules
-    comments: str = ""
+    name: str | None = None
+    contact: str | None = None
+    representative: str | None = None  # authorised representative in the Union, with contact; or why there is none
+    licence: str | None = None  # of the model, as an SPDX licence expression
+    corpus_licence: str | None = None  # of the exported corpus, as an SPDX licence expression
+    url: str | None = None  # where the model is described
+    version: str | None = None
+    placed_on_market: str | None = None  # in the Union
+    summary_date: str | None = None  # of the last update of the summary of training content
+    content_types: str | None = None  # such as press, fiction, source code
+    characteristics: str | None = None  # regional, demographic and others of the data
+    public_datasets: str | None = None  # names and links of those among the recipe's sources
+    licensed_datasets: str | None = None  # whether any were licensed commercially from rightsholders
+    private_datasets: str | None = None  # obtained from third parties otherwise
+    crawlers: str | None = None  # names, purpose and behaviour of crawlers, beyond what archives state
+    user_data: str | None = None  # whether data of users were used, and of which services
+    synthetic_data: str | None = None  # models that wrote text, with links, beyond the generators in the data
+    other_sources: str | None = None
+    code_of_practice: str | None = None  # whether the provider has signed it
+    reservations: str | None = None  # how reservations of rights are respected, beyond the extraction's settings
+    illegal_content: str | None = None  # how illegal content is removed, beyond the filter's rules
+    comments: str | None = None
     emissions_grams: float | None = None  # of CO2, of the whole training; None: not stated
-    emissions_source: str = ""  # how the provider knows them
+    emissions_source: str | None = None  # how the provider knows them
 
     def __post_init__(self) -> None:
         if self.url and not ADDRESS.fullmatch(self.url):
