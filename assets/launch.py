@@ -114,11 +114,8 @@ class Launch:
         runs = [run for run in instance.get_runs(started) if run.asset_selection == chosen]
         for run in runs:
             instance.report_run_failed(run, masked(cause))
-        place = {
-            "partition": partition,
-            "cause": cause,
-            "run_id": runs[0].run_id if runs else "",
-        }  # it may have none yet
+        run_id = runs[0].run_id if runs else ""  # its process may have ended before it made one
+        place = {"partition": partition, "cause": cause, "run_id": run_id}
         notices = tuple(Notice(kind="failed", asset=asset, **place) for asset in assets)
         return Ended(error=cause, exit_code=FAILED, notices=notices)
 

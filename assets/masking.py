@@ -311,7 +311,7 @@ def _mask_tables(database: sqlite3.Connection, wanted: Hashes) -> None:
 
 
 def texts_of_program() -> Iterator[list[str]]:
-    """Yield the texts of this program, whose sentences stand in every record, card and report."""
+    """Yield the text of each source file and template: a run of words that stands in one may be the program's own."""
     place = Path(__file__).parent.parent
     for package in ("assets", "evaluation", "resources", "training"):
         for path in sorted((place / package).rglob("*")):

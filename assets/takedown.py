@@ -410,9 +410,10 @@ def _models(
     rows: Mapping[str, int],
     versions: Sequence[Registered],
 ) -> dict[str, Any]:
-    """Return how many of the pages each training and each registered version saw; `known` is that of `seen_by`.
+    """Return how many of the pages asked for each training and each registered version saw, with what was not told.
 
-    `rows` are the numbers of withdrawn rows by the fingerprints of the data that were made of them.
+    `known` is what `seen_by` takes. `rows` are the numbers of withdrawn rows by the fingerprints of the data made of
+    them.
     """
     trainings: dict[str, dict[str, Any]] = {}
     problems: list[str] = []

@@ -69,22 +69,22 @@ def _text(told: Mapping[str, Any]) -> Iterator[str]:
         again = f" ({repeated[text]} times in the text)" if repeated[text] > 1 else ""
         yield ""
         yield f"{span['tokens']} tokens, {count(span['count'], 'place')}: {' '.join(text.split())}{again}"
-        for page in span["pages"]:
-            yield from (f"  {line}" for line in _where(page))
-            yield from (f"  {_seen(seen)}" for seen in page["seen"])
-        if span["count"] > len(span["pages"]):
-            yield f"  and {span['count'] - len(span['pages']):,} more"
+        yield from _pages_of(span)
     for span in told["folded"]:
         yield ""
         said = f"{span['words']} words, in other letters, line ends or spaces, on {count(span['count'], 'page')}"
         yield f"{said}: {' '.join(span['text'].split())}"
-        for page in span["pages"]:
-            yield from (f"  {line}" for line in _where(page))
-            yield from (f"  {_seen(seen)}" for seen in page["seen"])
-        if span["count"] > len(span["pages"]):
-            yield f"  and {span['count'] - len(span['pages']):,} more"
+        yield from _pages_of(span)
     if told["folded_not_known"]:
         yield f"It was not looked for in other letters: {told['folded_not_known']}"
+
+
+def _pages_of(span: Mapping[str, Any]) -> Iterator[str]:
+    for page in span["pages"]:
+        yield from (f"  {line}" for line in _where(page))
+        yield from (f"  {_seen(seen)}" for seen in page["seen"])
+    if span["count"] > len(span["pages"]):
+        yield f"  and {span['count'] - len(span['pages']):,} more"
 
 
 def _row(row: Mapping[str, Any]) -> str:

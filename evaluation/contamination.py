@@ -256,7 +256,7 @@ class Exams:
 
     @cached_property
     def names(self) -> tuple[tuple[str, str], ...]:
-        """The suite and the id of each item."""
+        """The name of the suite and the id within it, of each item of `items`, in their order."""
         return tuple((item.benchmark, item.id) for item in self.items)
 
     @cached_property

@@ -262,6 +262,13 @@ DOES_MORE = {
     "adds to what may be a field": "def check_a(a) -> None:\n    b = a.seen\n    b += [LIMIT]",
     "sets an item": "def check_a(a) -> None:\n    a.seen[0] = LIMIT",
     "sets a name of the module": "def check_a(a) -> None:\n    global B\n    B = LIMIT",
+    "takes one of what can be read once": "def check_a(a) -> None:\n    b = next(a)\n    raise RecipeError(LIMIT)",
+    "reads what can be read once": (
+        "def check_a(a: Iterator[int]) -> None:\n    for b in a:\n        raise RecipeError(LIMIT)"
+    ),
+    "draws a random number": "def check_a(a) -> None:\n    b = torch.rand(LIMIT)",
+    "changes a tensor": "def check_a(a) -> None:\n    b = a.zero_(LIMIT)",
+    "writes a file": "def check_a(a) -> None:\n    b = a.write_text(LIMIT)",
     "calls what acts": "def check_a(a) -> None:\n    activate(LIMIT)",
     "opens": "def check_a(a) -> None:\n    with a.open() as b:\n        raise RecipeError(LIMIT)",
     "yields": "def check_a(a) -> None:\n    yield LIMIT",

@@ -81,7 +81,7 @@ def node_hours(rows: Iterable[dict[str, Any]]) -> float:
 
 
 def elapsed_seconds(rows: Iterable[dict[str, Any]]) -> float:
-    """The seconds in which at least one of the attempts had nodes."""
+    """Return the number of seconds in which at least one attempt had nodes; what overlaps counts once."""
     total, until = 0.0, 0.0
     for begin, end in sorted(_span(row) for row in rows if None not in _span(row)):
         total += max(0.0, end - max(begin, until))

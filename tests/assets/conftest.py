@@ -31,3 +31,12 @@ def made(kitchen: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hook() -> Iterator[Hook]:
     with webhook() as served:
         yield served
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Hook) -> str:
+    """The path of a profile that tells the webhook."""
+    monkeypatch.setenv("HOOK", hook.address)
+    path = tmp_path / "told.yaml"
+    path.write_text('{name: told, notify: {webhook: "${HOOK}", ui: "https://ui.example/"}}')
+    return str(path)

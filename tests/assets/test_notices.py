@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
-import yaml
 
 from assets.definitions import definitions
 from assets.recipe_folders import load_recipe
@@ -12,14 +11,6 @@ from assets.running.pipeline import Pipeline
 from assets.running.watch import Watch
 from assets.status import compare
 from resources import notify
-
-
-@pytest.fixture
-def profile(tmp_path, monkeypatch, hook):
-    monkeypatch.setenv("HOOK", hook.address)
-    path = tmp_path / "told.yaml"
-    path.write_text(yaml.safe_dump({"name": "told", "notify": {"webhook": "${HOOK}", "ui": "https://ui.example/"}}))
-    return str(path)
 
 
 def fail(root, profile, instance, tags):

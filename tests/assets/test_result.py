@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
 
 from assets.chain import CHAIN
 from assets.promotion.standing import Standing
@@ -33,14 +32,6 @@ def refused(kitchen, tmp_path_factory):
     root = tmp_path_factory.mktemp("refused")
     make_all(kitchen, root, failing={"base_model": GATE, "corpus_summary": "counts_balance"})
     return root
-
-
-@pytest.fixture
-def profile(tmp_path, monkeypatch, hook):
-    monkeypatch.setenv("HOOK", hook.address)
-    path = tmp_path / "told.yaml"
-    path.write_text(yaml.safe_dump({"name": "told", "notify": {"webhook": "${HOOK}", "ui": "https://ui.example/"}}))
-    return str(path)
 
 
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, dict[str, Any], str]:

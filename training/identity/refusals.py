@@ -22,10 +22,13 @@ REFUSALS = {
 }
 
 _ASKS = ("check_", "_check_", "all_of", "assert_never")  # beginnings of what a check may call as a statement
-_CHANGES = frozenset(  # what changes a list, a dict, a set or any object
+_CHANGES = frozenset(  # what changes a list, a dict, a set or any object, a file, or the state of random numbers
     "add append clear difference_update discard extend insert intersection_update pop popitem remove reverse setdefault"
-    " sort symmetric_difference_update update __setattr__ setattr delattr exec eval".split()
+    " sort symmetric_difference_update update __setattr__ setattr delattr exec eval close mkdir open read readline"
+    " readlines rename rmdir seek send system throw touch unlink write write_bytes write_text writelines choice"
+    " manual_seed permutation rand randint randn random randrange sample seed shuffle".split()
 )
+_PASSES = ("Iterator", "Generator", "IO")  # ends of the types of what can be read once
 _STATEMENTS = (ast.If, ast.For, ast.While, ast.Try, ast.Match, ast.Assign, ast.AnnAssign, ast.Expr, ast.Raise)
 _STATEMENTS += (ast.Return, ast.Pass, ast.Continue, ast.Break, ast.Import, ast.ImportFrom)
 _WAITS = (ast.Await, ast.Yield, ast.YieldFrom)
@@ -35,14 +38,18 @@ _BLOCKS = ("body", "orelse", "finalbody")
 def only_refuses(node: ast.AST) -> bool:
     """Whether a function can do nothing but raise RecipeError, as far as its source shows.
 
-    It is a `__post_init__` or a `check…`, returns nothing, raises nothing else, binds local names alone, calls no
-    method that changes a list, dict or set, and has no statement that is a call but of another check.
+    It is a `__post_init__` or a `check…`, returns nothing, raises nothing else, binds local names alone, calls nothing
+    that changes a list, dict, set, tensor, file or random state by its name, takes nothing that can be read only once,
+    and has no statement that is a call but of another check. A function that it calls is not looked into.
     """
     if not isinstance(node, ast.FunctionDef) or node.decorator_list:
         return False
     if node.name != "__post_init__" and re.match(r"_*check(_|$)", node.name) is None:
         return False
     returns_nothing = isinstance(node.returns, ast.Constant) and node.returns.value is None
+    taken = [_last(part) for one in ast.walk(node.args) if isinstance(one, ast.arg) for part in _parts(one.annotation)]
+    if any(name.endswith(_PASSES) for name in taken):
+        return False
     return returns_nothing and all(_is_harmless(one) for one in ast.walk(node) if one is not node)
 
 
@@ -56,11 +63,19 @@ def _is_harmless(node: ast.AST) -> bool:
             return node.exc is None or (isinstance(node.exc, ast.Call) and _last(node.exc.func) == "RecipeError")
         case ast.Expr():
             return isinstance(node.value, ast.Constant) or _called(node).startswith(_ASKS)
+        case ast.Call(func=ast.Name(id="next")):
+            return isinstance(node.args[0], ast.GeneratorExp)
         case ast.Name():
             return node.id not in _CHANGES
-        case ast.Attribute() | ast.Subscript():
-            return isinstance(node.ctx, ast.Load) and _last(node) not in _CHANGES
+        case ast.Attribute(attr=name, ctx=context):  # a name that ends in "_" changes a tensor in place
+            return isinstance(context, ast.Load) and name not in _CHANGES and (name[-1] != "_" or name[:2] == "__")
+        case ast.Subscript():
+            return isinstance(node.ctx, ast.Load)
     return not isinstance(node, _WAITS)
+
+
+def _parts(annotation: ast.AST | None) -> list[ast.AST]:
+    return [] if annotation is None else list(ast.walk(annotation))
 
 
 def _last(node: ast.AST) -> str:

@@ -255,7 +255,10 @@ class Tracer:
         return page | {"shard": shard, "seen": [self._seen(one, found) for one in self.trainings]}
 
     def cluster(self, found: FoundPage) -> dict[str, Any]:
-        """Return the other pages of a page's cluster of duplicates, and how often each training saw those in shards."""
+        """Return the other pages of the cluster of duplicates that a page is in, and how often trainings saw them.
+
+        Only pages in shards can have been seen.
+        """
         named = [np.array([found.page] if index is found.index else [], np.int64) for index in self.indexes]
         clusters = cluster_of(self.indexes, named)
         pages = [(index, np.fromiter(own, np.int64)) for index, own in zip(self.indexes, clusters, strict=True) if own]
