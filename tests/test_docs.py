@@ -88,6 +88,27 @@ def is_module_or_name(dotted: str) -> bool:
     return module.exists() and re.search(rf"\b{path.name}\b", module.read_text("utf-8")) is not None
 
 
+def test_each_field_and_variable_of_a_table_written_by_hand_is_one_of_the_code():
+    """The code has it as a key, a field or a parameter. What it means is told by the page alone."""
+    known = set[str]()
+    for package in ("assets", "evaluation", "resources", "training"):
+        for path in (PROJECT / package).rglob("*.py"):
+            source = path.read_text("utf-8")
+            known.update(name for text in re.findall(r'"([\w. -]+)"', source) for name in re.findall(r"\w+", text))
+            known.update(re.findall(r"\b(\w+): ", source))
+    told = {name for page in DOCS if "log" not in page.parts for name in fields_of(page.read_text("utf-8"))}
+    assert len(told) > 60
+    assert sorted(told - known) == []
+
+
+def fields_of(page: str) -> Iterator[str]:
+    """Yield the names in the first columns of a page's tables of fields, options and variables."""
+    for table in re.findall(r"^\| (?:field|option|variable)\b.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.M):
+        for row in table.splitlines():
+            for quoted in re.findall(r"`([^`]+)`", row.split("|")[1]):
+                yield from (name for name in re.findall(r"\w+", quoted) if not re.fullmatch("[A-Z]+", name))
+
+
 def test_the_lists_that_the_code_knows_are_fresh():
     """`make docs` writes them."""
     written = list(pages())
