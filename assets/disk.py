@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-DISK_IS_FULL = ("No space left on device", "disk is full", "is the disk full")
+from training.files.full_disk import told_of_full_disk
+
 SQLITE_FAILS = "disk I/O error"
 NO_SPACE_BYTES = 4 << 20
 
@@ -17,11 +18,11 @@ def full_disk(said: str, root: Path) -> str:
     has other causes too, so it counts only if less than 4 MiB are free.
     """
     free_bytes = shutil.disk_usage(next(place for place in (root, *root.parents) if place.exists())).free
-    if not any(words in said for words in DISK_IS_FULL) and not (SQLITE_FAILS in said and free_bytes < NO_SPACE_BYTES):
+    cause = told_of_full_disk(said)
+    if not cause and free_bytes < NO_SPACE_BYTES:
+        cause = next((line.strip() for line in said.splitlines() if SQLITE_FAILS in line), "")
+    if not cause:
         return ""
-    cause = next(
-        line.strip() for line in said.splitlines() if any(words in line for words in (*DISK_IS_FULL, SQLITE_FAILS))
-    )
     return (
         f"disk full under {root}, {free_bytes / 1e6:.1f} MB are free ({cause}); nothing of what was under way was "
         "committed. Free space and run again: what is finished is used."

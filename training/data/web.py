@@ -52,6 +52,20 @@ WRONG_ADDRESSES = (
 )
 # IPv6 networks whose addresses represent the IPv4 address in their last 32 bits: IPv4-compatible, NAT64.
 EMBEDDING = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96")))
+# Networks that are no place of the public web, although `is_global` is true for them in some version of Python: services
+# that a cloud offers only to its own machines, and blocks of IANA's registries of special addresses.
+NOT_PUBLIC = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "168.63.129.16/32",  # Azure's WireServer
+            "192.80.8.124/32",  # metadata of Packet and Equinix Metal
+            "161.26.0.0/16", "166.8.0.0/14",  # IBM Cloud's services
+            "192.0.0.0/24",  # of protocols; 192.0.0.192 has the metadata of Oracle Cloud Classic
+            "192.88.99.0/24", "fec0::/10", "3fff::/20",  # relays, sites, documentation
+        ),
+    )
+)  # fmt: skip
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -166,7 +180,7 @@ def _is_public(address: Address) -> bool:
         if inner is not None:
             return _is_public(inner)
     strange = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_link_local
-    return address.is_global and not strange
+    return address.is_global and not strange and not any(address in network for network in NOT_PUBLIC)
 
 
 def _entries(host: str) -> Iterator[str]:

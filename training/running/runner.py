@@ -10,7 +10,6 @@ making the same artifact; 1 any other error.
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import json
 import logging
@@ -36,6 +35,7 @@ from training.engines.engine import Here, Maker, engine_of
 from training.exit_codes import BAD_INPUT, BUSY, FAILED, MISSING_RANKS, REFUSED, REQUEUE
 from training.files.checked import damage_of, noting_opened
 from training.files.checksums import canonical_json, digest_of
+from training.files.full_disk import is_full_disk
 from training.files.writing import Unsealed, read_sealed, write_sealed
 from training.identity import made_by, numerics
 from training.job import Counts, DataError, Job, Outcome, RefusedInput, StopRequested, Work, read_job, write_job
@@ -142,8 +142,8 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
         attempt.ended(REQUEUE, str(error))
         return REQUEUE
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            place = error.filename or Path(options.job).parent  # a library's own error names no file
+        if is_full_disk(error):
+            place = getattr(error, "filename", None) or Path(options.job).parent  # a library's own error names no file
             said = f"disk full while writing {place}; nothing was committed. Free space and run again."
             return _fail(FAILED, said, attempt)
         attempt.ended(1, f"{type(error).__name__}: {error}")

@@ -31,6 +31,7 @@ from training.stage import Stage
 
 STAGE_MODULE = """
 import os, time
+import numpy as np
 from pathlib import Path
 from training.artifact import write_text, written
 from training.files.writing import write_sealed, written
@@ -44,6 +45,8 @@ def run_rank(job, work, rank):
     time.sleep(job.settings.get("seconds", 0))
     if rank == job.settings.get("breaks_at") and not os.path.exists(job.settings["mended"]):
         raise RuntimeError("broken rank")
+    if job.settings.get("fills"):
+        np.arange(100_000).tofile("/dev/full")  # an OSError without a number
     with open(Path(job.output).parent / "log", "a") as log:
         log.write(f"{rank}\\n")
     if job.settings.get("dies_at") == rank and not os.path.exists(job.settings["mended"]):
@@ -280,6 +283,12 @@ def test_what_a_person_did_wrong_is_one_sentence_and_exit_code_2(tmp_path, stage
     write_sealed(job_file, {"stage": "toy", "colour": "red"})
     assert main([str(job_file)], stages) == 2
     assert "colour: unknown field" in capsys.readouterr().err
+
+
+def test_a_disk_that_numpy_filled_is_one_sentence(tmp_path, stages, capsys):
+    write_job(toy_job(tmp_path, fills=True), tmp_path / "job.json")
+    assert main([str(tmp_path / "job.json")], stages) == 1
+    assert "error: disk full while writing" in capsys.readouterr().err
 
 
 def test_metrics_of_a_killed_job_are_read_without_the_torn_line(tmp_path):
