@@ -52,8 +52,8 @@ WRONG_ADDRESSES = (
 )
 # IPv6 networks whose addresses represent the IPv4 address in their last 32 bits: IPv4-compatible, NAT64.
 EMBEDDING = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96")))
-# Networks that are no place of the public web, although `is_global` is true for them in some version of Python: services
-# that a cloud offers only to its own machines, and blocks of IANA's registries of special addresses.
+# Networks that are not on the public web, although some version of Python calls them global: services that a cloud
+# offers only to its own machines, and blocks of IANA's registries of special addresses.
 NOT_PUBLIC = tuple(
     map(
         ipaddress.ip_network,
