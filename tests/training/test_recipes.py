@@ -244,7 +244,7 @@ def test_fields_passed_through_are_checked_when_the_recipe_is_read(tmp_path, tex
 
 
 def test_fields_that_the_library_has_are_passed_through(tmp_path):
-    recipe = load_recipe(variant(tmp_path, "sft: {trl: {weight_decay: 0, optim: sgd, lr_scheduler_kwargs: {a: 1}}}"))
+    recipe = load_recipe(variant(tmp_path, "sft: {trl: {weight_decay: 0, optim: sgd, optim_target_modules: a}}"))
     assert recipe.sft.trl["optim"] == "sgd"
 
 

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import training.generate.model_folder  # noqa: F401 - first: it keeps what is im
 # isort: split
 import torch
 import torch.distributed as dist
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback
 
 from training.artifact import manifest, sha256_of, write_json
@@ -35,6 +37,8 @@ from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.spread_state import merge_adapters
+from training.pretrain.optim.schedule import scheduled_factor
+from training.pretrain.optim.settings import Scheduled
 from training.pretrain.tensor_files import save_tensors
 from training.process.device_kind import kind_of
 from training.process.precision import dtype_here, replaced_here
@@ -112,8 +116,6 @@ def trainer_config(cls: type, job: Job, work: Work, *, where: str, recipe: Any, 
         "output_dir": str(work.scratch / "trainer"),
         "learning_rate": recipe.learning_rate,
         "num_train_epochs": 1,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": getattr(recipe, "warmup_fraction", 0.05),
         "bf16": dtype_here(recipe.precision, _device()) is torch.bfloat16,
         "use_cpu": not torch.cuda.is_available(),
         "seed": recipe.seed,
@@ -282,11 +284,12 @@ def _problem(checkpoint: Path) -> str:
         return str(error)
 
 
-def fit(trainer: Any, reporter: Reporter) -> None:
-    """Train to the end, from the last undamaged checkpoint if there is one.
+def fit(trainer: Any, reporter: Reporter, recipe: Scheduled) -> None:
+    """Train to the end, with the rates of the recipe's schedule, from the last undamaged checkpoint if there is one.
 
     On SIGTERM or SIGUSR1, save after the current step and raise StopRequested.
     """
+    trainer.create_scheduler = partial(_create_scheduler, trainer, recipe)
     trainer.add_callback(reporter)
     # The library's printed numbers would repeat those in the job's progress.
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -305,6 +308,26 @@ def fit(trainer: Any, reporter: Reporter) -> None:
     if reporter.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
     reporter.write()
+
+
+def _create_scheduler(
+    trainer: Any, recipe: Scheduled, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+) -> LambdaLR:
+    """Do the work of a trainer's `create_scheduler` with the schedule of pretraining.
+
+    Raise RecipeError if the rate of every step is 0.
+    """
+    rates = [scheduled_factor(step, steps=num_training_steps, recipe=recipe) for step in range(num_training_steps)]
+    if not any(rates):
+        raise RecipeError(
+            f"final_learning_rate_fraction={recipe.final_learning_rate_fraction:g}: this training has"
+            f" {num_training_steps} step, whose rate would be 0; set a fraction above 0"
+        )
+    if trainer.lr_scheduler is None:
+        # torch asks for one step more than there are.
+        trainer.lr_scheduler = LambdaLR(optimizer or trainer.optimizer, lambda step: [*rates, 0.0][step])
+        trainer._created_lr_scheduler = True  # a continued training takes the step from its checkpoint
+    return trainer.lr_scheduler
 
 
 # Adapters

@@ -31,7 +31,10 @@ RESERVED = {
     "data_seed": "seed",
     "bf16": "precision",
     "fp16": "precision",
+    "lr_scheduler_type": "schedule",
+    "lr_scheduler_kwargs": "schedule",
     "warmup_steps": "warmup_fraction",
+    "warmup_ratio": "warmup_fraction",
 }
 REFUSED = {
     "trl": (

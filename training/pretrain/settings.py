@@ -10,7 +10,7 @@ from training.parts.outside import NoSettings, OutsidePart, PartsOf
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
-from training.pretrain.optim.settings import UpdateRecipe
+from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule
 from training.pretrain.rewriting import KIND as REWRITING
 from training.pretrain.rewriting import Rewriting, outside_objective
 from training.pretrain.spike_settings import SpikeRecipe
@@ -162,7 +162,7 @@ class PretrainRecipe:
     momentum: float = 0.9  # SGD
     weight_decay: float = 0.1  # of matrices; norm gains never decay
     decay_embeddings: bool = True
-    schedule: Literal["cosine", "linear", "wsd"] = "cosine"
+    schedule: Schedule = "cosine"
     warmup_fraction: float = 0.02
     decay_fraction: float = 0.2  # wsd: the share of steps over which the rate falls
     final_learning_rate_fraction: float = 0.1
@@ -190,12 +190,7 @@ class PretrainRecipe:
                 f"pretrain.compute_budget={self.compute_budget:g} limits tokens: auto, by FLOPs above 0; tokens is"
                 f" {self.tokens}, with which compute_budget: null is right"
             )
-        if self.schedule == "wsd" and self.warmup_fraction + self.decay_fraction > 1:
-            raise RecipeError(
-                f"pretrain: warmup_fraction={self.warmup_fraction:g} + decay_fraction={self.decay_fraction:g} ="
-                f" {self.warmup_fraction + self.decay_fraction:g} of the steps, so the rate would jump where the warmup"
-                f" ends; at most 1, such as decay_fraction={max(0.0, 1 - self.warmup_fraction):g}"
-            )
+        check_schedule(self, "pretrain")
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise RecipeError(f"pretrain.gradient_clip={self.gradient_clip:g}; above 0, or null for no limit")
         if self.distill.teacher and (self.z_loss or not self.objective.is_causal):

@@ -60,7 +60,8 @@ def test_fields_pass_through_or_are_refused_by_name():
     for name in ("push_to_hub", "hub_model_id", "report_to", "packing", "save_steps"):
         with pytest.raises(RecipeError, match="not passed through"):
             check_sft(trl={name: True})
-    check_passed_through(RewardRecipe(trl={"warmup_steps": 3}), "RewardConfig", where="reward")  # no field of its own
+    with pytest.raises(RecipeError, match=r"reward\.trl\.warmup_steps: set reward\.warmup_fraction instead"):
+        check_passed_through(RewardRecipe(trl={"warmup_steps": 3}), "RewardConfig", where="reward")
 
 
 def test_adapters_take_the_fields_of_peft():

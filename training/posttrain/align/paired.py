@@ -79,7 +79,7 @@ def train_from_start(
     """
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start = start_of(trainer)
-    fit(trainer, reporter)
+    fit(trainer, reporter, given.recipe)
     device = next(trainer.model.parameters()).device
     rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(rows, given.chat.pad_id, device), given.work.path)

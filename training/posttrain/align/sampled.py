@@ -72,7 +72,7 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
     gathers, why = while_sampling(given.sft_model, recipe, job.run)
     trainer = _trainer(given, config, trainer_class, prompts, rewards, gathers=gathers)
     reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
-    fit(trainer, reporter)
+    fit(trainer, reporter, recipe)
     sample = right_padded(
         [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]],
         given.chat.pad_id,

@@ -13,6 +13,7 @@ from training.posttrain.align.method import KIND, Method, method_names, method_o
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import KIND as REWARD_KIND
 from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
+from training.pretrain.optim.settings import Schedule, check_schedule
 from training.records import RecipeError, Uri, check_above_zero
 
 KNOWN_REWARDS = (*REWARDS, *MODELLED)
@@ -39,6 +40,10 @@ class AlignRecipe:
     max_steps: int | None = None  # RL: optimizer steps; None: as many as `epochs` needs
     num_generations: int = 8
     max_new_tokens: int = 32
+    schedule: Schedule = "cosine"  # as in pretraining
+    warmup_fraction: float = 0.05
+    decay_fraction: float = 0.2
+    final_learning_rate_fraction: float = 0.1
     verifiable_reward_weight: float = 0.0  # weight in [0, 1] of the reward for a right answer
     precision: Literal["bf16", "fp32"] = "bf16"
     peft: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +54,7 @@ class AlignRecipe:
 
     def __post_init__(self) -> None:
         check_above_zero(self, "align", "max_steps")
+        check_schedule(self, "align")
         method = self.declared
         self._check_parts()
         match method.learns_from:

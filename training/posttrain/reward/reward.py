@@ -49,7 +49,7 @@ def run(job: Job, work: Work) -> Outcome:
         [pair.length for pair in pairs.train], epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
     )
     trainer, reporter = trainer_of(job, work, recipe, tokenizer, [pairs.train[i] for i in order], sft)
-    fit(trainer, reporter)
+    fit(trainer, reporter, recipe)
     sample = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
     made = merged(trainer, right_padded(sample, chat.pad_id, trainer.model.device), work.path)
     model = made.model

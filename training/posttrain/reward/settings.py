@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training.posttrain.adapter_settings import can_be_spread
+from training.pretrain.optim.settings import Schedule, check_schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,11 +21,18 @@ class RewardRecipe:
     learning_rate: float = 2e-4
     batch_size: int = 32
     max_length: int = 256
+    schedule: Schedule = "cosine"  # as in pretraining
+    warmup_fraction: float = 0.05
+    decay_fraction: float = 0.2
+    final_learning_rate_fraction: float = 0.1
     precision: Literal["bf16", "fp32"] = "bf16"
     min_pair_accuracy: float = 0.6  # lowest accuracy on held-out pairs that passes the gate, in [0, 1]
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_schedule(self, "reward")
 
     @property
     def can_be_spread(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.source_settings import TextSourceRecipe
+from training.pretrain.optim.settings import Schedule, check_schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,11 +25,17 @@ class SftRecipe:
     learning_rate: float = 5e-4
     batch_size: int = 32  # in conversations
     max_length: int = 256
+    schedule: Schedule = "cosine"  # as in pretraining
     warmup_fraction: float = 0.05
+    decay_fraction: float = 0.2
+    final_learning_rate_fraction: float = 0.1
     precision: Literal["bf16", "fp32"] = "bf16"  # precision of matrix products; weights and optimizer are in fp32
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_schedule(self, "sft")
 
     @property
     def can_be_spread(self) -> bool:

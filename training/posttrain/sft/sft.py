@@ -56,7 +56,7 @@ def run(job: Job, work: Work) -> Outcome:
     trainer, reporter = trainer_of(job, work, recipe, tokenizer, [encoded[i] for i in order], base)
     sample = encoded[:SAMPLE_ROWS]
     before = mean_loss(trainer.model, sample, chat)
-    fit(trainer, reporter)
+    fit(trainer, reporter, recipe)
     batch = right_padded([item.input_ids for item in sample[:MERGED_ROWS]], chat.pad_id, trainer.model.device)
     made = merged(trainer, batch, work.path)
     after = mean_loss(made.model, sample, chat)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from math import cos, pi
-from typing import Literal
 
 from torch.optim import Optimizer
 
-from training.pretrain.settings import PretrainRecipe
+from training.pretrain.optim.settings import Schedule, Scheduled
 
 
 def learning_rate_factor(
     step: int,
     *,
     steps: int,
-    schedule: Literal["cosine", "linear", "wsd"],
+    schedule: Schedule,
     warmup_fraction: float,
     decay_fraction: float,
     final_fraction: float,
@@ -36,8 +35,8 @@ def learning_rate_factor(
     raise AssertionError(f"schedule {schedule} has no learning rate")
 
 
-def scheduled_factor(step: int, *, steps: int, recipe: PretrainRecipe) -> float:
-    """Return `learning_rate_factor` with the recipe's schedule."""
+def scheduled_factor(step: int, *, steps: int, recipe: Scheduled) -> float:
+    """Return `learning_rate_factor` with the schedule of a section of the recipe."""
     return learning_rate_factor(
         step,
         steps=steps,
