@@ -55,7 +55,7 @@ def run(job: Job, work: Work) -> Outcome:
     counted = reading.sums["snapshot"] if reading else {}
     read = {name: dict(zip(COUNTED, own, strict=True)) for name, own in sorted(counted.items())}
     write_json(work.path / CONTENT_FILE, {"tables": [table.as_json() for table in tables], "read": read})
-    write_text(work.path / DOMAINS_FILE, domains_page(reading))
+    write_text(work.path / DOMAINS_FILE, domains_page(reading, small_enterprise=recipe.provider.small_enterprise))
     write_text(work.path / SUMMARY_FILE, as_page(fields_of(recipe, records, reading, DOMAINS_FILE), one_line))
     shown = looked_at(records)
     write_text(work.path / SHOWN_RECORDS, json.dumps(shown, ensure_ascii=False))

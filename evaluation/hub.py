@@ -20,13 +20,15 @@ from evaluation.forms import croissant, cyclonedx, spdx
 from evaluation.forms.bill import ModelBill, as_json, bill_of
 from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
-from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table
+from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table, emissions_of
 from evaluation.truth import Record, sound
 from training.artifact import Artifact, sha256_of, write_json, write_text
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
 from training.generate.chat_template import TEMPLATE_FILE
 from training.job import DataError, InputArtifact
 from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
+from training.recipe import Recipe
+from training.records import read_record
 from training.settings.provider import ProviderRecipe
 from training.tables import markdown_table
 from training.tokenizer_files import CONFIG_FILE
@@ -105,9 +107,8 @@ def export_model(
     for name, entry in files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
-    cost = f"\n## What it took\n\n{as_markdown(cost_table(behind), one_line)}" if behind else ""
     page = sound(card.path, card.record, "README.md").read_text("utf-8")
-    write_text(target / "README.md", page + cost)
+    write_text(target / "README.md", _with_cost(page, card, behind) if behind else page)
     for extra in CARD_FILES:
         if (card.path / extra).is_file():
             shutil.copyfile(sound(card.path, card.record, extra), target / extra)
@@ -128,6 +129,18 @@ def export_model(
         sums = {name: entry["sha256"] for name, entry in files}
         _write_bills(bill_of(model, card, behind, sums, scores), target)
     return _names(target)
+
+
+def _with_cost(page: str, card: Artifact, behind: Sequence[Record]) -> str:
+    """Return the card's page with what the model took, and with the emissions of measured energy if they are known."""
+    from huggingface_hub import ModelCard
+
+    provider = read_record(Recipe, card.record["settings"]["recipe"], where="recipe").provider
+    if emissions := emissions_of(provider, [record for _, record in behind]):
+        changed = ModelCard(page)
+        changed.data["co2_eq_emissions"] = emissions
+        page = changed.content
+    return f"{page}\n## What it took\n\n{as_markdown(cost_table(behind), one_line)}"
 
 
 def _write_bills(bill: ModelBill, target: Path) -> None:

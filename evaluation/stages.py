@@ -286,6 +286,8 @@ ASSETS = (
             Input(asset="tokenizer"),
             Input(asset="token_shards", which="every"),
             Input(asset="corpus_summary"),
+            Input(asset="reference_model"),
+            Input(asset="mixture_weights"),
             Input(asset="training_plan"),
             Input(asset="base_model"),
             Input(asset="long_context_plan"),

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,11 +24,13 @@ from evaluation.truth import Record, of_asset
 from evaluation.verdict import cleared, told_of
 from training.artifact import digest_of
 from training.posttrain.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
+from training.settings.provider import ProviderRecipe
 
 CONTENT_FILE = "training_content.json"
 DOMAINS_FILE = "training_domains.tsv"
 SHOWN_DOMAINS, SHOWN_LICENCES = 20, 20
-LARGEST_SHARE = 10  # one domain in so many is listed, the largest first, as the template asks
+MIXTURE_METRICS = ("steps", "tokens", "parameters", "weight_", "epochs_")
+BYTES = COUNTED.index("bytes")
 SUITES_FILE = "contamination.json"
 SHOWN_VALUES = 5
 POST_TRAINED = ("sft_model", "reward_model", "aligned_model")
@@ -58,6 +61,7 @@ COLLECTION = {  # fields of `warcinfo`, as the extraction notes them
     "seeds": "seeds",
 }
 NONE_STATED = "none stated"
+JOULES_PER_KWH = 3.6e6
 
 
 def tables_of(records: Sequence[Record], reading: Reading | None = None) -> list[CardTable]:
@@ -71,6 +75,7 @@ def tables_of(records: Sequence[Record], reading: Reading | None = None) -> list
         _general(records, reading),
         read.get("phases"),
         read.get("epochs"),
+        _mixture(records),
         read.get("snapshots"),
         _collection(records),
         read.get("domains"),
@@ -181,6 +186,22 @@ def _epochs(reading: Reading) -> CardTable:
     )
 
 
+def _mixture(records: Sequence[Record]) -> CardTable:
+    """Return the two trainings by which DoReMi found the shares of the sources, by their own counts."""
+    rows: list[tuple[Cell, ...]] = []
+    for asset in ("reference_model", "mixture_weights"):
+        for origin in _origins(records, asset):
+            names = [name for name in origin.record["metrics"] if name.startswith(MIXTURE_METRICS)]
+            rows += [(asset, name, origin.value_at("metrics", name)) for name in sorted(names)]
+    return CardTable(
+        "How the shares of the sources were found",
+        "DoReMi trained two small models on pages of these shards: a reference and a proxy. They are no part of this"
+        " model, and what they read is not counted in the other tables.",
+        ("training", "what", "value"),
+        rows,
+    )
+
+
 # Data sources
 
 
@@ -245,7 +266,7 @@ def _domains(reading: Reading) -> CardTable:
     domains = domains_of(reading)
     everything = reading.cited(reading.whole[-1])
     tenth = largest(domains)
-    shown = [(f"all {len(domains):,} domains", domains), (f"the largest tenth, {len(tenth):,}", tenth)]
+    shown = [(f"all {len(domains):,} domains", domains), (f"the largest 10 % by bytes of text, {len(tenth):,}", tenth)]
     shown += [(name, [(name, counted)]) for name, counted in domains[:SHOWN_DOMAINS]]
     rows: list[tuple[Cell, ...]] = []
     for name, own in shown:
@@ -253,7 +274,7 @@ def _domains(reading: Reading) -> CardTable:
         rows.append((reading.cited(name), *numbers, share_of(numbers[-1], everything)))
     return CardTable(
         "Domains",
-        f"Registrable domains by tokens read, the most read first. `{DOMAINS_FILE}` lists the largest tenth.",
+        f"Registrable domains, the most tokens read first. `{DOMAINS_FILE}` lists those with most bytes of text.",
         ("domain", *SHELVES, "share of tokens read"),
         rows,
     )
@@ -281,14 +302,16 @@ def _most_read(one: tuple[str, list[int]]) -> tuple[int, int, str]:
     return -counted[-1], -counted[1], name
 
 
-def largest(domains: Sequence[tuple[str, list[int]]]) -> Sequence[tuple[str, list[int]]]:
-    """Return the first tenth of the domains, rounded up."""
-    return domains[: -(-len(domains) // LARGEST_SHARE)]
+def largest(domains: Sequence[tuple[str, list[int]]], *, small_enterprise: bool = False) -> list[tuple[str, list[int]]]:
+    """Return the 10 % of the domains with most bytes of text in the shards; of an SME 5 %, and at most 1,000."""
+    percent, most = (5, 1000) if small_enterprise else (10, len(domains))
+    by_size = sorted(domains, key=lambda one: (-one[1][BYTES], one[0]))
+    return by_size[: min(most, -(-len(domains) * percent // 100))]
 
 
-def domains_page(reading: Reading | None) -> str:
-    """Return the largest tenth of the domains as lines of domain and the numbers of COUNTED, between tabs."""
-    rows = largest(domains_of(reading)) if reading else []
+def domains_page(reading: Reading | None, *, small_enterprise: bool = False) -> str:
+    """Return the largest domains as lines of domain and the numbers of COUNTED, between tabs."""
+    rows = largest(domains_of(reading), small_enterprise=small_enterprise) if reading else []
     return "".join(
         "\t".join(map(str, line)) + "\n" for line in (("domain", *COUNTED), *((name, *of) for name, of in rows))
     )
@@ -449,13 +472,55 @@ def cost_table(records: Sequence[Record]) -> CardTable:
             [one.value_at("cost", name) for one in origins if one.record["cost"].get(name) is not None]
             for name in names
         ]
-        rows.append([asset, *(total(numbers) if numbers else "unknown" for numbers in spent)])
+        used = energy_of(record for _, record in of_asset(records, asset))
+        energy = origins[0].value_at("cost", of=partial(_same, used.shown)) if used else "absent"
+        rows.append([asset, *(total(numbers) if numbers else "unknown" for numbers in spent), energy])
     return CardTable(
         "Cost",
-        "What making the artifacts behind the model took. The price is in the unit of the profile.",
-        ("asset", *names.values()),
+        "What making the artifacts behind the model took. The price is in the unit of the profile. Energy is what"
+        " meters counted; it is absent where one attempt was not metered.",
+        ("asset", *names.values(), "energy"),
         rows,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Measured energy, and the counters that measured it."""
+
+    kwh: float
+    counters: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """Return the energy with its unit and counters, as a text."""
+        return f"{self.kwh:.4g} kWh ({', '.join(self.counters)})"
+
+
+def energy_of(records: Iterable[Mapping[str, Any]]) -> Energy | None:
+    """Return the energy that was measured for all of these records, or None if one of them has none.
+
+    A node's meter counts its processors and GPUs too, so they are added only where the node has no meter.
+    """
+    joules, counters = 0.0, set[str]()
+    for record in records:
+        noted = record["cost"].get("energy", {})
+        own = {name: one["joules"] for name, one in noted.items() if one["state"] == "measured"}
+        own = {"nodes": own["nodes"]} if "nodes" in own else own
+        if not own:
+            return None
+        joules += sum(own.values())
+        counters |= own.keys()
+    return Energy(joules / JOULES_PER_KWH, tuple(sorted(counters))) if counters else None
+
+
+def emissions_of(provider: ProviderRecipe, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the emissions of measured energy for a hub's card; None if energy or the grams per kWh are not known."""
+    energy, grams = energy_of(records), provider.grams_per_kwh
+    if energy is None or grams is None:
+        return None
+    source = f"measured energy, {energy.shown}, at {grams:g} g/kWh as the provider states"
+    return {"emissions": round(energy.kwh * grams, 3), "source": source}
 
 
 # Contamination and lineage

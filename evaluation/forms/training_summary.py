@@ -1,13 +1,15 @@
 """The public summary of training content that Regulation (EU) 2024/1689, article 53(1)(d), asks of a model's provider.
 
-The fields and their numbers are those of the European Commission's template of 24 July 2025. A field is filled from
-artifacts (evaluation/cited.py) and from the recipe's section `provider`; one that neither can fill names the setting
-that is empty. It is no legal advice: whether a statement suffices is the provider's to judge.
+TEMPLATE has the fields and numbers of the European Commission's template of 24 July 2025 (docs/forms.md says with what
+it was compared). A field is filled from artifacts (evaluation/cited.py) and from the recipe's section `provider`; one
+that neither can fill names the setting that is empty. It is no legal advice: whether a statement suffices is the
+provider's to judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,9 @@ BILLION, SIZES = (
     10**9,
     ("less than 1 billion tokens", "1 billion to 10 trillion tokens", "more than 10 trillion tokens"),
 )
+NO_PAGES = "No pages: the recipe has post-training alone."
+NO_CRAWL = "No snapshot of archives among the sources."
+FINISHED = "The model is not trained on new data: a version of a model never changes."
 CRAWLED = ("warc",)  # kinds of sources that the provider or somebody for it may have crawled
 
 
@@ -55,14 +60,14 @@ class _Facts:
     def origins(self, asset: str) -> list[Origin]:
         return [Origin(folder, record) for folder, record in of_asset(self.records, asset)]
 
-    def noted(self, name: str) -> list[Cited]:
-        """Return what the archives state in a field of `warcinfo`, each value once."""
+    def noted(self, *names: str) -> list[Cited]:
+        """Return what the archives state in these fields of `warcinfo`, each value of a field once."""
         found = {}
-        for origin in self.origins("extracted_documents"):
+        for name, origin in itertools.product(names, self.origins("extracted_documents")):
             noted = origin.record["notes"].get("collection", {"said": {}})
             for value in noted["said"].get(name, ()):
-                found.setdefault(value or "and others", origin.value_at("notes", "collection", of=str))
-        return [derived(value, source) for value, source in found.items()]
+                found.setdefault((name, value or "and others"), origin.value_at("notes", "collection", of=str))
+        return [derived(value, source) for (_, value), source in found.items()]
 
     def period(self) -> list[Cited]:
         """Return the months of the first and of the last record of the crawls, or nothing if none is dated."""
@@ -115,62 +120,27 @@ def _days(origin: Origin) -> list[str]:
     return [noted[name] for name in ("first_day", "last_day") if noted.get(name)]
 
 
-def fields_of(recipe: Recipe, records: Sequence[Record], reading: Reading | None, domains_file: str) -> list[Field]:
-    """Return every field of the template, filled or with the name of the empty setting of `provider`."""
-    facts = _Facts(recipe=recipe, records=records, reading=reading, domains_file=domains_file)
-    return [*_general(facts), *_sources(facts), *_processing(facts)]
-
-
-# Section 1: general information
-
-
-def _general(facts: _Facts) -> Iterator[Field]:
-    recipe, stated = facts.recipe, facts.stated
-    yield Field("1.1", "Provider name and contact details", [stated("name"), stated("contact")])
-    yield Field("1.1", "Authorised representative name and contact details", [stated("representative")])
-    yield Field("1.2", "Versioned model name", [recipe.promote.model_name, stated("version"), *_digests(facts)])
-    adopted = [one.value_at("digest") for one in facts.origins("adopted_model")]
-    name = " ".join(filter(None, (recipe.adopt.name, recipe.adopt.revision)))
-    none: list[Cell] = ["None: the weights were made from random ones."]
-    yield Field("1.2", "Model dependencies", [derived(f"{name} {one.value}", one) for one in adopted] or none)
-    yield Field("1.2", "Date of placement of the model on the Union market", [stated("placed_on_market")])
-    yield Field("1.2", "Date of the last update of the summary", [stated("summary_date")])
-    yield Field("1.3", "Modality", ["Text."])
-    yield Field("1.3", "Size of the training data", _size(facts))
-    yield Field("1.3", "Types of content", [stated("content_types")])
-    days = [day for both in facts.reading.days.values() for day in both] if facts.reading else []
-    own = (
-        [facts.reading.cited(f"{max(days)}, the last that a page read names as its own")]
-        if facts.reading and days
-        else []
-    )
-    latest = facts.period() or own
-    missing = ["Not known: no source of the recipe dates its pages."]
-    yield Field("1.3", "Latest date of data acquisition or collection", latest or missing)
-    yield Field("1.3", "Whether the model is trained on new data continuously", ["No: a model version never changes."])
-    yield Field("1.3", "Linguistic characteristics", _languages(facts))
-    yield Field("1.3", "Other characteristics", [stated("characteristics")])
-
-
-def _digests(facts: _Facts) -> list[Cited]:
-    for asset in ("aligned_model", "sft_model", "long_context_model", "base_model"):
-        if origins := facts.origins(asset):
-            return [derived(f"{asset} {one.record['digest']}", one.value_at("digest")) for one in origins]
-    return []
-
-
 def _size(facts: _Facts) -> list[Cell]:
     if facts.reading is None:
-        return ["No pages: the recipe has post-training alone."]
+        return [NO_PAGES]
     _, tokens, size, _, read = facts.reading.whole
     bracket = SIZES[0] if tokens < BILLION else SIZES[1] if tokens <= 10**4 * BILLION else SIZES[2]
     said = f"{bracket}: {tokens:,} tokens ({size:,} bytes of text) in the shards, {read:,} read with repetitions"
     return [facts.reading.cited(said)]
 
 
+def _latest(facts: _Facts) -> list[Cell]:
+    """Return the last day of collection, or the last that a page read names as its own."""
+    known: list[Cell] = [*facts.period()]
+    if not known and facts.reading and facts.reading.days:
+        last = max(day for both in facts.reading.days.values() for day in both)
+        known = [facts.reading.cited(f"{last}, the last that a page read names as its own")]
+    return [*(known or ["Not known: no source of the recipe dates its pages."]), FINISHED]
+
+
 def _languages(facts: _Facts) -> list[Cell]:
     if facts.reading is None:
-        return ["No pages: the recipe has post-training alone."]
+        return [NO_PAGES]
     read = facts.reading.whole[-1] or 1
     sums = sorted(facts.reading.sums["language"].items(), key=lambda one: (-one[1][-1], one[0]))
     return [
@@ -178,35 +148,20 @@ def _languages(facts: _Facts) -> list[Cell]:
     ]
 
 
-# Section 2: data sources
+def _dependencies(facts: _Facts) -> list[Cell]:
+    adopt = facts.recipe.adopt
+    name = " ".join(filter(None, (adopt.name, adopt.revision)))
+    adopted = [one.value_at("digest") for one in facts.origins("adopted_model")]
+    return [derived(f"{name} {one.value}", one) for one in adopted] or ["None: the weights were made from random ones."]
 
 
-def _sources(facts: _Facts) -> Iterator[Field]:
-    stated, also = facts.stated, facts.also
-    datasets = facts.datasets()
-    yield Field("2.1", "Publicly available datasets", [*datasets, stated("public_datasets")])
-    yield Field("2.2.1", "Datasets licensed by rightsholders or their representatives", [stated("licensed_datasets")])
-    yield Field("2.2.2", "Private datasets obtained from other third parties", [stated("private_datasets")])
-    crawled = facts.sources(*CRAWLED)
-    if not crawled:
-        yield Field(
-            "2.3", "Data crawled by the provider or on its behalf", ["No snapshot of archives.", *also("crawlers")]
-        )
-    else:
-        yield Field("2.3", "Data crawled by the provider or on its behalf", [*crawled, stated("crawlers")])
-        unsaid = ["The archives do not state it.", stated("crawlers")]
-        names = [*facts.noted("software"), *facts.noted("http-header-user-agent"), *facts.noted("operator")]
-        yield Field("2.3", "Crawler names and identifiers", [*names, *also("crawlers")] or unsaid)
-        purposes = [*facts.noted("description"), *facts.noted("ispartof"), *also("crawlers")]
-        yield Field("2.3", "Purposes of the crawlers", purposes or unsaid)
-        behaviour = [derived(f"robots: {one.value}", one) for one in facts.noted("robots")]
-        yield Field("2.3", "Behaviour of the crawlers", [*behaviour, *also("crawlers")] or unsaid)
-        yield Field("2.3", "Period of collection", facts.period() or unsaid)
-        yield Field("2.3", "Types of content and sources crawled", [*facts.noted("seeds"), stated("content_types")])
-        yield Field("2.3", "Domain names crawled", [f"{facts.domains_file} lists the largest tenth by tokens read."])
-    yield Field("2.4", "User data", [stated("user_data")])
-    yield Field("2.5", "Synthetic data", [*_synthetic(facts), stated("synthetic_data")])
-    yield Field("2.6", "Other sources", [*facts.sources("kitchen"), stated("other_sources")])
+def _names(facts: _Facts) -> list[Cell]:
+    digests: list[Cell] = []
+    for asset in ("aligned_model", "sft_model", "long_context_model", "base_model"):
+        if origins := facts.origins(asset):
+            digests = [derived(f"{asset} {one.record['digest']}", one.value_at("digest")) for one in origins]
+            break
+    return [facts.recipe.promote.model_name, facts.stated("version"), *digests]
 
 
 def _synthetic(facts: _Facts) -> list[Cell]:
@@ -217,15 +172,9 @@ def _synthetic(facts: _Facts) -> list[Cell]:
     return [*made, *facts.rows(generated=True)]
 
 
-# Section 3: data processing
-
-
-def _processing(facts: _Facts) -> Iterator[Field]:
-    stated = facts.stated
-    yield Field("3.1", "Signatory to the Code of Practice", [stated("code_of_practice")])
-    yield Field("3.1", "Measures to respect reservations of rights", [*_reservations(facts), stated("reservations")])
-    yield Field("3.2", "Removal of illegal content", [*_left_out(facts), stated("illegal_content")])
-    yield Field("3.3", "Other information", facts.also("comments") or ["None."])
+def _domains(facts: _Facts) -> list[Cell]:
+    share = "5 %, at most 1,000," if facts.recipe.provider.small_enterprise else "10 %"
+    return [f"{facts.domains_file} lists the largest {share} of the domains of all sources, by bytes of text."]
 
 
 def _reservations(facts: _Facts) -> list[Cell]:
@@ -258,6 +207,141 @@ def _of_name(wanted: str) -> Callable[[Any], Any]:
     return lambda dropped: dropped.get(wanted, 0)
 
 
+Fill = Callable[[_Facts], Sequence[Cell]]
+
+
+def _always(*said: str) -> Fill:
+    return lambda _: said
+
+
+def _stated(name: str) -> Fill:
+    return lambda facts: [facts.stated(name)]
+
+
+def _of_crawl(known: Fill) -> Fill:
+    """Fill a field from the archives and the provider; the provider is asked where the archives do not say it."""
+
+    def fill(facts: _Facts) -> Sequence[Cell]:
+        if not facts.sources(*CRAWLED):
+            return [NO_CRAWL, *facts.also("crawlers")]
+        return [*known(facts), *facts.also("crawlers")] or ["The archives do not state it.", facts.stated("crawlers")]
+
+    return fill
+
+
+TEXT = _always("Text, if any.")
+ABOVE = _always("Stated above in this section.")
+COMMENTS = ("Additional comments (optional)", lambda facts: ["See 3.3."] if facts.also("comments") else ["None."])
+
+TEMPLATE: Mapping[str, Sequence[tuple[str, Fill]]] = {
+    "0": (
+        ("Version of the summary", _stated("summary_version")),
+        ("Last update", _stated("summary_date")),
+    ),
+    "1.1": (
+        ("Provider name and contact details", lambda facts: [facts.stated("name"), facts.stated("contact")]),
+        ("Authorised representative name and contact details", _stated("representative")),
+    ),
+    "1.2": (
+        ("Versioned model name(s)", _names),
+        ("Model dependencies", _dependencies),
+        ("Date of placement of the model on the Union market", _stated("placed_on_market")),
+    ),
+    "1.3": (
+        ("Modality", _always("Text.")),
+        ("Training data size", _size),
+        ("Types of content", _stated("content_types")),
+        ("Latest date of data acquisition or collection", _latest),
+        ("Linguistic characteristics", _languages),
+        ("Other relevant characteristics", _stated("characteristics")),
+        COMMENTS,
+    ),
+    "2.1": (
+        ("Whether publicly available datasets were used", _stated("public_datasets")),
+        ("Modality", TEXT),
+        ("List of large publicly available datasets", lambda facts: facts.datasets() or ["The recipe names none."]),
+        ("Other publicly available datasets", _always("None: the list above has every one, large or not.")),
+        COMMENTS,
+    ),
+    "2.2.1": (
+        ("Whether datasets were licensed by rightsholders or their representatives", _stated("licensed_datasets")),
+        ("Modality", TEXT),
+    ),
+    "2.2.2": (
+        ("Whether private datasets were obtained from other third parties", _stated("private_datasets")),
+        ("Modality", TEXT),
+        ("List of private datasets that are publicly known", ABOVE),
+        ("Description of the private datasets that are not publicly known", ABOVE),
+        COMMENTS,
+    ),
+    "2.3": (
+        (
+            "Whether crawlers were used by the provider or on its behalf",
+            lambda facts: [*(facts.sources(*CRAWLED) or [NO_CRAWL]), facts.stated("crawlers")],
+        ),
+        (
+            "Crawler name(s) and identifier(s)",
+            _of_crawl(lambda facts: facts.noted("software", "http-header-user-agent", "operator")),
+        ),
+        ("Purposes of the crawler(s)", _of_crawl(lambda facts: facts.noted("description", "ispartof"))),
+        (
+            "Crawler behaviour",
+            _of_crawl(lambda facts: [derived(f"robots: {one.value}", one) for one in facts.noted("robots")]),
+        ),
+        ("Period of data collection", _of_crawl(lambda facts: facts.period())),
+        (
+            "Types of content and online sources crawled",
+            _of_crawl(lambda facts: [*facts.noted("seeds"), facts.stated("content_types")]),
+        ),
+        ("Modality", TEXT),
+        ("Most relevant domain names crawled", _of_crawl(_domains)),
+        COMMENTS,
+    ),
+    "2.4": (
+        ("Whether data from interactions of users with the model were used", _stated("user_prompts")),
+        ("Whether data from the provider's other services or products were used", _stated("user_data")),
+        ("Services or products that collected the user data", ABOVE),
+        ("Modality", TEXT),
+        COMMENTS,
+    ),
+    "2.5": (
+        (
+            "Whether synthetic data were created by the provider or on its behalf",
+            lambda facts: [*_synthetic(facts), facts.stated("synthetic_data")],
+        ),
+        ("Modality", TEXT),
+        ("General-purpose AI models on the market that generated the data", ABOVE),
+        ("Other AI models that generated the data", ABOVE),
+        COMMENTS,
+    ),
+    "2.6": (
+        (
+            "Whether other data sources were used",
+            lambda facts: [*facts.sources("kitchen"), facts.stated("other_sources")],
+        ),
+        ("Description of these sources and data", ABOVE),
+        COMMENTS,
+    ),
+    "3.1": (
+        ("Whether the provider has signed the Code of Practice", _stated("code_of_practice")),
+        (
+            "Measures to respect reservations of rights",
+            lambda facts: [*_reservations(facts), facts.stated("reservations")],
+        ),
+        COMMENTS,
+    ),
+    "3.2": (("Measures against illegal content", lambda facts: [*_left_out(facts), facts.stated("illegal_content")]),),
+    "3.3": (("Other information about data processing (optional)", lambda facts: facts.also("comments") or ["None."]),),
+}
+"""The fields of the template, and what fills each of them. Questions are named by what they ask."""
+
+
+def fields_of(recipe: Recipe, records: Sequence[Record], reading: Reading | None, domains_file: str) -> list[Field]:
+    """Return every field of the template, filled or with the name of the empty setting of `provider`."""
+    facts = _Facts(recipe=recipe, records=records, reading=reading, domains_file=domains_file)
+    return [Field(number, name, fill(facts)) for number, asked in TEMPLATE.items() for name, fill in asked]
+
+
 def as_page(fields: Sequence[Field], line: Callable[[Any], str]) -> str:
     """Return the form as Markdown. `line` escapes a text."""
     head = (
@@ -269,12 +353,17 @@ def as_page(fields: Sequence[Field], line: Callable[[Any], str]) -> str:
     for field in fields:
         if field.number[0] != last:
             last = field.number[0]
-            parts.append(f"\n## {last}. {SECTIONS[last]}\n")
+            parts.append(f"\n## {SECTIONS[last]}\n")
         said = [one.shown if isinstance(one, Cited) else one for one in field.said]
-        parts.append(f"\n**{field.number} {field.name}**\n")
+        parts.append(f"\n**{field.number} {field.name}**\n".replace("**0 ", "**"))
         parts += [f"\n- {line(one)}" for one in said]
         parts.append("\n")
     return "".join(parts)
 
 
-SECTIONS = {"1": "General information", "2": "List of data sources", "3": "Data processing"}
+SECTIONS = {
+    "0": "The summary",
+    "1": "General information",
+    "2": "List of data sources",
+    "3": "Data processing aspects",
+}

@@ -12,6 +12,7 @@ from evaluation import pages
 from evaluation.card import CARD_TEMPLATE, one_line
 from evaluation.cited import CardTable, Cited, Origin, Unsourced, as_markdown, share_of, total
 from evaluation.reading import GROUPS, Reading
+from evaluation.stages import ASSETS
 from evaluation.training_content import domains_page, tables_of
 from tests.evaluation.conftest import commit
 from training.artifact import find
@@ -133,7 +134,7 @@ def test_the_summary_has_what_the_template_asks_for(records, reading):
         ["aligned_model", *["not counted"] * 4],
     ]
     assert len(told["Lineage"]) == len(records)
-    first = "c.co.uk\t1\t10\t50\t1\t70"
+    first = "example.com\t4\t90\t450\t2\t60"  # by bytes of text, not by tokens read
     assert domains_page(reading).splitlines() == ["domain\tpages\ttokens\tbytes\tpages_read\ttokens_read", first]
 
 
@@ -187,6 +188,23 @@ def test_the_template_of_the_card_holds_no_number_but_the_level_of_its_intervals
     source = (pages.environment().loader.get_source(pages.environment(), CARD_TEMPLATE))[0]
     typed = re.sub(r"\{[{%].*?[%}]\}", "", source, flags=re.DOTALL)
     assert re.findall(r"\d+", typed) == ["256", "95"]  # the name of a hash, and 95 % intervals
+
+
+def test_the_trainings_that_found_the_mixture_are_on_the_card_and_read_nothing_for_the_model(make, records, reading):
+    found = {"steps": 4, "tokens": 640, "weight_web": 0.75, "weight_books": 0.25, "excess_web": 0.1}
+    more = [make("reference_model", metrics={"steps": 5, "tokens": 800}), make("mixture_weights", metrics=found)]
+    told = shown([*records, *more], reading)
+    assert told["How the shares of the sources were found"] == [
+        ["reference_model", "steps", "5"],
+        ["reference_model", "tokens", "800"],
+        ["mixture_weights", "steps", "4"],
+        ["mixture_weights", "tokens", "640"],
+        ["mixture_weights", "weight_books", "0.250"],
+        ["mixture_weights", "weight_web", "0.750"],
+    ]
+    assert dict(told["General information"])["tokens read"] == "130"
+    (card,) = (one for one in ASSETS if one.name == "model_card")
+    assert {record["asset"] for _, record in more} <= {one.asset for one in card.inputs}
 
 
 def test_text_of_a_page_cannot_change_the_layout(make):

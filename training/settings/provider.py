@@ -27,6 +27,7 @@ class ProviderRecipe:
     url: str | None = None  # where the model is described
     version: str | None = None
     placed_on_market: str | None = None  # in the Union
+    summary_version: str | None = None  # of the summary of training content, with links to earlier ones
     summary_date: str | None = None  # of the last update of the summary of training content
     content_types: str | None = None  # such as press, fiction, source code
     characteristics: str | None = None  # regional, demographic and others of the data
@@ -34,7 +35,8 @@ class ProviderRecipe:
     licensed_datasets: str | None = None  # whether any were licensed commercially from rightsholders
     private_datasets: str | None = None  # obtained from third parties otherwise
     crawlers: str | None = None  # names, purpose and behaviour of crawlers, beyond what archives state
-    user_data: str | None = None  # whether data of users were used, and of which services
+    user_prompts: str | None = None  # whether what users write to a model was used
+    user_data: str | None = None  # whether data of users of other services were used, and of which services
     synthetic_data: str | None = None  # models that wrote text, with links, beyond the generators in the data
     other_sources: str | None = None
     code_of_practice: str | None = None  # whether the provider has signed it
@@ -43,11 +45,17 @@ class ProviderRecipe:
     comments: str | None = None
     emissions_grams: float | None = None  # of CO2, of the whole training; None: not stated
     emissions_source: str | None = None  # how the provider knows them
+    grams_per_kwh: float | None = None  # of CO2, of the electricity: times the energy that was measured
+    small_enterprise: bool = False  # SMEs may list fewer domains in the summary of training content
 
     def __post_init__(self) -> None:
         if self.url and not ADDRESS.fullmatch(self.url):
             raise RecipeError(f"provider.url={self.url!r}; it must be an address that begins with https:// or http://")
-        if self.emissions_grams is not None and not 0 <= self.emissions_grams < float("inf"):
-            raise RecipeError(f"provider.emissions_grams={self.emissions_grams}; it must be 0 or more")
+        for name in ("emissions_grams", "grams_per_kwh"):
+            number = getattr(self, name)
+            if number is not None and not 0 <= number < float("inf"):
+                raise RecipeError(f"provider.{name}={number}; it must be 0 or more")
         if (self.emissions_grams is None) != (not self.emissions_source):
             raise RecipeError("provider.emissions_grams and provider.emissions_source: state both or neither")
+        if self.emissions_grams is not None and self.grams_per_kwh is not None:
+            raise RecipeError("provider.emissions_grams and provider.grams_per_kwh: state one of them")
