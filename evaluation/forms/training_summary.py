@@ -231,7 +231,13 @@ def _of_crawl(known: Fill) -> Fill:
 
 TEXT = _always("Text, if any.")
 ABOVE = _always("Stated above in this section.")
-COMMENTS = ("Additional comments (optional)", lambda facts: ["See 3.3."] if facts.also("comments") else ["None."])
+
+
+def _comments(facts: _Facts) -> Sequence[Cell]:
+    return ["See 3.3."] if facts.also("comments") else ["None."]
+
+
+COMMENTS = ("Additional comments (optional)", _comments)
 
 TEMPLATE: Mapping[str, Sequence[tuple[str, Fill]]] = {
     "0": (
