@@ -26,8 +26,8 @@ A short question, or one with too little own weight, is `joined` to its answers 
 it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
 stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
 
-Other such questions, and those of little else than numbers, are found only word for word with their answer close after
-them, or with their passage right before them. A question of fewer than MIN_WORDS words is found only together with its
+Other such questions, and those of little else than numbers, are found only word for word, templates included, with
+their answer close after them, or with their passage right before them. A question of fewer than MIN_WORDS words is found only together with its
 answer. Such items are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their
 answer are not searched for. Passages are not searched for either, because a page that an exam quotes gives no answer
 away.
@@ -214,22 +214,25 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
     joined_items, weak, unsearchable = [], [], []
     for number, ((question, *joined), accepted) in enumerate(zip(questions, answers, strict=True)):
         whole = [*question, *(accepted[0] if accepted else ())]
-        made = _part(number, QUESTION, question, shared[items[number].benchmark])
-        if len(question) >= MIN_WORDS:
-            others = (words for words in joined if len(words) >= MIN_WORDS)
-            parts += [made, *(_part(number, QUESTION, words, shared[items[number].benchmark]) for words in others)]
-        elif len(whole) >= MIN_WORDS:
-            parts.append(_part(number, WHOLE, whole))
-        else:
+        if len(whole) < MIN_WORDS:
             unsearchable.append(number)
             continue
+        made = _part(number, QUESTION, question, shared[items[number].benchmark])
         is_short = np.count_nonzero(made.weights) < STRONG_WORDS or made.own.sum() < STRONG_WEIGHT
         is_of_numbers = made.weights[made.numbers].sum() > MOST_NUMBERS * made.weights.sum()
-        if is_short and not is_of_numbers and _joins(made, accepted):
+        is_joined = is_short and not is_of_numbers and _joins(made, accepted)
+        if is_joined:
             joined_items.append(number)
-        elif is_short or is_of_numbers:
+        is_weak = (is_short or is_of_numbers) and not is_joined
+        if is_weak:
             weak.append(number)
-        if number not in weak[-1:]:
+        if len(question) < MIN_WORDS:
+            parts.append(_part(number, WHOLE, whole))
+        else:  # word for word is with the words of a template
+            others = (words for words in (question, *joined) if len(words) >= MIN_WORDS)
+            known = _Shared() if is_weak else shared[items[number].benchmark]
+            parts += (_part(number, QUESTION, words, known) for words in others)
+        if not is_weak:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
             parts += (_part(number, ANSWER, words) for words in long)
     reaches = (WEAK_ANSWER_REACH + sum(len(folded_words(choice)) for choice in item.choices) for item in items)
@@ -245,11 +248,12 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
 
 def _joins(question: _Part, answers: Sequence[Sequence[str]]) -> bool:
     """Whether a short question and any of its answers have enough own weight together, also after edits."""
-    if len(question.words) < MIN_WORDS or not answers:
+    of_its_own = np.count_nonzero(question.weights)  # none of them is a template's
+    if of_its_own < MIN_WORDS or not answers:
         return False
     words, weight_of_answer = min((len(words), sum(map(weight, words))) for words in answers)
     left = MIN_OWN_SHARE * float(question.own.sum()) + weight_of_answer
-    return len(question.words) + words >= STRONG_WORDS and left >= MIN_OWN_WEIGHT
+    return of_its_own + words >= STRONG_WORDS and left >= MIN_OWN_WEIGHT
 
 
 def _spellings(text: str) -> list[list[str]]:

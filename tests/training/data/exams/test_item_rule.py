@@ -128,6 +128,17 @@ def test_a_long_instruction_of_many_questions_is_left_out():
     assert held(planted(frame + "Who wrote the letter?", "Hedwig"), items) == []
 
 
+@pytest.mark.parametrize("own", ["To cook the {} bake", "Bake the {}"])
+def test_a_name_and_an_answer_are_no_item_where_the_rest_of_the_question_is_a_template(own):
+    frame = f"{own} as it should be, bring the heat in the oven to"
+    names = ("Xarvine", "Nolbrique", "Drusmane", "Firnolde", "Hovarin", "Jorvanne")
+    items = [ItemText(benchmark="b", id=name, question=frame.format(name), answers=("180 degrees",)) for name in names]
+    page = f"{own.format('Hovarin')}. It is done after 40 minutes at 180 degrees."
+    assert held(f"{FILLER} {page} {FILLER}", items) == []
+    assert held(planted(frame.format("Hovarin"), "180 degrees"), items) == [("Hovarin", "item")]
+    assert held(f"{FILLER} {frame.format('Hovarin')} a good warmth. {FILLER}", items) == []
+
+
 def test_an_item_whose_punctuation_was_deleted_is_still_the_item_and_its_frame_is_not():
     """Then `half-timbered` is one word, and `1,250` another number than 1 and 250."""
     frame = "Of 1,250 half-timbered, tar-painted, straw-thatched mills by the {}-weir, how many were sold at $3.50?"
