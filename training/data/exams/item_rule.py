@@ -27,10 +27,10 @@ it is found when an answer is close after it (at most WEAK_ANSWER_REACH words an
 stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
 
 Other such questions, and those of little else than numbers, are found only word for word, templates included, with
-their answer close after them, or with their passage right before them. A question of fewer than MIN_WORDS words is found only together with its
-answer. Such items are `weak`: if they are not found, a text may still hold them. Items that are shorter even with their
-answer are not searched for. Passages are not searched for either, because a page that an exam quotes gives no answer
-away.
+their answer close after them, or with their passage right before them. A question of fewer than MIN_WORDS words is
+found only together with its answer. Such items are `weak`: if they are not found, a text may still hold them. Items
+that are shorter even with their answer are not searched for. Passages are not searched for either, because a page that
+an exam quotes gives no answer away.
 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
