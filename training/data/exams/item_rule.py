@@ -248,7 +248,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
 
 def _joins(question: _Part, answers: Sequence[Sequence[str]]) -> bool:
     """Whether a short question and any of its answers have enough own weight together, also after edits."""
-    of_its_own = np.count_nonzero(question.weights)  # none of them is a template's
+    of_its_own = int(np.count_nonzero(question.weights))  # none of them is a template's
     if of_its_own < MIN_WORDS or not answers:
         return False
     words, weight_of_answer = min((len(words), sum(map(weight, words))) for words in answers)
