@@ -13,13 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from assets.chain import partition_key
 from assets.found import Damaged, read_reference
 from assets.status import Cell
 from resources.compute.size import Size
 from training import artifact
+from training.plain_data import read_yaml
 from training.pretrain.needs import training_operations
 from training.recipe import Recipe
 from training.scopes import asks_for
@@ -41,7 +40,7 @@ class Rate:
 @cache
 def rates() -> dict[str, Rate]:
     """Return the measured rates by asset."""
-    return {asset: Rate(**fields) for asset, fields in yaml.safe_load(RATES_FILE.read_text("utf-8")).items()}
+    return {asset: Rate(**fields) for asset, fields in read_yaml(RATES_FILE).items()}
 
 
 class FirstRun:

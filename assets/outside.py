@@ -27,7 +27,8 @@ from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
 from training.job import DataError
 from training.places import local_path
-from training.recipes import read_yaml, refuse_secrets
+from training.plain_data import read_yaml
+from training.recipes import refuse_secrets
 from training.records import RecipeError, all_of, read_record, write_record
 from training.secrets import masked, secret_in
 from training.settings.evaluation import EvaluationRecipe

@@ -1,4 +1,8 @@
-"""The folders in which recipes are searched by name. Only this module reads PEDIGREE_RECIPES."""
+"""The folders in which recipes are searched by name. Only this module reads PEDIGREE_RECIPES.
+
+The recipes that a root keeps are found by name, and are no bases: a file that a person writes means what is shipped,
+not what an earlier run made of it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,18 @@ VARIABLE = "PEDIGREE_RECIPES"
 SHIPPED = Path(__file__).parent / "recipes"
 
 
-def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
+class RecipeFolders(tuple[Path, ...]):
+    """RecipeFolders of recipes. Only the first one may be a root's."""
+
+    is_of_root = False
+
+    @property
+    def bases(self) -> tuple[Path, ...]:
+        """The folders in which bases are searched: all but the root's."""
+        return self[1:] if self.is_of_root else self
+
+
+def recipe_folders(root: Path | None = None) -> RecipeFolders:
     """The folders of recipes, in the order in which they are searched.
 
     First come the recipes saved under `root`, then the folders in PEDIGREE_RECIPES (separated by ':'), then the shipped
@@ -25,7 +40,9 @@ def recipe_folders(root: Path | None = None) -> tuple[Path, ...]:
     named = os.environ.get(VARIABLE, "")
     local_path(named, VARIABLE)  # an address would be divided at its colon
     added = [Path(folder) for folder in named.split(os.pathsep) if folder]
-    return (*kept, *added, SHIPPED)
+    folders = RecipeFolders((*kept, *added, SHIPPED))
+    folders.is_of_root = bool(kept)
+    return folders
 
 
 def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:
@@ -40,4 +57,5 @@ def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Rec
 
 def recipe_files(folders: Iterable[Path] | None = None) -> RecipeFiles:
     """Return the recipe files of some folders, or of those without a root, which the checks of all assets judge."""
-    return RecipeFiles(recipe_folders() if folders is None else folders, CHAIN.values())
+    named = recipe_folders() if folders is None else folders
+    return RecipeFiles(named, CHAIN.values(), bases=named.bases if isinstance(named, RecipeFolders) else None)

@@ -16,7 +16,6 @@ from typing import Any
 import datasets
 import lm_eval.tasks
 import lm_eval.utils
-import yaml
 from jinja2 import BaseLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api.task import ConfigurableTask
@@ -27,6 +26,7 @@ from evaluation.exams import ExamItem
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
 from training.parts.outside import PartFailed
+from training.plain_data import MOST_BYTES, yaml_value
 from training.records import RecipeError
 
 FEWSHOT_SEED = 1234  # lm-eval's default
@@ -132,10 +132,7 @@ def named_config(name: str) -> dict[str, Any]:
 def _file_config(uri: str) -> dict[str, Any]:
     """Return the task in a YAML file. It is read as plain data, so that no file can run code."""
     with open_uri(uri) as stream:
-        try:
-            config = yaml.safe_load(stream.read())
-        except yaml.YAMLError as error:
-            raise RecipeError(f"{uri}: not plain YAML: {error}") from None
+        config = yaml_value(stream.read(MOST_BYTES + 1), uri)
     if not isinstance(config, dict):
         raise RecipeError(f"{uri}: expected the fields of a task")
     return {key: value for key, value in config.items() if key not in DECIDED_HERE - {"num_fewshot"}}

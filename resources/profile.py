@@ -17,15 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from resources.compute.base import Backend
 from resources.compute.outside import BACKENDS, outside_backend
 from resources.compute.size import Size, SlurmSettings, read_size
 from training.parts.outside import PartsOf
+from training.plain_data import read_yaml
 from training.process.cores import available_cores
 from training.records import RecipeError, all_of, no_such, read_record
-from training.secrets import masked, remember, remember_address, without_secrets, yaml_problem
+from training.secrets import masked, remember, remember_address, without_secrets
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64
@@ -146,13 +145,9 @@ def load_profile(name_or_path: str) -> Profile:
         told = no_such(f"no profile is called {name_or_path!r}", name_or_path, names)
         raise ProfileError(f"{told}, or the path of a YAML file")
     try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
-    if not isinstance(data, dict):
-        raise ProfileError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
+        data = read_yaml(path)
+    except RecipeError as error:
+        raise ProfileError(str(error)) from None
     notify = data.get("notify")
     webhook = notify.get("webhook") if isinstance(notify, dict) else notify
     if isinstance(webhook, (str, list, dict)):

@@ -1,7 +1,7 @@
-"""Recipe files: find them by name, read their YAML, merge them with their bases, and check them into a `Recipe`.
+"""Recipe files: find them by name, merge them with their bases, and check them into a `Recipe`.
 
-The caller names the folders. `extends` names a base in the same folder or in one of these folders; a base can extend
-another. A variant lists only its differences. `model.preset` stands for a known shape
+The caller names the folders. `extends` names a base in the same folder or in one of the folders of bases; a base can
+extend another. A variant lists only its differences. `model.preset` stands for a known shape
 (training/pretrain/models/presets.py), and `snapshots: all` of a section for the names of all snapshots.
 
 A file in a subfolder `bases` is only a base: it names no snapshots, so it is found by name but is not listed as a
@@ -20,6 +20,7 @@ from typing import Any
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.identity.generated_sources import SOURCES
 from training.names import check_name
+from training.plain_data import read_yaml
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
 from training.records import (
@@ -33,12 +34,13 @@ from training.records import (
     write_record,
 )
 from training.scopes import asks_for
-from training.secrets import masked, secret_in, yaml_problem
+from training.secrets import masked, secret_in
 from training.stage import Asset
 from training.stages import ASSETS
 
 ADOPTED = ("model", "tokenizer")  # fields of `adopt` that name a folder
 BASES = "bases"
+SUFFIXES = (".yaml", ".yml")
 ALL = "all"
 OF_SNAPSHOTS = ("tokenizer", "quality")  # sections that name snapshots
 
@@ -50,34 +52,34 @@ NOT_INHERITED = (("name",), ("promote", "model_name"), ("automation",))
 class RecipeFiles:
     """The recipe files of some folders. If two folders hold the same name, the first wins. Each file is read once.
 
+    A base is searched in `bases`, or else in the same folders: what a root keeps of an earlier run is no base.
+
     A recipe is checked by the `checks` of each of `assets` that it has.
 
     A section that hundreds of variants inherit from one base is read once too: all their mappings share one object,
     which is never changed.
     """
 
-    def __init__(self, folders: Iterable[Path], assets: Iterable[Asset] = ASSETS) -> None:
+    def __init__(
+        self, folders: Iterable[Path], assets: Iterable[Asset] = ASSETS, *, bases: Iterable[Path] | None = None
+    ) -> None:
         self._folders, self._assets = tuple(folders), tuple(assets)
+        self._bases = self._folders if bases is None else tuple(bases)
         self._read: dict[Path, dict[str, Any]] = {}
         self._sections: dict[tuple[str, int], tuple[Any, Any]] = {}  # by name and id(): what was read, and its record
 
     def find(self, name_or_path: str) -> Path:
         """Return the file of a recipe given by name or path. Raise RecipeError, with all names, if there is none."""
         path = Path(name_or_path)
-        if path.suffix in (".yaml", ".yml"):
+        if path.suffix in SUFFIXES:
             if not path.is_file():
                 raise RecipeError(f"recipe file {name_or_path} does not exist")
             return path
-        for folder in self._folders:
-            for candidate in (folder / f"{name_or_path}.yaml", folder / BASES / f"{name_or_path}.yaml"):
-                if candidate.is_file():
-                    return candidate
-        names = sorted({path.stem for path in self.paths()})
-        raise RecipeError(no_such(f"no recipe is called {name_or_path!r}", name_or_path, names))
+        return _found(name_or_path, self._folders)
 
     def paths(self) -> list[Path]:
         """Return every recipe file, folder by folder, sorted by name within a folder."""
-        return [path for folder in self._folders if folder.is_dir() for path in sorted(folder.glob("*.yaml"))]
+        return _files(self._folders)
 
     def load(self, name_or_path: str) -> Recipe:
         """Return the checked recipe given by name or path.
@@ -134,7 +136,7 @@ class RecipeFiles:
             return data
         variants = (*variants, path.resolve())
         sibling = path.parent / f"{base}.yaml"
-        base_path = sibling if sibling.is_file() and sibling != path else self.find(str(base))
+        base_path = sibling if sibling.is_file() and sibling != path else self._base(str(base))
         if base_path.resolve() in variants:
             circle = (*variants[variants.index(base_path.resolve()) :], base_path)
             raise RecipeError(
@@ -142,10 +144,29 @@ class RecipeFiles:
             )
         return _variant(self._over_bases(base_path, variants), data)
 
+    def _base(self, name_or_path: str) -> Path:
+        if Path(name_or_path).suffix in SUFFIXES:
+            return self.find(name_or_path)
+        return _found(name_or_path, self._bases)
+
     def _mapping(self, path: Path) -> dict[str, Any]:
         if path not in self._read:
             self._read[path] = with_preset(read_yaml(path))
         return self._read[path]
+
+
+def _found(name: str, folders: Iterable[Path]) -> Path:
+    """Return the file of a recipe or base of that name. Raise RecipeError, with all names, if there is none."""
+    for folder in folders:
+        for candidate in (folder / f"{name}.yaml", folder / BASES / f"{name}.yaml"):
+            if candidate.is_file():
+                return candidate
+    names = sorted({path.stem for path in _files(folders)})
+    raise RecipeError(no_such(f"no recipe is called {name!r}", name, names))
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    return [path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.yaml"))]
 
 
 def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Recipe:
@@ -365,35 +386,3 @@ def _with_vocabulary(data: dict[str, Any], size: int | None) -> dict[str, Any]:
     if size is None:
         return data
     return {**data, "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), "vocabulary": size}}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file that holds one mapping. Raise RecipeError, with the line, if it has a syntax error."""
-    import yaml
-
-    try:
-        data = _parsed(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path.name}: not readable as YAML: {yaml_problem(error)}") from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path.name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
-    if not isinstance(data, dict):
-        raise RecipeError(f"{path.name}: expected a mapping of fields, got {type(data).__name__}")
-    return data
-
-
-def _parsed(text: str) -> Any:
-    """Return the value of a YAML text, parsed by libyaml if PyYAML was built with it.
-
-    A text that libyaml refuses is parsed again by PyYAML's own parser, whose errors are the same on every machine.
-    """
-    import yaml
-
-    try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
-    except yaml.YAMLError:
-        return yaml.safe_load(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -370,6 +371,8 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, problems:
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
+    if hint is float and isinstance(value, (int, float, str)):
+        check_finite(value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is float and isinstance(value, str):
@@ -381,3 +384,15 @@ def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint in (int, float, str, bool) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
         raise RecipeError(f"{where}: expected {hint.__name__}, got {value!r}")
     return value
+
+
+def check_finite(value: Any, where: str) -> None:
+    """Raise RecipeError if a text such as `nan` or `1e999`, or a number, is no finite float."""
+    try:
+        is_finite = math.isfinite(float(value))
+    except OverflowError:
+        is_finite = False
+    except ValueError:  # of another text
+        return
+    if not is_finite:
+        raise RecipeError(f"{where}: {str(value)[:40]} is no finite number")

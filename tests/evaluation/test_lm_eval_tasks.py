@@ -220,7 +220,7 @@ def test_a_task_may_be_a_file_of_plain_yaml(tmp_path, folder):
     suite = own_suite(tmp_path, lm_eval={}, task_file=str(file))
     assert prompts_of(suite, folder) == [f"{row['Asked Thing']} is" for row in ROWS]
     file.write_text("doc_to_text: !function os.getcwd\n")
-    with pytest.raises(RecipeError, match="not plain YAML"):
+    with pytest.raises(RecipeError, match="the tag !function is not read"):
         prompts_of(suite, folder)
 
 

@@ -1,7 +1,7 @@
 """A suite's own task in lm-eval's form, a YAML file or fields of the recipe, checked when the recipe is read.
 
-Importing lm-eval takes many seconds. So its loader of task files is imported as the one module that it is, and the
-names of a task's fields are read from its source. On a node without lm-eval only the file itself is checked.
+Importing lm-eval takes many seconds. So the names of a task's fields are read from its source. On a node without
+lm-eval only the file itself is checked.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import importlib.util
 import os
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.job import DataError
+from training.plain_data import read_yaml
 from training.records import RecipeError, did_you_mean
 
 SCORED = ("multiple_choice", "loglikelihood", "generate_until")  # output types that give an item 0 or 1
@@ -54,8 +54,6 @@ def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
 
     The fields are None for a file that cannot be read on this machine now.
     """
-    import yaml
-
     from training.data.sources import is_remote, resolve  # pyarrow comes with it
 
     try:
@@ -67,15 +65,9 @@ def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
     if not os.path.isfile(location):
         return None, [f"task_file={uri!r}: {'a folder, no file' if os.path.isdir(location) else 'no such file'}"]
     try:
-        config = yaml.safe_load(Path(location).read_bytes())
-        loader = _module("tasks/_yaml_loader.py")
-        if loader is not None:
-            config = loader.load_yaml(location, resolve_func=False, recursive=False)
-    except (yaml.YAMLError, ValueError, OSError) as error:
-        said = " ".join(str(error).split())
-        return None, [f"{uri}: not plain YAML of one task (functions are not called): {said}"]
-    if not isinstance(config, dict):
-        return None, [f"{uri}: not plain YAML of one task: it holds {type(config).__name__}, not fields"]
+        config = read_yaml(Path(location))
+    except RecipeError as error:
+        return None, [f"{uri}: not plain YAML of one task (functions are not called): {error}"]
     return {name: value for name, value in config.items() if name not in DECIDED_HERE - {"num_fewshot"}}, []
 
 
@@ -106,21 +98,6 @@ def _fields() -> frozenset[str]:
     return frozenset(
         node.target.id for node in config.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     )
-
-
-@cache
-def _module(place: str) -> ModuleType | None:
-    """Return one module of lm-eval, or None if lm-eval is not installed.
-
-    It is loaded without importing the package around it.
-    """
-    source = _source(place)
-    spec = importlib.util.spec_from_file_location("lm_eval_task_files", source) if source else None
-    if spec is None or spec.loader is None:
-        return None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _source(place: str) -> Path | None:

@@ -36,7 +36,7 @@ def test_all_that_is_wrong_with_tasks_of_ones_own_is_told_when_the_recipe_is_rea
         f"a: {plain}: include: lm-eval's tasks have no such field",
         "a: output_type='loglikelihood_rolling': expected multiple_choice, loglikelihood, generate_until, by which"
         " an item is right or wrong",
-        f"b: {code}: not plain YAML of one task (functions are not called): could not determine a constructor for",
+        f"b: {code}: not plain YAML of one task (functions are not called): code.yaml: line 1, doc_to_text: the tag",
         f"c: task_file='{tmp_path / 'none.yaml'}': no such file",
         "d: lm_eval.doc_to_txt: lm-eval's tasks have no such field; did you mean `doc_to_text`?",
         *(f"e: the task has no doc_to_{part}" for part in ("text", "target", "choice")),
