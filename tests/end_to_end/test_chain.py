@@ -74,14 +74,27 @@ def test_the_terminal_shows_what_is_being_made_and_keeps_what_is_finished(first)
     assert not [line for line in last if not re.match(r" *[\d.]+ s  \w+ \[| {10}[^ ].* kept$", line)]
 
 
+def scoreboard_of(answer):
+    folders = [Path(entry["uri"]) for cells in answer["assets"].values() for entry in cells.values()]
+    return scoreboard([(folder, json.loads((folder / "artifact.json").read_text("utf-8"))) for folder in folders])
+
+
+def test_each_stage_of_the_corpus_does_what_the_truth_about_its_pages_asks(first):
+    found = {
+        name: (round(one["precision"], 2), round(one["recall"], 2))
+        for name, one in scoreboard_of(first.answer)["truth"].items()
+    }
+    assert found.pop("extraction") == (0.98, 1)
+    assert found == dict.fromkeys(["filter", "personal_data", "deduplication", "decontamination"], (1, 1))
+
+
 def headline_of(text):
     """The lines before the first empty one, as one."""
     return " ".join(text.partition("\n\n")[0].split())
 
 
 def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(first):
-    folders = [Path(entry["uri"]) for cells in first.answer["assets"].values() for entry in cells.values()]
-    board = scoreboard([(folder, json.loads((folder / "artifact.json").read_text("utf-8"))) for folder in folders])
+    board = scoreboard_of(first.answer)
 
     def printed(width):
         output = io.StringIO()
