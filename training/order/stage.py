@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PLAN = Stage(
     name="plan",
-    version="5",
+    version="6",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),

@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="4",
+    version="5",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

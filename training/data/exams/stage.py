@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="8",
+    version="9",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
 )
 DECONTAMINATE = Stage(
     name="decontaminate",
-    version="6",
+    version="7",
     module="training.data.exams.decontaminate",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

