@@ -35,7 +35,7 @@ USAGE_FIELDS = ("content-usage", "content-signal")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class SiteRule:
     """A line of robots.txt or ai.txt: whether a pattern of paths is allowed, or which usage it states."""
 
     pattern: str
@@ -57,9 +57,9 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile("".join((pieces[0], *lazy, *last, end)), re.DOTALL)
 
 
-def groups_of(text: str) -> dict[str, list[Rule]]:
+def groups_of(text: str) -> dict[str, list[SiteRule]]:
     """Return the rules of a robots.txt or ai.txt by lower-case name of the crawler; those before any group are `*`'s."""
-    groups: dict[str, list[Rule]] = {}
+    groups: dict[str, list[SiteRule]] = {}
     names: list[str] = ["*"]
     is_open = False  # whether lines that name crawlers are being read
     for line in text.replace("\r", "\n").split("\n"):
@@ -79,22 +79,22 @@ def groups_of(text: str) -> dict[str, list[Rule]]:
     return groups
 
 
-def _rule(field: str, value: str) -> Rule | None:
+def _rule(field: str, value: str) -> SiteRule | None:
     if field in ("allow", "disallow"):
-        return Rule(pattern=value, says=field) if value else None
+        return SiteRule(pattern=value, says=field) if value else None
     if field in ("allowaitraining", "disallowaitraining"):
         said = "train-ai=y" if field == "allowaitraining" else "train-ai=n"
-        return Rule(pattern=value or "/", says=said) if value or field == "allowaitraining" else None
+        return SiteRule(pattern=value or "/", says=said) if value or field == "allowaitraining" else None
     if field in USAGE_FIELDS:
         path, _, rest = value.partition(" ")
         has_path = path.startswith(("/", "*"))
-        return Rule(pattern=path if has_path else "/", says=usage_of(rest if has_path else value))
+        return SiteRule(pattern=path if has_path else "/", says=usage_of(rest if has_path else value))
     if field == "license" and value:
-        return Rule(pattern="/", says=f"license={value}")
+        return SiteRule(pattern="/", says=f"license={value}")
     return None
 
 
-def disallows(rules: Sequence[Rule], path: str) -> bool:
+def disallows(rules: Sequence[SiteRule], path: str) -> bool:
     """Whether rules forbid a path: of those that match it the longest pattern decides, and `allow` if two are equal."""
     found = [
         (len(rule.pattern), rule.says == "allow")
@@ -104,7 +104,7 @@ def disallows(rules: Sequence[Rule], path: str) -> bool:
     return bool(found) and not max(found)[1]
 
 
-def usages(rules: Sequence[Rule], path: str) -> set[str]:
+def usages(rules: Sequence[SiteRule], path: str) -> set[str]:
     """Return the usages that rules state for a path; of several lines for one use the longest pattern decides."""
     best: dict[str, tuple[int, str]] = {}
     for rule in rules:
@@ -153,7 +153,7 @@ class SiteTerms:
 
 
 @lru_cache(maxsize=256)
-def _groups(text: str) -> dict[str, list[Rule]]:
+def _groups(text: str) -> dict[str, list[SiteRule]]:
     return groups_of(text)
 
 

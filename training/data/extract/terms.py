@@ -43,7 +43,7 @@ AI_CRAWLERS = frozenset(
 )
 """Crawlers that collect text for models, by the names that their operators document for robots.txt."""
 USAGE_VALUES = {"yes": "y", "?1": "y", "allow": "y", "no": "n", "?0": "n", "deny": "n", "disallow": "n", "": "y"}
-USAGE_ITEM = re.compile(r'\s*([a-z*][a-z0-9_\-.*]*)\s*(?:=\s*("[^"]*"|[^,;"]*))?((?:\s*;[^,]*)?)\s*(?:,|\Z)', re.IGNORECASE)
+USAGE_ITEM = re.compile(r'([a-z*][a-z0-9_.*-]*)\s*(?:=\s*("[^"]*"|[^;"]*))?((?:\s*;.*)?)', re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +63,7 @@ class Terms:
         """Return why the recipe does not accept a page with these terms of use; empty if it does."""
         if set(self.robots.split(",")) & set(settings.refused_robots):
             return "robots"
-        if any(f"{one};".startswith(f"{refused};") for one in self.usage.split(",") for refused in settings.refused_usage):
+        if {one.partition(";")[0] for one in self.usage.split(",")} & set(settings.refused_usage):
             return "usage"
         if settings.refuse_reserved and self.tdm_reservation.startswith("1"):
             return "tdm_reserved"
@@ -115,7 +115,7 @@ def usage_of(value: str) -> str:
     """
     found: dict[str, str] = {}
     for one in value.split(","):
-        if item := USAGE_ITEM.fullmatch(one):
+        if item := USAGE_ITEM.fullmatch(one.strip()):
             said = (item[2] or "").strip().strip('"').lower()
             parameters = "".join(item[3].split()).lower()
             found[item[1].lower()] = f"{USAGE_VALUES.get(said, said)}{parameters}"

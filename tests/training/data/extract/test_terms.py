@@ -104,7 +104,7 @@ def test_a_recipe_refuses_what_it_says(settings: dict, terms: dict, reason: str)
         ("content-usage: Train-AI=?0\r\nContent-Usage: bots;x=1", "", "", "bots=y;x=1,train-ai=n"),
         ("Content-Signal: search=yes, ai-train=no", "", "", "ai-train=n,search=y"),
         ("Content-Usage: ai=n;exceptions=cc-cr", "", "", "ai=n;exceptions=cc-cr"),
-        ("Content-Usage: (a b)=n, train-ai=\"n\"", "", "", "train-ai=n"),
+        ('Content-Usage: (a b)=n, train-ai="n"', "", "", "train-ai=n"),
         ("A: b", "<meta name=GPTBot content='noindex, nofollow'>", "gptbot:nofollow,gptbot:noindex", ""),
         ("A: b", "<meta name='Google-Extended' content=none>", "google-extended:none", ""),
         ("A: b", "<meta name=anthropic-ai content=noindex>", "anthropic-ai:noindex", ""),
