@@ -12,9 +12,9 @@ is parsed.
 
 Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
 too_large, truncated, empty, too_many_nodes, too_deep, language, robots, usage, tdm_reserved, licence, no_main_text,
-too_short. Reasons for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest (if the recipe
-checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb, missing_text,
-missing_prompt (if the recipe names a field of prompts), bad_row, special_token, unknown_token, not_utf8,
+too_short. Reasons for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest
+(if the recipe checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb,
+missing_text, missing_prompt (if the recipe names a field of prompts), bad_row, special_token, unknown_token, not_utf8,
 extractor_failed (it crashed or exceeded a limit of its isolation).
 """
 

@@ -58,7 +58,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 
 def groups_of(text: str) -> dict[str, list[SiteRule]]:
-    """Return the rules of a robots.txt or ai.txt by lower-case name of the crawler; those before any group are `*`'s."""
+    """Return the rules of a robots.txt or ai.txt by lower-case crawler; those before any group are `*`'s."""
     groups: dict[str, list[SiteRule]] = {}
     names: list[str] = ["*"]
     is_open = False  # whether lines that name crawlers are being read

@@ -3,8 +3,8 @@
 For each document are recorded: `robots`, the directives of the robots meta element and the X-Robots-Tag header;
 `tdm_reservation`, by the TDM Reservation Protocol
 (https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/); `licence`, the licence that it states; `usage`,
-the preferences of `Content-Usage` (draft-ietf-aipref-attach) and `Content-Signal` (contentsignals.org), CC signals among
-them. They are empty for a page that states nothing. A page's statement is evidence, not a legal finding.
+the preferences of `Content-Usage` (draft-ietf-aipref-attach) and `Content-Signal` (contentsignals.org), with those of
+CC signals. They are empty for a page that states nothing. A page's statement is evidence, not a legal finding.
 
 What a site states for its pages in files of its own is added to them by training/data/extract/site_terms.py.
 
