@@ -76,8 +76,8 @@ class Extracted:
     `language` is what the page states (a lower-case primary subtag) and `date` is YYYY-MM-DD; both may be empty.
     `code` has the places where code begins and ends in the text, in turn; only the block extractor gives them.
     `num_replaced` counts the characters that could not be decoded and became U+FFFD; `has_two_charsets` says that
-    header and page declare different ones. `num_formulas` counts the formulas in the text. `is_doubtful` says that the block
-    extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most of the text
+    header and page declare different ones. `num_formulas` counts the formulas in the text. `is_doubtful` says that the
+    block extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most text
     is, `prose`, `code`, `table` or `list`; empty with an extractor that does not tell.
     """
 
