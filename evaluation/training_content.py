@@ -47,7 +47,14 @@ KINDS_OF_SOURCE = {
     "jsonl": "data set of extracted text, or text that a model wrote",
     "text": "text files",
 }
-OPT_OUTS = ("takedown", "blocked", "robots", "tdm_reserved", "licence")  # reasons for dropping a page for its terms
+OPT_OUTS = (
+    "takedown",
+    "blocked",
+    "robots",
+    "usage",
+    "tdm_reserved",
+    "licence",
+)  # reasons for dropping a page for its terms
 TERMS = {"robots": "pages that state robots directives", "tdm_reservation": "pages that speak of text mining"}
 SHELVES = ("pages in the shards", "tokens in the shards", "pages read", "tokens read")
 COLLECTION = {  # fields of `warcinfo`, as the extraction notes them

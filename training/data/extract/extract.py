@@ -11,10 +11,10 @@ type is quarantined, because it may be a damaged page. Status, type and size are
 is parsed.
 
 Reasons for dropping: takedown (with the list's reason after a colon), blocked, redirect, http_status, not_html,
-too_large, empty, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short. Reasons
-for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest (if the recipe
-checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb, missing_text,
-missing_prompt (if the recipe names a field of prompts), bad_row, special_token, unknown_token, not_utf8,
+too_large, truncated, empty, too_many_nodes, too_deep, language, robots, usage, tdm_reserved, licence, no_main_text,
+too_short. Reasons for quarantine: those of `training.data.crawl.warc.Damage`, and unknown_type, bad_http, wrong_digest
+(if the recipe checks digests, or a token shard states them), bad_transfer_encoding, bad_content_encoding, bomb,
+missing_text, missing_prompt (if the recipe names a field of prompts), bad_row, special_token, unknown_token, not_utf8,
 extractor_failed (it crashed or exceeded a limit of its isolation).
 """
 
@@ -49,6 +49,7 @@ from training.data.extract.digests import contradicts
 from training.data.extract.fates import (
     ADDED,
     TERMS,
+    TRUNCATED,
     ArchiveFile,
     Fate,
     Kept,
@@ -57,7 +58,7 @@ from training.data.extract.fates import (
     columns_of,
     withdrawn,
 )
-from training.data.extract.html import Extracted, clean, day_of, is_html
+from training.data.extract.html import Extracted, clean, day_of, is_html, is_page
 from training.data.extract.isolation import (
     BATCH_BYTES,
     BATCH_PAGES,
@@ -70,6 +71,7 @@ from training.data.extract.isolation import (
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.extract.reused import adjusted, check_lists, listing_of, still_holds
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
+from training.data.extract.site_terms import read_site_terms
 from training.data.extract.sizes import pieces, together
 from training.data.sources import decoded
 from training.files.checksums import digest_of
@@ -82,10 +84,14 @@ __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this 
 
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
 EXTRACTOR_FAILED = "extractor_failed"  # the reason for a page on which the extractor crashed, or raised
-METRICS = ("other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages")
+METRICS = (
+    "other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages",
+    "truncated_pages", "charset_disagreements", "formulas",
+)  # fmt: skip
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
 TRIED_FIRST, TRIED_EVERY = 50, 50  # documents of a token shard whose texts are encoded again
 MIN_SAME_FRACTION = 0.95  # of these, in the gate `tokens_return`; the ends of documents that were cut differ
+IDENTIFIED_TYPE = "warc-identified-payload-type"  # what the crawler found the payload to be, whatever the server said
 MAX_HTTP_HEADER_BYTES = 1 << 20  # room for the headers of a page of the largest allowed size, so that it is not cut
 
 
@@ -147,7 +153,9 @@ def rank_settings(job: Job) -> dict[str, Any]:
     The lists of blocked domains and takedowns are left out; `still_holds` checks whether they exclude the same records.
     """
     extract = {name: value for name, value in job.settings["extract"].items() if name not in ("blocked", "takedown")}
-    return {name: value for name, value in job.settings.items() if name != "data"} | {"extract": extract}
+    data = {uri: job.settings["data"][uri] for uri in extract.get("site_files", ())}
+    rest = {name: value for name, value in job.settings.items() if name != "data"} | {"extract": extract}
+    return rest | ({"data": data} if data else {})
 
 
 def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
@@ -308,6 +316,8 @@ def _as_line(fate: Quarantined, file: ArchiveFile) -> dict[str, Any]:
 def _measure(fate: Fate, metrics: Counter[str]) -> None:
     metrics["other_records"] += isinstance(fate, Other)
     if isinstance(fate, Kept):
+        metrics["truncated_pages"] += bool(fate.row[TRUNCATED])
+        metrics["charset_disagreements"] += fate.has_two_charsets
         if fate.gives_tokens_back is not None:
             metrics["documents_encoded_again"] += 1
             metrics["documents_with_other_tokens"] += not fate.gives_tokens_back
@@ -316,6 +326,7 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
         if not fate.reason:
             metrics["text_characters"] += len(fate.row["text"])
             metrics["replaced_characters"] += fate.num_replaced
+            metrics["formulas"] += fate.row.get("formulas") or 0
 
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
@@ -403,14 +414,14 @@ def _with_pages(judged: Iterable[Fate | _Page], settings: ExtractRecipe) -> Iter
         pages = [one.page for one in batch if isinstance(one, _Page)]
         is_full = len(pages) == BATCH_PAGES or sum(len(page.body) for page in pages) >= BATCH_BYTES
         if is_full or len(batch) >= MAX_WAITING_RECORDS:
-            yield from _finished(waiting, isolation, failed)
+            yield from _finished(waiting, isolation, settings, failed)
             isolation.submit(pages)
             num_pages += len(pages)
             waiting, batch = batch, []
-    yield from _finished(waiting, isolation, failed)
+    yield from _finished(waiting, isolation, settings, failed)
     pages = [one.page for one in batch if isinstance(one, _Page)]
     isolation.submit(pages)
-    yield from _finished(batch, isolation, failed)
+    yield from _finished(batch, isolation, settings, failed)
     _check_extractor(failed, num_pages + len(pages), settings)
 
 
@@ -455,7 +466,9 @@ def _unread(
     return Quarantined(offset=offset, reason=reason, detail=detail, url=url)
 
 
-def _finished(judged: list[Fate | _Page], isolation: Isolation, failed: list[str]) -> Iterator[Fate]:
+def _finished(
+    judged: list[Fate | _Page], isolation: Isolation, settings: ExtractRecipe, failed: list[str]
+) -> Iterator[Fate]:
     """Yield the fates of records in order; pages are replaced by the fates that follow from their extraction.
 
     The causes of failures are added to `failed`.
@@ -472,13 +485,16 @@ def _finished(judged: list[Fate | _Page], isolation: Isolation, failed: list[str
                 offset=one.row["warc_offset"], reason=EXTRACTOR_FAILED, detail=found.detail, url=one.row["url"]
             )
         else:
-            row = _described(one.row, found, one.page.headers)
+            if settings.site_files:
+                terms = read_site_terms(settings.site_files).of(one.row["url"], found.terms)
+                found = replace(found, terms=terms, reason=terms.refusal(settings) or found.reason)
             yield Kept(
-                row=row,
+                row=_described(one.row, found, one.page.headers),
                 reason=found.reason,
                 num_replaced=found.num_replaced,
                 is_doubtful=found.is_doubtful,
                 is_second=found.is_second,
+                has_two_charsets=found.has_two_charsets,
             )
 
 
@@ -486,17 +502,18 @@ def _document(record: Record, file: ArchiveFile, settings: ExtractRecipe) -> Kep
     row = file.row(record.offset, url=_url(record), date=day_of(record.headers.get("warc-date", "")))
     if reason := withdrawn(row, settings):
         return Kept(row=row | {"date": ""}, reason=reason)  # of a withdrawn page only its place and address stay
+    row[TRUNCATED] = " ".join(clean(record.headers.get("warc-truncated", "")).lower().split())
     response = _response(record)
     if settings.check_digests and not record.is_cut:  # before the headers are believed
         _check_digests(record, response)
-    if reason := _refusal(record, response):
+    if reason := _refusal(record, response) or ("truncated" if row[TRUNCATED] and settings.refuse_truncated else ""):
         return Kept(row=row, reason=reason)
     if record.type == "conversion":
         return _text_document(row, response.body)
     body = payload(response, max_bytes=settings.max_html_bytes)
     if not body.strip():
         return Kept(row=row, reason="empty")
-    if not is_html(response.content_type, body):
+    if not (is_html(response.content_type, body) and is_page(body, record.headers.get(IDENTIFIED_TYPE, ""))):
         return Kept(row=row, reason="not_html")
     return _Page(page=RawPage(body=body, headers=response.headers), row=row)
 
@@ -554,7 +571,7 @@ def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str])
     language = page.language or headers.get("content-language", "")[:2].lower()
     terms = {name: getattr(page.terms, name) for name in TERMS}
     found = {"text": page.text, "title": page.title, "date": date, "language": language, "kind": page.kind}
-    return row | found | terms | {"code": page.code or None}
+    return row | found | terms | {"formulas": page.num_formulas, "code": page.code or None}
 
 
 def _url(record: Record) -> str:
@@ -696,6 +713,8 @@ def _read_fate(row: Mapping[str, Any], number: int, file: ArchiveFile, settings:
         return Kept(row=made, reason="too_large")
     if not html.strip():
         return Kept(row=made, reason="empty")
+    if not is_page(html):
+        return Kept(row=made, reason="not_html")
     headers = {"content-type": kind, "content-language": said["language"]}
     return _Page(page=RawPage(body=html, headers=headers), row=made)
 

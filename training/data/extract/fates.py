@@ -15,8 +15,14 @@ from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import read_lists
 
 CODE = pa.field("code", pa.list_(pa.int32()))  # where code begins and ends in the text, in turn; null if not known
-TERMS = ("robots", "tdm_reservation", "licence")
-ADDED = (*TERMS, pa.field("kind", pa.string()), CODE)  # columns of documents beyond those of every document
+TERMS = ("robots", "tdm_reservation", "licence", "usage")
+TRUNCATED = "truncated"  # why the archive has only the page's beginning (WARC-Truncated); empty for a whole one
+DESCRIBED = (*TERMS, "kind", TRUNCATED)  # texts, empty where a page says nothing
+ADDED = (
+    *(pa.field(name, pa.string()) for name in DESCRIBED),
+    pa.field("formulas", pa.int32()),
+    CODE,
+)  # columns of documents beyond those of every document
 
 
 def columns_of(listing: Mapping[str, Any]) -> tuple[str | pa.Field, ...]:
@@ -33,6 +39,7 @@ class Kept:
     num_replaced: int = 0
     is_doubtful: bool = False
     is_second: bool = False
+    has_two_charsets: bool = False
     gives_tokens_back: bool | None = None  # of a decoded text: encoded again, it has the same tokens; None: not tried
 
 
@@ -82,7 +89,7 @@ class ArchiveFile:
             "title": "",
             "language": "",
             "source": self.label,
-            **dict.fromkeys((*TERMS, "kind"), ""),
+            **dict.fromkeys(DESCRIBED, ""),
             **fields,
         }
 

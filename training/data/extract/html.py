@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import codecs
 import email.utils
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import unescape
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
@@ -21,6 +22,20 @@ from training.data.words.language import identify
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 NOT_HTML_MAGIC = (b"%PDF", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"RIFF", b"\x00\x00\x00")
+UNSURE_TYPES = frozenset(
+    "text/plain text/xml application/xml application/octet-stream text/asp text/aspdotnet text/x-jsp text/x-php"
+    " application/x-httpd-php text/x-matlab text/x-python application/x-tika-unknown".split()
+)
+"""Types that detectors give to pages too; the page itself decides then."""
+ANY_TAG = re.compile(rb"<\0?[!/?]?\0?[A-Za-z]")
+OTHER_MARKUP = re.compile(
+    rb"\s*(?:<\?xml[^>]*>|<!--.*?-->|<\?[^>]*>|<!doctype\s+(?!html)[^>]*>|\s)*"
+    rb"<(?:rss|feed|rdf:rdf|urlset|sitemapindex|svg|opml|kml|gpx|soap|plist|wsdl|opensearchdescription|xs:schema|error)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+CONTROLS = bytes(byte for byte in range(1, 32) if byte not in b"\t\n\v\f\r\x0e\x0f\x1a\x1b")  # those of no charset
+MAX_CONTROL_FRACTION = 0.02
+PROBED_BYTES = 4096
 HTML_START = re.compile(
     rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body|title|script|table|div|h1|p|a|meta|link|\?xml)\b",
     re.IGNORECASE | re.DOTALL,
@@ -60,8 +75,9 @@ class Extracted:
 
     `language` is what the page states (a lower-case primary subtag) and `date` is YYYY-MM-DD; both may be empty.
     `code` has the places where code begins and ends in the text, in turn; only the block extractor gives them.
-    `num_replaced` counts the characters that could not be decoded and became U+FFFD. `is_doubtful` says that the block
-    extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most of the text
+    `num_replaced` counts the characters that could not be decoded and became U+FFFD; `has_two_charsets` says that
+    header and page declare different ones. `num_formulas` counts the formulas in the text. `is_doubtful` says that the
+    block extractor may have lost much, `is_second` that trafilatura's text was used instead. `kind` is what most text
     is, `prose`, `code`, `table` or `list`; empty with an extractor that does not tell.
     """
 
@@ -72,6 +88,8 @@ class Extracted:
     code: tuple[int, ...] = ()
     charset: str = ""
     num_replaced: int = 0
+    has_two_charsets: bool = False
+    num_formulas: int = 0
     terms: Terms = field(default_factory=Terms)
     reason: str = ""
     is_doubtful: bool = False
@@ -86,6 +104,7 @@ class Decoded:
     text: str
     charset: str
     num_replaced: int = field(default=0)
+    has_two_charsets: bool = False  # header and page declare different ones
 
 
 def is_html(content_type: str, body: bytes) -> bool:
@@ -97,13 +116,39 @@ def is_html(content_type: str, body: bytes) -> bool:
     return not content_type and HTML_START.match(body[:META_BYTES]) is not None
 
 
+def is_page(body: bytes, identified: str = "") -> bool:
+    """Whether bytes that were served as HTML are a page, by their content and by the type that the crawler identified.
+
+    A page has a tag. Feeds, site maps, drawings, JSON and other data are no pages, nor are bytes of no charset.
+    """
+    kind = identified.partition(";")[0].strip().lower()
+    if kind and kind not in HTML_TYPES and kind not in UNSURE_TYPES:
+        return False
+    if not ANY_TAG.search(body):
+        return False
+    start = body[:PROBED_BYTES]
+    if OTHER_MARKUP.match(start):
+        return False
+    if len(start.translate(None, CONTROLS)) < (1 - MAX_CONTROL_FRACTION) * len(start):
+        return False
+    return not (start.lstrip(codecs.BOM_UTF8 + b" \t\r\n")[:1] in (b"{", b"[") and _is_json(body))
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def extract_html(
     html: bytes, *, headers: Mapping[str, str] | None = None, content_type: str = "", settings: ExtractRecipe
 ) -> Extracted:
     """Return the main text of a page, or the reason why there is none.
 
     `headers` are the response's, by lower-case name; `content_type` can be given if only that is known. Reasons: empty,
-    too_large, too_many_nodes, too_deep, language, robots, tdm_reserved, licence, no_main_text, too_short.
+    too_large, too_many_nodes, too_deep, language, robots, usage, tdm_reserved, licence, no_main_text, too_short.
     """
     headers = headers or {"content-type": content_type}
     if not html.strip():
@@ -130,6 +175,7 @@ def extract_html(
         code=_moved(page.code, page.text, text),
         charset=decoded.charset,
         num_replaced=decoded.num_replaced,
+        has_two_charsets=decoded.has_two_charsets,
         terms=terms,
         reason=reason,
         is_doubtful=page.is_doubtful,
@@ -224,39 +270,57 @@ def decode(body: bytes, content_type: str) -> Decoded:
     """Decode a page by its byte-order mark, HTTP header or meta element, or else by detecting the charset.
 
     Bytes that are valid UTF-8 and not ASCII are read as UTF-8 even if a single-byte charset is declared, because such a
-    charset accepts any bytes. If the bytes contradict a declared charset, the detected one is used if it fits better.
+    charset accepts any bytes. If header and page declare different charsets, or the bytes contradict the declared one,
+    the charset is used that the bytes are: the one with fewest damaged characters, then the one in which a language is
+    recognized best.
     """
     for mark, name in BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return _decoded(body[len(mark) :], name)
-    declared = _declared(body, content_type)
-    if not declared or declared.startswith(SINGLE_BYTE) or declared == "utf-8":
+    header, meta = _charset_of_header(content_type), _charset_of_page(body)
+    has_two = bool(header and meta and header != meta)
+    return replace(_by_bytes(body, [name for name in (header, meta) if name]), has_two_charsets=has_two)
+
+
+def _by_bytes(body: bytes, declared: list[str]) -> Decoded:
+    if all(name.startswith(SINGLE_BYTE) or name == "utf-8" for name in declared[:1]) or "utf-8" in declared:
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             pass
         else:
-            if declared in ("", "utf-8") or not body.isascii():
+            if not declared or declared[0] == "utf-8" or not body.isascii():
                 return Decoded(text=text, charset="utf-8")
     if not declared:
         return _decoded(body, _detected(body))
-    result = _decoded(body, declared)
-    if result.num_replaced:
+    results = [_decoded(body, name) for name in dict.fromkeys(declared)]
+    if results[0].num_replaced or len(results) > 1:
         other = _decoded(body, _detected(body))
-        if other.num_replaced * 2 < result.num_replaced:
-            return other
-    return result
+        if len(results) > 1 or other.num_replaced * 2 < results[0].num_replaced:
+            results.append(other)
+    fewest = min(one.num_replaced for one in results)
+    left = [one for one in results if one.num_replaced == fewest]
+    return left[0] if len(left) == 1 or len({one.text for one in left}) == 1 else max(left, key=_is_language)
+
+
+def _is_language(decoded: Decoded) -> float:
+    """Return how surely the words with letters beyond ASCII, of a page's first ones, are of a language."""
+    words = unescape(NOT_TEXT.sub(" ", decoded.text[: 10 * LANGUAGE_CHARACTERS])).split()
+    return identify(" ".join([word for word in words if not word.isascii()][:500]))[1]
 
 
 def _detected(body: bytes) -> str:
     return detect_encoding(body) or "utf-8"
 
 
-def _declared(body: bytes, content_type: str) -> str:
-    """Return Python's name of the charset that the header or the page declares; empty for none or an unknown one."""
+def _charset_of_header(content_type: str) -> str:
+    """Return Python's name of the charset that the header declares; empty for none or an unknown one."""
     found = re.search(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", content_type, re.IGNORECASE)
-    if found and (name := map_encoding_to_html5(found[1], fallback_utf8=False)):
-        return name
+    return (map_encoding_to_html5(found[1], fallback_utf8=False) or "") if found else ""
+
+
+def _charset_of_page(body: bytes) -> str:
+    """Return Python's name of the charset that the page declares; empty for none or an unknown one."""
     meta = META_CHARSET.search(body, 0, META_BYTES)
     name = map_encoding_to_html5((meta[1] or meta[2]).decode("ascii"), fallback_utf8=False) if meta else None
     # A page whose meta element could be read as ASCII is not UTF-16, whatever it says (WHATWG HTML, 13.2.3.3).

@@ -20,7 +20,8 @@ from training.data.crawl.warc import ZSTD_INPUT_BYTES, ZSTD_MAGIC, parse_headers
 STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})\b[^\r\n]*(?:\r?\n|$)")
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
-ROBOTS_LINE = re.compile(rb"^x-robots-tag:[ \t]*(.*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+LISTS = ("x-robots-tag", "content-usage", "content-signal", "link")  # headers of which every line counts
+LIST_LINE = re.compile(rb"^(%b):[ \t]*(.*?)[ \t]*\r?$" % "|".join(LISTS).encode(), re.IGNORECASE | re.MULTILINE)
 BOMB_RATIO = 200  # pages shrink 3 to 30 times; deflate can reach 1032
 
 CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
@@ -65,8 +66,9 @@ def parse_response(data: bytes, start: int = 0, end: int = sys.maxsize) -> Respo
     blank = HEADER_END.search(data, status.end() - 2, end)
     head, body = (data[start : blank.start()], data[blank.end() : end]) if blank else (data[start:end], b"")
     headers = parse_headers(head)
-    if "x-robots-tag" in headers:  # may be sent on several lines, one for each crawler
-        headers["x-robots-tag"] = ", ".join(line.decode("latin-1") for line in ROBOTS_LINE.findall(head))
+    if any(name in headers for name in LISTS):
+        lines = [(name.decode().lower(), line.decode("latin-1")) for name, line in LIST_LINE.findall(head)]
+        headers |= {name: ", ".join(line for other, line in lines if other == name) for name, _ in lines}
     return Response(status=int(status[1]), headers=headers, body=body)
 
 

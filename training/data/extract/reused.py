@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.documents import DocumentWriter, LineWriter, document_id, read_documents, read_lines
-from training.data.extract.fates import ADDED, TERMS, columns_of, withdrawn
+from training.data.extract.fates import ADDED, DESCRIBED, columns_of, withdrawn
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import checksum_of
 from training.job import DataError, Job
@@ -35,7 +35,7 @@ def check_lists(job: Job, settings: ExtractRecipe) -> None:
 
     The lists' checksums are in the fingerprint.
     """
-    for uri in (*settings.blocked, *settings.takedown):
+    for uri in (*settings.blocked, *settings.takedown, *settings.site_files):
         expected = job.settings.get("data", {}).get(uri)
         if expected and checksum_of(uri) != expected:
             raise DataError(f"{uri}: changed since the job was written; run again")
@@ -208,4 +208,4 @@ def _is_in_order(rows: pa.Table, order: Mapping[str, int]) -> bool:
 
 def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row that is kept of a withdrawn document: without text, but with its place and address."""
-    return {"text": "", "date": "", "title": "", "language": "", **dict.fromkeys((*TERMS, "kind"), ""), **row}
+    return {"text": "", "date": "", "title": "", "language": "", **dict.fromkeys(DESCRIBED, ""), **row}

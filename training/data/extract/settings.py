@@ -36,6 +36,9 @@ class ExtractRecipe:
     blocked: tuple[Uri, ...] = ()
     takedown: tuple[Uri, ...] = ()
     refused_robots: tuple[str, ...] = ()  # directives such as noai, noindex; a crawler's own as name:noindex
+    refused_usage: tuple[str, ...] = ()  # uses such as train-ai=n, of Content-Usage and Content-Signal
+    site_files: tuple[Uri, ...] = ()  # archives with robots.txt, ai.txt, trust.txt and tdmrep.json of the pages' sites
+    refuse_truncated: bool = False  # pages that the archive marks as cut off (WARC-Truncated)
     refuse_reserved: bool = False  # pages that reserve text and data mining (TDMRep)
     licences: tuple[str, ...] = ()  # keep only pages whose licence statement contains one of these; empty: keep all
     check_digests: bool = False  # quarantine records whose bytes do not match their WARC digests
@@ -55,7 +58,7 @@ class ExtractRecipe:
             if (size := getattr(self, name)) is not None and size < 1:
                 raise RecipeError(f"extract.{name}={size}; a number of bytes from 1 on")
         check_languages("extract.languages", self.languages)
-        for name in ("refused_robots", "licences"):
+        for name in ("refused_robots", "refused_usage", "licences"):
             if bad := next((word for word in getattr(self, name) if word != word.lower()), None):
                 raise RecipeError(f"extract.{name}: {bad!r} must be in lower case; it is compared with lower-case text")
 

@@ -81,7 +81,7 @@ WORDS = {
     " name|dcterms|date| name|dcterms|created| name|pubdate| name|publish|date| property|og|published|time|"
     " property|article|modified|time| itemprop|datemodified| http|equiv|last|modified| http|equiv|date|"
     " name|datepublished| name|article|published|time|",
-    ROBOTS: "name|robots|",
+    ROBOTS: "name|robots| bot| |google|extended| |anthropic|ai| |cohere|ai| |img|dataset| |bytespider|",
     LICENCE: "|license| name|dc|rights| name|dcterms|license| name|dcterms|rights|",
     RESERVED: "name|tdm|reservation| name|tdm|policy|",
 }  # fmt: skip

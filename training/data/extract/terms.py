@@ -2,8 +2,11 @@
 
 For each document are recorded: `robots`, the directives of the robots meta element and the X-Robots-Tag header;
 `tdm_reservation`, by the TDM Reservation Protocol
-(https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/); `licence`, the licence that it states. They are
-empty for a page that states nothing. A page's statement is evidence, not a legal finding.
+(https://www.w3.org/community/reports/tdmrep/CG-FINAL-tdmrep-20240510/); `licence`, the licence that it states; `usage`,
+the preferences of `Content-Usage` (draft-ietf-aipref-attach) and `Content-Signal` (contentsignals.org), with those of
+CC signals. They are empty for a page that states nothing. A page's statement is evidence, not a legal finding.
+
+What a site states for its pages in files of its own is added to them by training/data/extract/site_terms.py.
 
 A list is a text file with one entry per line (training/data/address_lists.py). A reason may follow after a tab; `#`
 begins a comment. `pedigree takedown` writes lists of keys.
@@ -31,23 +34,37 @@ CREATIVE_COMMONS = re.compile(
 )
 MAX_CHARACTERS = 300  # of a licence statement, because some pages include the whole licence
 LICENCE_NAMES = ("dcterms.license", "dc.rights", "dcterms.rights")
+AI_CRAWLERS = frozenset(
+    "ai2bot ai2bot-dolma amazonbot anthropic-ai applebot-extended bytespider ccbot chatgpt-user claude-searchbot"
+    " claude-user claude-web claudebot cohere-ai cohere-training-data-crawler deepseekbot diffbot duckassistbot"
+    " facebookbot google-cloudvertexbot google-extended googleother gptbot icc-crawler imagesiftbot img2dataset"
+    " meta-externalagent meta-externalfetcher mistralai-user oai-searchbot omgili omgilibot pangubot perplexity-user"
+    " perplexitybot petalbot timpibot velenpublicwebcrawler webzio-extended youbot".split()
+)
+"""Crawlers that collect text for models, by the names that their operators document for robots.txt."""
+USAGE_VALUES = {"yes": "y", "?1": "y", "allow": "y", "no": "n", "?0": "n", "deny": "n", "disallow": "n", "": "y"}
+USAGE_ITEM = re.compile(r'([a-z*][a-z0-9_.*-]*)\s*(?:=\s*("[^"]*"|[^;"]*))?((?:\s*;.*)?)', re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
     """What a page states about its use.
 
-    `robots` are sorted directives joined by commas; a directive for one crawler is `name:directive`.
+    `robots` are sorted directives joined by commas; a directive for one crawler is `name:directive`. `usage` are sorted
+    uses joined by commas, each with `y` or `n`, such as `train-ai=n`, and its parameters.
     """
 
     robots: str = ""
     tdm_reservation: str = ""
     licence: str = ""
+    usage: str = ""
 
     def refusal(self, settings: ExtractRecipe) -> str:
         """Return why the recipe does not accept a page with these terms of use; empty if it does."""
         if set(self.robots.split(",")) & set(settings.refused_robots):
             return "robots"
+        if {one.partition(";")[0] for one in self.usage.split(",")} & set(settings.refused_usage):
+            return "usage"
         if settings.refuse_reserved and self.tdm_reservation.startswith("1"):
             return "tdm_reserved"
         if settings.licences and not any(wanted in self.licence.lower() for wanted in settings.licences):
@@ -70,6 +87,8 @@ def terms_of(headers: Mapping[str, str], statements: Iterable[Mapping[str, str]]
         name, content = (one.get("name") or "").strip().lower(), (one.get("content") or "").strip()
         if name == "robots":
             directives |= _directives(content)
+        elif name.endswith("bot") or name in AI_CRAWLERS:
+            directives |= {f"{name}:{one}" for one in _directives(content)}
         elif name == "tdm-reservation":
             reservation = content or reservation
         elif name == "tdm-policy":
@@ -85,7 +104,22 @@ def terms_of(headers: Mapping[str, str], statements: Iterable[Mapping[str, str]]
         robots=",".join(sorted(directives)),
         tdm_reservation=f"{reservation} {policy}".strip() if reservation in ("0", "1") else "",
         licence=" ".join(licences[0].split())[:MAX_CHARACTERS] if licences else "",
+        usage=usage_of(f"{headers.get('content-usage', '')},{headers.get('content-signal', '')}"),
     )
+
+
+def usage_of(value: str) -> str:
+    """Return the uses in a dictionary of preferences (RFC 9651), sorted and joined by commas.
+
+    `search=yes, Train-AI=?0;x=1` gives `search=y,train-ai=n;x=1`. What cannot be read is left out.
+    """
+    found: dict[str, str] = {}
+    for one in value.split(","):
+        if item := USAGE_ITEM.fullmatch(one.strip()):
+            said = (item[2] or "").strip().strip('"').lower()
+            parameters = "".join(item[3].split()).lower()
+            found[item[1].lower()] = f"{USAGE_VALUES.get(said, said)}{parameters}"
+    return ",".join(sorted(f"{use}={said}" for use, said in found.items()))
 
 
 def _directives(value: str) -> set[str]:

@@ -14,18 +14,28 @@ from training.data.words import lid
 
 MODEL_FILE = "lid.176.ftz"
 UNKNOWN = ""
+SAMPLED_CHARACTERS = 400  # that tell whether a text is in capitals
 
 
 def identify(text: str) -> tuple[str, float]:
     """Return the language code (ISO 639-1, else 639-3) and its probability in [0, 1].
 
-    A text without words gives ("", 0.0). The model reads a single line, so line ends become spaces.
+    A text without words gives ("", 0.0). The model reads a single line, so line ends become spaces. It was trained on
+    few capitals, so a text that is mostly in capitals is read in lower case.
     """
     line = " ".join(text.split())
     if not line:
         return UNKNOWN, 0.0
+    if _is_in_capitals(line):
+        line = line.lower()
     label, score = _model().predict(line)
     return label, min(score, 1.0)  # because of fastText's logarithm a probability may be slightly above 1
+
+
+def _is_in_capitals(line: str) -> bool:
+    """Whether most letters with case are capitals, of about SAMPLED_CHARACTERS spread over the text."""
+    sample = line[:: 1 + len(line) // SAMPLED_CHARACTERS]
+    return sum(map(str.isupper, sample)) > sum(map(str.islower, sample))
 
 
 def model_path() -> Path:

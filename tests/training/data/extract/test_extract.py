@@ -40,19 +40,21 @@ PAGE = f"<html lang=en><head><title>Bread</title></head><body><h1>Bread</h1><p>{
 TEXT = f"Bread\n\n{WORDS.strip()}"
 
 
-def record(kind: str, uri: str, block: bytes, content_type: str = "application/http; msgtype=response") -> bytes:
-    """One WARC record as one gzip member."""
+def record(
+    kind: str, uri: str, block: bytes, content_type: str = "application/http; msgtype=response", said: str = ""
+) -> bytes:
+    """One WARC record as one gzip member; `said` are more lines of its header."""
     head = (
-        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {uri}\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {uri}\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n{said}"
         f"Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
     )
     return gzip.compress(head.encode() + block + b"\r\n\r\n", mtime=0)
 
 
-def response(name: str, body: bytes = PAGE, status: str = "200 OK", **headers: str) -> bytes:
+def response(name: str, body: bytes = PAGE, status: str = "200 OK", said: str = "", **headers: str) -> bytes:
     fields = {"Content-Type": "text/html"} | {key.replace("_", "-"): value for key, value in headers.items()}
     head = f"HTTP/1.1 {status}\r\n" + "".join(f"{key}: {value}\r\n" for key, value in fields.items() if value)
-    return record("response", f"http://a.test/{name}", head.encode() + b"\r\n" + body)
+    return record("response", f"http://a.test/{name}", head.encode() + b"\r\n" + body, said=said)
 
 
 # name: the record, what becomes of it
@@ -64,6 +66,17 @@ RECORDS: dict[str, tuple[bytes, str]] = {
     "missing": (response("missing", status="404 Not Found"), "http_status"),
     "pdf": (response("pdf", b"%PDF-1.7", Content_Type="application/pdf"), "not_html"),
     "disguised": (response("disguised", b"\x89PNG\r\n"), "not_html"),
+    "identified": (response("identified", said="WARC-Identified-Payload-Type: application/pdf\r\n"), "not_html"),
+    "unsure": (response("unsure", said="WARC-Identified-Payload-Type: text/plain\r\n"), "kept"),
+    "no tag": (response("no-tag", WORDS.encode()), "not_html"),
+    "json": (response("json", json.dumps({"html": PAGE.decode()}).encode()), "not_html"),
+    "feed": (response("feed", b"<?xml version='1.0'?><rss><item><p>" + WORDS.encode() + b"</p></item>"), "not_html"),
+    "drawing": (response("drawing", b"<svg xmlns='http://www.w3.org/2000/svg'><text>x</text></svg>"), "not_html"),
+    "font": (response("font", b"\x01\x02\x03\x04<p>" * 50), "not_html"),
+    "utf-16": (response("utf-16", PAGE.decode().encode("utf-16")), "kept"),
+    "xhtml": (response("xhtml", b"<?xml version='1.0'?><!DOCTYPE html>" + PAGE), "kept"),
+    "bracket": (response("bracket", b"[1] " + PAGE), "kept"),
+    "cut": (response("cut", said="WARC-Truncated: length\r\n"), "kept"),
     "empty": (response("empty", b""), "empty"),
     "large": (response("large", PAGE + b" " * 4_000_000), "too_large"),
     "huge": (response("huge", PAGE + b" " * 8_000_000), "too_large"),
@@ -175,7 +188,10 @@ def test_a_document_says_what_it_is_and_where_it_came_from(everything: InputArti
         "robots": "",
         "tdm_reservation": "",
         "licence": "",
+        "usage": "",
         "kind": "prose",
+        "truncated": "",
+        "formulas": 0,
         "code": None,
     }
     assert rows["http://a.test/gzip"]["text"] == TEXT
@@ -194,31 +210,45 @@ def test_lists_and_refusals_apply_at_ingest_each_with_its_reason(tmp_path: Path)
         response("withdrawn"),
         response("private/x"),
         response("robots", X_Robots_Tag="noai"),
+        response("usage", Content_Usage="train-ai=n"),
+        response("signal", Content_Signal="ai-train=no"),
+        response("cut", said="WARC-Truncated: time\r\n"),
+        response("forbidden/x"),
         response("reserved", TDM_Reservation="1"),
         response("german", PAGE.replace(WORDS.encode(), "Der Teig ruht über Nacht im Keller. ".encode() * 9)),
         response("good"),
     ]
-    takedown, blocked = tmp_path / "takedown.txt", tmp_path / "blocked.txt"
+    takedown, blocked, site = tmp_path / "takedown.txt", tmp_path / "blocked.txt", tmp_path / "robotstxt.warc.gz"
+    site.write_bytes(response("robots.txt", b"User-agent: CCBot\nDisallow: /forbidden/\n", Content_Type="text/plain"))
     takedown.write_text("s/a.warc.gz/000000000000\tCourt order\n", "utf-8")
     blocked.write_text("a.test/private/\n", "utf-8")
     recipe = ExtractRecipe(
         extractor="blocks",
         takedown=(str(takedown),),
         blocked=(str(blocked),),
-        refused_robots=("noai",),
+        refused_robots=("noai", "ccbot:disallow"),
+        refused_usage=("train-ai=n", "ai-train=n"),
+        site_files=(str(site),),
+        refuse_truncated=True,
         refuse_reserved=True,
         languages=("en",),
     )
-    data = {str(path): sha256_of(path) for path in (takedown, blocked)}
+    data = {str(path): sha256_of(path) for path in (takedown, blocked, site)}
     made = extracted(tmp_path, {"a.warc.gz": b"".join(parts)}, recipe=recipe, data=data)
     assert [row["url"] for row in chain.rows(made)] == ["http://a.test/good"]
     assert made.record()["counts"]["dropped"] == {
         "blocked": 1,
         "language": 1,
-        "robots": 1,
+        "robots": 2,
         "takedown:court_order": 1,
         "tdm_reserved": 1,
+        "truncated": 1,
+        "usage": 2,
     }
+    rows = {row["url"]: row for row in chain.rows(made, "dropped")}
+    assert rows["http://a.test/forbidden/x"]["robots"] == "ccbot:disallow"
+    assert rows["http://a.test/cut"]["truncated"] == "time"
+    assert rows["http://a.test/signal"]["usage"] == "ai-train=n"
     blocked.write_text("a.test\n", "utf-8")
     with pytest.raises(DataError, match=r"blocked\.txt: changed since"):
         extracted(tmp_path, {"b.warc.gz": b"".join(parts)}, recipe=recipe, data=data)

@@ -91,7 +91,7 @@ def test_a_korean_manual_is_read_by_its_meta_element_where_the_header_names_no_c
     made = extract_html(body, headers=headers, settings=SETTINGS)
     assert (made.charset, made.num_replaced) == ("euc_kr", 0)
     assert made.text.endswith("이 문서는 최신판 번역이 아닙니다. 최근에 변경된 내용은 영어 문서를 참고하세요.")
-    assert decode(body, "text/html; charset=iso-8859-1").charset == "cp1252"  # the header comes first, even a wrong one
+    assert decode(body, "text/html; charset=iso-8859-1").charset == "euc_kr"  # the bytes decide between the two
 
 
 @pytest.mark.data
@@ -264,3 +264,28 @@ def test_hostile_nesting_costs_little():
     for name in (b"div", b"b", b"table><tr><td", b"ul><li", b"svg><g", b"font color=x"):
         extract_html((b"<" + name + b">") * 60_000, settings=SETTINGS)
     assert time.process_time() - started < 60
+
+
+TWO_CHARSETS = {
+    "windows-1251": "Сегодня в городе прошёл большой праздник, на который пришли тысячи людей.",
+    "koi8-r": "Сегодня в городе прошёл большой праздник, на который пришли тысячи людей.",
+    "shift_jis": "今日は天気がとても良いので、公園を散歩しました。",
+    "iso-8859-2": "Wczoraj byliśmy w górach, gdzie padał śnieg i wiał mroźny wiatr.",
+    "windows-1250": "Příliš žluťoučký kůň úpěl ďábelské ódy a vlk zavyl.",
+    "iso-8859-7": "Σήμερα ο καιρός είναι πολύ καλός και πάμε στη θάλασσα",
+    "windows-1254": "Bugün hava çok güzel, dışarı çıkıp yürüyüş yaptık",
+    "gb2312": "今天天气很好，我们去公园散步。",
+    "euc-kr": "오늘은 날씨가 매우 좋습니다",
+    "windows-1255": "היום מזג האוויר טוב מאוד",
+    "utf-8": "Größe und Übermut für Schüler",
+}
+
+
+@pytest.mark.parametrize("charset", TWO_CHARSETS)
+@pytest.mark.parametrize("says", ["page", "header"])
+def test_of_two_charsets_the_one_counts_that_the_bytes_are(charset: str, says: str):
+    header, meta = ("iso-8859-1", charset) if says == "page" else (charset, "iso-8859-1")
+    html = f"<meta charset={meta}><p>{TWO_CHARSETS[charset]}".encode(charset)
+    made = decode(html, f"text/html; charset={header}")
+    assert made.has_two_charsets and made.text.endswith(TWO_CHARSETS[charset]) and not made.num_replaced
+    assert not decode(html, f"text/html; charset={meta}").has_two_charsets

@@ -11,6 +11,7 @@ from tests.training.data.real import real_page
 from training.data.extract.html import extract_html
 from training.data.extract.responses import parse_response
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
+from training.data.extract.site_terms import SiteTerms, disallows, groups_of
 from training.data.extract.terms import Terms, check_lists, parse_list, read_lists, terms_of
 from training.job import DataError
 
@@ -87,11 +88,85 @@ def test_licence_statements(headers: dict, statements: list, text: str, licence:
         ({"refuse_reserved": True}, {"tdm_reservation": "0"}, ""),
         ({"licences": ("creativecommons.org/licenses/by",)}, {"licence": ""}, "licence"),
         ({"licences": ("creativecommons.org",)}, {"licence": "https://CreativeCommons.org/x"}, ""),
+        ({"refused_usage": ("train-ai=n",)}, {"usage": "search=y,train-ai=n;exceptions=cc-cr"}, "usage"),
+        ({"refused_usage": ("train-ai=n",)}, {"usage": "train-ai=no-idea"}, ""),
         ({}, {"robots": "noai", "tdm_reservation": "1"}, ""),
     ],
 )
 def test_a_recipe_refuses_what_it_says(settings: dict, terms: dict, reason: str):
     assert Terms(**terms).refusal(ExtractRecipe(**settings)) == reason
+
+
+@pytest.mark.parametrize(
+    ("headers", "meta", "robots", "usage"),
+    [
+        ("Content-Usage: train-ai=n, search=y", "", "", "search=y,train-ai=n"),
+        ("content-usage: Train-AI=?0\r\nContent-Usage: bots;x=1", "", "", "bots=y;x=1,train-ai=n"),
+        ("Content-Signal: search=yes, ai-train=no", "", "", "ai-train=n,search=y"),
+        ("Content-Usage: ai=n;exceptions=cc-cr", "", "", "ai=n;exceptions=cc-cr"),
+        ('Content-Usage: (a b)=n, train-ai="n"', "", "", "train-ai=n"),
+        ("A: b", "<meta name=GPTBot content='noindex, nofollow'>", "gptbot:nofollow,gptbot:noindex", ""),
+        ("A: b", "<meta name='Google-Extended' content=none>", "google-extended:none", ""),
+        ("A: b", "<meta name=anthropic-ai content=noindex>", "anthropic-ai:noindex", ""),
+        ("X-Robots-Tag: noai, noimageai", "<meta name=robots content=NOAI>", "noai,noimageai", ""),
+        ("A: b", "<meta name=viewport content=nothing><meta name=robotics content=x>", "", ""),
+    ],
+)
+@pytest.mark.parametrize("extractor", ["blocks", "trafilatura"])
+def test_opt_outs_of_header_and_page(extractor: str, headers: str, meta: str, robots: str, usage: str):
+    given = parse_response(f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{headers}\r\n\r\n".encode()).headers
+    html = f"<html><head>{meta}</head><body>{PROSE}</body></html>".encode()
+    terms = extract_html(html, headers=given, settings=ExtractRecipe(extractor=extractor)).terms
+    assert (terms.robots, terms.usage) == (robots, usage)
+
+
+SITE = SiteTerms(
+    {
+        "a.test": {
+            "/robots.txt": "User-agent: GPTBot\nUser-agent: CCBot\nDisallow: /\nAllow: /open\n\n"
+            "user-agent: *\nContent-Usage: train-ai=n\nContent-Usage: /open train-ai=y\nDisallow: /*.cgi$\n"
+            "Content-Signal: ai-train=no,search=yes\n\nUser-agent: Nosy\nDisallow: /",
+            "/.well-known/tdmrep.json": '[{"location": "/open/*", "tdm-reservation": 0},'
+            ' {"location": "/", "tdm-reservation": 1, "tdm-policy": "https://a.test/p"}]',
+        },
+        "b.test": {"/ai.txt": "# Spawning\nUser-Agent: *\nDisallow: *.jpg\nDisallow: *.html\nAllow: *.txt"},
+        "c.test": {"/ai.txt": "Spec-Version: 1.0\nTraining: deny", "/trust.txt": "datatrainingallowed=no"},
+        "d.test:8080": {"/robots.txt": "User-Agent: *\nDisallowAITraining: /\nLicense: https://d.test/l.xml"},
+        "e.test": {"/robots.txt": "User-Agent: *\nDisallow:\n", "/.well-known/tdmrep.json": "no JSON"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "robots", "usage", "reservation"),
+    [
+        ("https://a.test/x", "ccbot:disallow,gptbot:disallow", "ai-train=n,search=y,train-ai=n", "1 https://a.test/p"),
+        ("http://A.test/open/x", "", "ai-train=n,search=y,train-ai=y", "0"),
+        ("http://a.test/q.cgi", "*:disallow,ccbot:disallow,gptbot:disallow", "ai-train=n,search=y,train-ai=n", "1 https://a.test/p"),
+        ("http://a.test/q.cgi?x=1", "ccbot:disallow,gptbot:disallow", "ai-train=n,search=y,train-ai=n", "1 https://a.test/p"),
+        ("http://b.test/page", "ai.txt:disallow", "", ""),
+        ("http://b.test/page.html", "ai.txt:disallow", "", ""),
+        ("http://b.test/page.txt", "", "", ""),
+        ("http://c.test/", "", "datatrainingallowed=n,training=n", ""),
+        ("http://d.test:8080/", "", "license=https://d.test/l.xml,train-ai=n", ""),
+        ("http://d.test/", "", "", ""),
+        ("http://e.test/", "", "", ""),
+        ("http://[broken", "", "", ""),
+    ],
+)  # fmt: skip
+def test_sites_state_terms_for_their_pages(url: str, robots: str, usage: str, reservation: str):
+    made = SITE.of(url, Terms())
+    assert (made.robots, made.usage, made.tdm_reservation) == (robots, usage, reservation)
+
+
+def test_a_page_speaks_before_its_site():
+    made = SITE.of("https://a.test/x", Terms(robots="noai", tdm_reservation="0", licence="l"))
+    assert (made.robots, made.tdm_reservation, made.licence) == ("ccbot:disallow,gptbot:disallow,noai", "0", "l")
+
+
+def test_a_hostile_pattern_of_paths_is_matched_at_once():
+    rules = groups_of("User-agent: *\nDisallow: /" + "*a" * 200 + "$")["*"]
+    assert not disallows(rules, "/" + "a" * 20_000 + "b")
 
 
 LIST = parse_list(

@@ -49,3 +49,18 @@ def test_the_declaration_of_human_rights_is_identified_in_every_language():
     with zipfile.ZipFile(Path(os.environ["PEDIGREE_DATA"], "text/udhr2.zip")) as archive:
         found = {name: identify(archive.read(f"udhr2/{name}.txt").decode("utf-8-sig"))[0] for name in UDHR}
     assert found == UDHR
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("THE FERRY LEAVES THE HARBOUR TWICE A DAY IN SUMMER, AND ONCE A DAY IN WINTER.", "en"),
+        ("DIE FÄHRE FÄHRT IM SOMMER ZWEIMAL AM TAG, IM WINTER NUR EINMAL. Karten am Hafen.", "de"),
+        ("ПАРОМ УХОДИТ ИЗ ГАВАНИ ДВА РАЗА В ДЕНЬ ЛЕТОМ И ОДИН РАЗ ЗИМОЙ.", "ru"),
+        ("VAPUR YAZIN GÜNDE İKİ KEZ, KIŞIN İSE GÜNDE BİR KEZ LİMANDAN KALKAR.", "tr"),
+        ("ΤΟ ΠΛΟΙΟ ΦΕΥΓΕΙ ΑΠΟ ΤΟ ΛΙΜΑΝΙ ΔΥΟ ΦΟΡΕΣ ΤΗΝ ΗΜΕΡΑ ΤΟ ΚΑΛΟΚΑΙΡΙ.", "el"),
+    ],
+)
+def test_text_in_capitals_is_identified_as_in_small_letters(text: str, code: str):
+    found, score = identify(text)
+    assert found == code and score > 0.65
