@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
-from training.data.look import OwnData, counted, look_at
+from training.data.look import OwnData, OwnPlace, counted, look_at
 from training.job import DataError
 from training.names import check_name
 from training.recipes import refuse_secrets
 from training.records import RecipeError
 
+# Where source code is read, C4's rules keep its lines, and limits for prose do not ask it for sentences. They are the
+# settings of the recipe webdocs, with wider limits for files that are nothing but code.
+KEEPING_CODE = (
+    "c4_drop_curly_brackets: false, c4_drop_citations: false, c4_drop_javascript_lines: false",
+    "c4_strip_lines: false, c4_min_words_per_line: null, c4_min_sentences: 0",
+)
+LIMITS_OF_CODE = (
+    "min_language_score: 0.0, fineweb_min_line_punctuation: 0.0, fineweb_max_short_lines: 1.0",
+    "fineweb_max_newline_ratio: 1.0, fineweb_max_duplicate_characters: 1.0, gopher_max_mean_word_length: 0.0",
+    "gopher_max_symbol_ratio: 0.0, gopher_min_alphabetic_fraction: 0.0, gopher_min_stop_words: 0",
+    "gopher_max_duplicate_lines: 1.0, gopher_max_duplicate_line_characters: 1.0",
+    "gopher_max_top_ngrams: [1.0, 1.0, 1.0], gopher_max_duplicate_ngrams: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]",
+)
 CRAWL_ID = re.compile(r"CC-MAIN-\d{4}-\d{2}")
-MANY_FILES = 256
+MANY_FILES = 16
 TOGETHER_BYTES = 16_000_000  # of files that are extracted together, if they are many and small
+MOST_ENDINGS = 40  # that are listed for each reason
 SMALL_BYTES = 50_000_000  # of files, below which a model of one million weights is proposed
 
 
@@ -23,12 +38,13 @@ def recipe_for(place: str, name: str, file: str) -> str:
     `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved.
     """
     if CRAWL_ID.fullmatch(place):
-        found = OwnData(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000)
+        found = OwnPlace(data=(OwnData(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000),))
         snapshots = [f"{{name: {place.lower()}, source: commoncrawl, crawl: {place}, num_files: 1}}"]
         said = "the first of some 90,000 files, about 1 GB; for many add archives: referenced"
     else:
         found = look_at(place)
-        snapshots = [_snapshot(found, paths, f"{name}-{number}") for number, paths in enumerate(found.snapshots, 1)]
+        listed = [(one, paths) for one in found.data for paths in one.snapshots]
+        snapshots = [_snapshot(one, paths, f"{name}-{number}") for number, (one, paths) in enumerate(listed, 1)]
         said = f"{counted(found.files)}, {_size(found.bytes)}"
     return "".join(f"{line}\n" for line in _lines(place, name, file, found, snapshots, said))
 
@@ -69,13 +85,15 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str], said: str) -> list[str]:
+def _lines(place: str, name: str, file: str, found: OwnPlace, snapshots: list[str], said: str) -> list[str]:
     """Return the lines of the recipe that `pedigree init` writes.
 
     Sizes of tokenizer, model and batch depend on whether there is little text or much.
     """
     languages = ", ".join(found.languages or ("en",))
-    seen = f"the languages of {found.samples} texts" if found.languages else "no text was looked at; is it English?"
+    seen = f"the languages of {found.samples} texts" if found.languages else "no language was certain; is it English?"
+    if found.doubtful:
+        seen += f"; in few texts: {', '.join(f'{code} {number}' for code, number in found.doubtful.items())}"
     sizes = [
         _line("tokenizer: {vocabulary: 2048, min_bytes_per_token: 1.5}", "for little text"),
         _line("model: {preset: 1m}", "one million weights; base has ten"),
@@ -86,11 +104,11 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
             _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m"),
             _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto"),
         ]
-    cleaning = [_line(f"filter: {{languages: [{languages}]}}", seen)]
-    if found.tokenizer:
+    cleaning = _filter(found, languages, seen)
+    if tokenizer := found.data[0].tokenizer:
         cleaning = [
             _line("filter: {rules: []}", "filtered before; rules: docs/filters.md"),
-            _line(f"adopt: {{tokenizer: {_quoted(found.tokenizer)}}}", "the vocabulary of the shards"),
+            _line(f"adopt: {{tokenizer: {_quoted(tokenizer)}}}", "the vocabulary of the shards"),
         ]
         sizes = [line for line in sizes if not line.startswith("tokenizer:")]
     if found.files >= MANY_FILES and found.bytes < found.files * TOGETHER_BYTES // 2:
@@ -104,7 +122,42 @@ def _lines(place: str, name: str, file: str, found: OwnData, snapshots: list[str
         *cleaning,
         *sizes,
         "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data.",
-        *(f"# {note}." for note in found.notes),
+        *_accounts(found),
+    ]
+
+
+def _accounts(found: OwnPlace) -> list[str]:
+    """Return the comments that count every file of the place by its ending: those that are read, and the others."""
+    read: Counter[str] = Counter()
+    for one in found.data:
+        read.update(one.endings)
+    reasons: dict[str, Counter[str]] = {}
+    for (why, ending), number in found.left.items():
+        reasons.setdefault(why, Counter())[ending] += number
+    lines = [f"# Read: {_listed(read)}."] if read else []
+    for why, endings in sorted(reasons.items(), key=lambda one: -one[1].total()):
+        lines.append(f"# Not read, {why}: {_listed(endings)}.")
+    return lines
+
+
+def _listed(endings: Counter[str]) -> str:
+    named = [f"{number} {ending or 'without ending'}" for ending, number in endings.most_common(MOST_ENDINGS)]
+    others = endings.total() - sum(number for _, number in endings.most_common(MOST_ENDINGS))
+    return ", ".join(named + ([f"{others} of {len(endings) - MOST_ENDINGS} other endings"] if others else []))
+
+
+def _filter(found: OwnPlace, languages: str, seen: str) -> list[str]:
+    """Return the lines of the section `filter`: the languages, and what keeps source code where there is any."""
+    if not found.has_markup:
+        return [_line(f"filter: {{languages: [{languages}]}}", seen)]
+    return [
+        "filter:",
+        _line(f"  languages: [{languages}]", seen),
+        *(f"  {pair}" for part in KEEPING_CODE for pair in part.split(", ")),
+        _line("  by_kind:", "marks of Markdown are no words, and source code is no prose"),
+        "    prose: {gopher_min_alphabetic_fraction: 0.6}",
+        "    code:",
+        *(f"      {pair}" for part in LIMITS_OF_CODE for pair in re.split(r", (?=[a-z])", part)),
     ]
 
 

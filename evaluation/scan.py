@@ -17,7 +17,7 @@ from training.data.sources import expand, is_remote, read_rows
 from training.job import DataError
 from training.settings.evaluation import EvaluationRecipe
 
-READABLE = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+READABLE = (*(suffix for suffixes in SUFFIXES.values() for suffix in suffixes), ".txt", ".txt.gz")
 
 
 def files_of(places: Sequence[str]) -> list[str]:

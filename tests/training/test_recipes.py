@@ -296,7 +296,7 @@ def test_an_error_in_yaml_is_that_of_the_parser_that_every_machine_has(tmp_path,
 
 
 def test_a_section_that_variants_inherit_is_one_record_unless_it_means_all_snapshots(tmp_path):
-    base = "extends: base\nname: {name}\nsnapshots: [{{name: {name}-1, source: text, paths: [x.txt]}}]\n"
+    base = "extends: base\nname: {name}\nsnapshots: [{{name: {name}-1, source: files, paths: [x.txt]}}]\n"
     (tmp_path / "one.yaml").write_text(base.format(name="one"))
     (tmp_path / "two.yaml").write_text(base.format(name="two") + "dedup: {buckets: 9}\n")
     files = RecipeFiles((tmp_path, SHIPPED))

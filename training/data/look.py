@@ -1,6 +1,7 @@
-"""Inspect a folder, file or URL of documents for `pedigree init`: their format, columns and languages.
+"""Inspect a folder, file or URL of documents for `pedigree init`: their formats, columns and languages.
 
-Only the first records of a few files are read.
+Every file of a folder is counted, as read or with the reason why it is not; only the first records of a few files are
+read.
 """
 
 from __future__ import annotations
@@ -8,53 +9,99 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from training.data.crawl import token_files
 from training.data.crawl.crawl import SHARDS, SUFFIXES
+from training.data.crawl.folder import ENDINGS, FILES, ending_of, format_of, pdf_library, walked
 from training.data.crawl.warc import Record, read_warc
+from training.data.extract.extract import documents_of
 from training.data.extract.html import decode
 from training.data.extract.responses import PayloadError, parse_response, payload
+from training.data.extract.settings import ExtractRecipe
+from training.data.filter.rule import Page
 from training.data.sources import expand, is_http, is_remote, read_rows, size_of
 from training.data.words.language import identify
 from training.job import DataError
 
 SAMPLES, SAMPLED_FILES = 50, 10
 SAMPLE_BYTES = 200_000  # of each page
-MIN_CHARACTERS = 100  # of a text whose language counts
-MIN_LANGUAGE_SHARE = 0.1
+MIN_CHARACTERS = 200  # of a text whose language counts
+MIN_SCORE = 0.65  # of its language, as the filter asks for
+MISTAKES = 0.05  # of texts at most are identified wrongly; a language has more with a probability of 97.5 %
+NORMAL_QUANTILE = 1.96
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "markdown", "document")
 URL_FIELDS = ("url", "source_url", "uri", "link")
 CONVERSATIONS = ("messages", "conversations", "prompt", "instruction", "chosen")
 TRAIN = re.compile(r"(^|[^a-z])train", re.IGNORECASE)
+ABOUT = re.compile(r"(README|LICEN[CS]E|NOTICE|CITATION|CHANGELOG)\b", re.IGNORECASE)  # beside rows or archives
 _MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
+_ROWS = ("parquet", "jsonl")
+MARKUP = ("code", "notebook", "markdown", "rst")
+_REASONS = {
+    "data; write texts as .jsonl": ".json .csv .tsv .xlsx .xls .ods .xml .yaml .yml .toml",
+    "files of `save_to_disk`; write them again with datasets' `to_parquet`": ".arrow",
+    "packed; unpack it": ".zip .tar .tgz .gz .bz2 .xz .7z .rar .zst",
+    "an office format; save it as PDF or text": ".doc .docx .odt .rtf .ppt .pptx .odp .pages",
+    "another format of books; convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
+    "no ending says what it is": "",
+}
+_WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split() or [""]}
+NO_PDF_LIBRARY = "needs pypdf: pip install 'pedigree[pdf]'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnData:
-    """The properties of the documents at a place: format, columns, size, languages, and the paths of each snapshot.
+    """Documents of one source at a place: their columns, size, number by ending, and the paths of each snapshot.
 
-    There is one snapshot, or one for each folder if files in several folders have equal names. `languages` are those of
-    at least a tenth of the sampled texts, the most frequent first; `notes` says what was left out.
+    There is one snapshot, or one for each folder if files in several folders have equal names.
     """
 
     source: str
     snapshots: tuple[tuple[str, ...], ...]
     files: int
     bytes: int
-    samples: int = 0
-    languages: tuple[str, ...] = ()
+    endings: Mapping[str, int] = field(default_factory=dict)
     text_field: str = "text"
     url_field: str = "url"
     tokenizer: str = ""  # of token shards
-    notes: tuple[str, ...] = ()
 
 
-def look_at(place: str) -> OwnData:
-    """Return the format, columns, size and languages of the documents at a path or URL.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPlace:
+    """All that is at a place: the documents that are read, by source, and the files that are not, by reason and ending.
+
+    `languages` are those of a share of the sampled texts that mistakes of the identification do not reach, the most
+    frequent first; `doubtful` are the other languages that were found, with their number of texts.
+    """
+
+    data: tuple[OwnData, ...]
+    left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    samples: int = 0
+    languages: tuple[str, ...] = ()
+    doubtful: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        """Number of files that are read."""
+        return sum(one.files for one in self.data)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files that are read."""
+        return sum(one.bytes for one in self.data)
+
+    @property
+    def has_markup(self) -> bool:
+        """Whether files of source code, notebooks, or texts with the marks of Markdown and the like are read."""
+        return any(ENDINGS.get(ending) in MARKUP for one in self.data for ending in one.endings)
+
+
+def look_at(place: str) -> OwnPlace:
+    """Return the formats, columns, sizes and languages of the documents at a path or URL.
 
     Raise DataError, with what would be right, if no documents are there.
     """
@@ -62,31 +109,69 @@ def look_at(place: str) -> OwnData:
         place = os.path.abspath(os.path.expanduser(place))
         if shards := _shards(place):
             return shards
-    found = {source: files for source in SUFFIXES if (files := _files(place, source))}
-    if not found:
-        raise DataError(f"{place}: {_nothing(place)}")
-    sizes = {source: sum(size_of(name) for name in files) for source, files in found.items()}
-    source = max(found, key=lambda name: sizes[name])
-    others = [f"{counted(len(found[name]))} of {name} left out" for name in found if name != source]
-    files, notes, text_field, url_field = found[source], (), "text", "url"
-    if source in ("parquet", "jsonl"):  # names of other files, such as post-training.txt, say nothing about splits
-        files, notes = _of_training(files)
-        text_field, url_field = _fields(files[0])
-    texts = list(_sampled(files, source, text_field))
+    found, left = _divided(place)
+    data: list[OwnData] = []
+    texts: list[str] = []
+    wrong: list[DataError] = []
+    for source, files in found.items():
+        if source in _ROWS:  # names of other files, such as post-training.txt, say nothing about splits
+            files = _of_training(files, left)
+        for fields, some in _by_fields(files, source, left, wrong).items():
+            data.append(_own_data(place, source, some, fields))
+            texts += _sampled(some, source, fields[0])
+    if not data:
+        raise wrong[0] if wrong else DataError(f"{place}: {_nothing(place)}")
+    languages, doubtful = _languages(texts)
+    return OwnPlace(data=tuple(data), left=left, samples=len(texts), languages=languages, doubtful=doubtful)
+
+
+def _own_data(place: str, source: str, files: list[str], fields: tuple[str, str]) -> OwnData:
+    parts = [files] if source == FILES else _parts(files)
     return OwnData(
         source=source,
-        snapshots=tuple(_paths(place, source, part, files) for part in _parts(files)),
+        snapshots=tuple((place,) if source == FILES else _paths(place, source, part, files) for part in parts),
         files=len(files),
         bytes=sum(size_of(name) for name in files),
-        samples=len(texts),
-        languages=_languages(texts),
-        text_field=text_field,
-        url_field=url_field,
-        notes=(*notes, *others),
+        endings=Counter(_ending(name, source) for name in files),
+        text_field=fields[0],
+        url_field=fields[1],
     )
 
 
-def _shards(place: str) -> OwnData | None:
+def _ending(name: str, source: str) -> str:
+    """Return the ending by which a file is read."""
+    if source == FILES:
+        return ending_of(name)
+    return next((suffix for suffix in sorted(SUFFIXES[source], key=len, reverse=True) if name.endswith(suffix)), "")
+
+
+def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]]:
+    """Return the files at a path by source, and the number of other files of a folder by reason and ending."""
+    left: Counter[tuple[str, str]] = Counter()
+    if is_remote(place) or not os.path.isdir(place):
+        found = {source: _files(place, source) for source in SUFFIXES}
+        is_file = os.path.isfile(place) or is_http(place)
+        found[FILES] = [place] if is_file and not any(found.values()) and format_of(place) else []
+        return {source: files for source, files in found.items() if files}, left
+    found = {source: [] for source in (*SUFFIXES, FILES)}
+    for file, path, why in walked(place):
+        source = next((name for name, suffixes in SUFFIXES.items() if path.endswith(suffixes)), "")
+        if source and why != "hidden" and file.is_file():
+            found[source].append(str(file))
+        elif why or (format_of(path) == "pdf" and pdf_library() == "absent"):
+            ending = ending_of(path)
+            is_format = why and not format_of(path) and why not in ("hidden", "no file") and not file.is_symlink()
+            left[(_WHY.get(ending, why) if is_format else why or NO_PDF_LIBRARY), ending] += 1
+        else:
+            found[FILES].append(str(file))
+    if any(found[source] for source in SUFFIXES):
+        about = [name for name in found[FILES] if ABOUT.match(os.path.basename(name))]
+        left.update(("about the data", ending_of(name)) for name in about)
+        found[FILES] = [name for name in found[FILES] if name not in set(about)]
+    return {source: files for source, files in found.items() if files}, left
+
+
+def _shards(place: str) -> OwnPlace | None:
     """Return the properties of a folder of token shards; None if it has none. Raise DataError without a tokenizer."""
     names = os.listdir(place) if os.path.isdir(place) else []
     files = [
@@ -100,7 +185,15 @@ def _shards(place: str) -> OwnData | None:
             " beside them, so that their documents can be read"
         )
     size = sum(os.path.getsize(os.path.join(place, name)) for name in files)
-    return OwnData(source=SHARDS, snapshots=((place,),), files=len(files), bytes=size, tokenizer=place)
+    used = {*files, *(other for name in files for other in token_files.beside(name)), token_files.TOKENIZER_FILE}
+    left = Counter(
+        ("beside token shards", ending_of(path))
+        for _, path, why in walked(place)
+        if why != "hidden" and path not in used
+    )
+    endings = Counter(map(ending_of, files))
+    own = OwnData(source=SHARDS, snapshots=((place,),), files=len(files), bytes=size, endings=endings, tokenizer=place)
+    return OwnPlace(data=(own,), left=left)
 
 
 def _files(place: str, source: str) -> list[str]:
@@ -126,15 +219,37 @@ def _nothing(place: str) -> str:
         return "no such file or folder"
     if not is_remote(place) and next(Path(place).rglob("*.arrow"), None):
         return "files of `save_to_disk`, which are not supported; write them again with datasets' `to_parquet`"
-    return f"no documents that can be read; a file's name must end in one of {known}"
+    return f"no documents that can be read; a name must end in one of {known}, or as those of texts, code and books do"
 
 
-def _of_training(files: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return only the files of the split `train` if the data set has one, and a sentence about the files left out."""
+def _of_training(files: list[str], left: Counter[tuple[str, str]]) -> list[str]:
+    """Return only the files of the split `train` if the data set has one; the others are added to `left`."""
     train = [name for name in files if TRAIN.search(name.rpartition("/")[2])]
     if not train or len(train) == len(files):
-        return files, ()
-    return train, (f"{counted(len(files) - len(train))} of other splits than train left out",)
+        return files
+    left.update(("another split than train", ending_of(name)) for name in files if name not in set(train))
+    return train
+
+
+def _by_fields(
+    files: list[str], source: str, left: Counter[tuple[str, str]], wrong: list[DataError]
+) -> dict[tuple[str, str], list[str]]:
+    """Return the files by their columns with text and URL; files without documents are added to `left` and `wrong`.
+
+    Remote files are believed to have the columns of the first one.
+    """
+    if source not in _ROWS:
+        return {("text", "url"): files}
+    if is_remote(files[0]):
+        return {_fields(files[0]): files}
+    found: dict[tuple[str, str], list[str]] = {}
+    for file in files:
+        try:
+            found.setdefault(_fields(file), []).append(file)
+        except DataError as error:
+            wrong.append(error)
+            left[str(error).removeprefix(f"{file}: "), ending_of(file)] += 1
+    return found
 
 
 def counted(files: int) -> str:
@@ -189,16 +304,24 @@ def _fields(file: str) -> tuple[str, str]:
 
 def _sampled(files: list[str], source: str, text_field: str) -> Iterator[str]:
     """Yield up to SAMPLES texts: equally many from each of a few files, which are spread evenly over all files."""
-    chosen = files[:: -(-len(files) // SAMPLED_FILES)]
+    if source == FILES:
+        files = [name for name in files if format_of(name) != "code"]
+    chosen = files[:: -(-len(files) // (SAMPLES if source == FILES else SAMPLED_FILES)) or 1]
     for file in chosen:
-        yield from islice(_texts(file, source, text_field), SAMPLES // len(chosen))
+        yield from islice(_texts(file, source, text_field), max(1, SAMPLES // len(chosen)))
 
 
 def _texts(file: str, source: str, text_field: str) -> Iterator[str]:
-    """Yield the texts of a file in order; HTML pages without their tags. A remote archive yields nothing."""
-    if source != "warc":
+    """Yield the texts of a file in order, without tags and code. A remote archive yields nothing."""
+    if source in _ROWS:
         yield from (row[text_field] for row in read_rows(file) if isinstance(row.get(text_field), str))
-    elif not is_remote(file):
+    elif is_remote(file):
+        return
+    elif source == FILES:
+        for row in documents_of(Path(file), FILES, ExtractRecipe()):
+            text = row["text"]
+            yield Page(text=text, url="", columns={}, extracted=text, code=tuple(row.get("code") or ())).prose
+    else:
         for record in read_warc(Path(file), max_content_bytes=SAMPLE_BYTES):
             if isinstance(record, Record) and (text := _text_of(record)).strip():
                 yield text
@@ -220,8 +343,28 @@ def _text_of(record: Record) -> str:
     return _MARKUP.sub(" ", decode(page, response.headers.get("content-type", "")).text)
 
 
-def _languages(texts: list[str]) -> tuple[str, ...]:
-    """Return the languages of at least MIN_LANGUAGE_SHARE of the texts, counting only texts long enough to identify."""
-    counts = Counter(identify(text)[0] for text in texts if len(text) >= MIN_CHARACTERS)
-    enough = MIN_LANGUAGE_SHARE * counts.total()
-    return tuple(language for language, number in counts.most_common() if language and number >= enough)
+def _languages(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the languages whose share of the texts mistakes do not reach, and the other ones with their numbers.
+
+    A text counts if it is long, and if it and both its halves are identified as one language. Wilson's lower bound on
+    the share of a language must be above MISTAKES, so that one text of five or of ten adds no language.
+    """
+    found = Counter(filter(None, map(_language, texts)))
+    number = found.total()
+    sure = tuple(code for code, count in found.most_common() if _least_share(count, number) > MISTAKES)
+    return sure, {code: count for code, count in found.most_common() if code not in sure}
+
+
+def _language(text: str) -> str:
+    """Return the language of a text; empty if the text is short or the language uncertain."""
+    if len(text) < MIN_CHARACTERS:
+        return ""
+    (code, score), half = identify(text), len(text) // 2
+    is_sure = score >= MIN_SCORE and all(identify(part)[0] == code for part in (text[:half], text[half:]))
+    return code if is_sure else ""
+
+
+def _least_share(count: int, number: int) -> float:
+    """Return the lower bound of the share `count / number` by Wilson's interval of 95 %."""
+    share, z = count / number, NORMAL_QUANTILE**2 / number
+    return (share + z / 2 - (z * (share * (1 - share) + z / 4)) ** 0.5) / (1 + z)

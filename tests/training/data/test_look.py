@@ -50,28 +50,61 @@ def folders(tmp_path):
 
 
 def test_each_format_is_found_with_its_columns_languages_and_files(folders):
-    found = {path.name: look_at(str(path)) for path in folders.iterdir()}
+    places = {path.name: look_at(str(path)) for path in folders.iterdir()}
+    found = {name: one.data[0] for name, one in places.items()}
     assert {name: one.source for name, one in found.items()} == {
-        "warc": "warc", "hub": "parquet", "lines": "jsonl", "twice": "jsonl", "texts": "text"
+        "warc": "warc", "hub": "parquet", "lines": "jsonl", "twice": "jsonl", "texts": "files"
     }  # fmt: skip
     assert {name: one.files for name, one in found.items()} == {"warc": 1, "hub": 1, "lines": 1, "twice": 2, "texts": 2}
-    assert {name: one.languages for name, one in found.items() if name != "lines"} == dict.fromkeys(
+    assert {name: one.languages for name, one in places.items() if name != "lines"} == dict.fromkeys(
         ("warc", "hub", "twice", "texts"), ("en",)
     )
     lines = found["lines"]
-    assert (lines.text_field, lines.url_field, lines.languages) == ("words", "link", ("de",))
-    assert found["hub"].notes == ("1 file of other splits than train left out",)
+    assert (lines.text_field, lines.url_field, places["lines"].languages) == ("words", "link", ("de",))
+    assert places["hub"].left == {("another split than train", ".parquet"): 1}
     assert len(found["twice"].snapshots) == 2
+
+
+def test_every_file_of_a_folder_is_counted_as_read_or_with_the_reason(folders):
+    rows(folders, "chat.jsonl", [{"messages": []}])
+    (folders / "README.md").write_text("# About")
+    (folders / "guide.md").write_text(f"# Guide\n\n{sentences(3)}")
+    (folders / "x.csv").write_text("a,b")
+    (folders / "out.md").symlink_to("/etc/hostname")
+    found = look_at(str(folders))
+    assert {(one.source, *sorted(one.endings)): one.files for one in found.data} == {
+        ("warc", ".warc.gz"): 1, ("parquet", ".parquet"): 1, ("jsonl", ".jsonl.gz"): 1, ("jsonl", ".jsonl"): 2,
+        ("files", ".md", ".txt", ".txt.gz"): 3,
+    }  # fmt: skip
+    assert sum(found.left.values()) + found.files == sum(path.is_file() for path in folders.rglob("*"))
+    text = recipe_for(str(folders), "all", "all.yaml")
+    for said in (
+        "# Read: 2 .jsonl, 1 .warc.gz", "about the data: 1 .md", "write texts as .jsonl: 1 .csv", "hidden: 1 .txt",
+        "a link out of the folder: 1 .md", "another split than train: 1 .parquet", "sft.data or preferences.data",
+    ):  # fmt: skip
+        assert said in text, text
+
+
+def test_a_language_enters_only_with_a_share_that_mistakes_do_not_reach(tmp_path):
+    for number in range(10):
+        (tmp_path / f"{number}.md").write_text(f"# Note\n\n{sentences(number)}")
+    (tmp_path / "3.md").write_text(GERMAN * 3)
+    one = look_at(str(tmp_path))
+    assert (one.languages, one.doubtful) == (("en",), {"de": 1})
+    for number in range(4):
+        (tmp_path / f"{number}.md").write_text(GERMAN * 3 + sentences(number)[:9])
+    assert look_at(str(tmp_path)).languages == ("en", "de")
+    assert "in few texts: de 1" not in recipe_for(str(tmp_path), "all", "all.yaml")
 
 
 def test_a_text_file_is_no_split_whatever_its_name(tmp_path):
     for name in ("post-training.txt", "other.txt"):
         (tmp_path / name).write_text(sentences(name))
-    assert (look_at(str(tmp_path)).files, look_at(str(tmp_path)).notes) == (2, ())
+    assert (look_at(str(tmp_path)).files, look_at(str(tmp_path)).left) == (2, {})
 
 
 def test_many_small_files_are_extracted_together(tmp_path):
-    for number in range(256):
+    for number in range(16):
         (tmp_path / f"{number}.txt").write_text(sentences(number))
     recipe = load_recipe(str(write_recipe(str(tmp_path), "", tmp_path / "many.yaml")))
     assert recipe.extract.min_file_bytes == 16_000_000
@@ -84,7 +117,7 @@ def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path
     for path in sorted(folders.iterdir()):
         file = write_recipe(str(path), "", folders / f"{path.name}.yaml")
         recipe = load_recipe(str(file))
-        assert recipe.name == path.name and len(file.read_text().splitlines()) in (10, 11)
+        assert recipe.name == path.name and len(file.read_text().splitlines()) in (11, 12)
         assert recipe.filter.languages == look_at(str(path)).languages and recipe.pretrain.tokens == "auto"
         files = [entry["name"] for snapshot in recipe.snapshots for entry in source_files(snapshot)]
         assert len(files) == look_at(str(path)).files
@@ -120,7 +153,7 @@ def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
         (tmp_path / "chat", "conversations or pairs and no documents; name the file in sft.data"),
         (tmp_path / "numbers", "no column with text; it has n"),
         (tmp_path / "saved", "files of `save_to_disk`, which are not supported; write them again .* `to_parquet`"),
-        (tmp_path / "empty", "no documents that can be read; a file's name must end in one of .jsonl,"),
+        (tmp_path / "empty", "no documents that can be read; a name must end in one of .jsonl,"),
         (tmp_path / "none", "no such file or folder"),
         ("https://huggingface.co/datasets/a/b", "a page of the hub, not a file; download the data set first"),
     ):

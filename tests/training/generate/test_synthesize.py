@@ -130,7 +130,7 @@ def test_a_snapshot_of_synthetic_text_names_its_prompts():
         SnapshotRecipe(**fields)
     assert SnapshotRecipe(**fields, prompt_field="prompt").prompt_field == "prompt"
     with pytest.raises(RecipeError, match="'parquet' or 'jsonl'"):
-        SnapshotRecipe(**fields | {"source": "text"}, prompt_field="prompt")
+        SnapshotRecipe(**fields | {"source": "files"}, prompt_field="prompt")
 
 
 def test_a_row_without_a_prompt_is_named_before_a_model_is_loaded(base, tmp_path):

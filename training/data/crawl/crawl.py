@@ -3,7 +3,7 @@
 The files are in `archives/<name>`, sorted by name. `archives.json` lists them and describes their content:
 
 ```json
-{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "text" | "shards" | "reader", "text_field",
+{"snapshot", "label", "form": "warc" | "parquet" | "jsonl" | "files" | "shards" | "reader", "text_field",
  "url_field", "prompt_field", "files": [{"name", "path", "bytes", "sha256"}]}
 ```
 
@@ -36,6 +36,7 @@ from typing import Any
 from training.artifact import sha256_of, write_json
 from training.data import generated
 from training.data.crawl import selection, token_files
+from training.data.crawl.folder import FILES, folder_files, said_of_files
 from training.data.crawl.references import described
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
@@ -63,7 +64,6 @@ SUFFIXES = {
     ),
     "parquet": (".parquet",),
     "jsonl": (".jsonl", ".jsonl.gz", ".jsonl.zst"),
-    "text": (".txt", ".txt.gz"),
 }  # fmt: skip
 """What a folder or a pattern is searched for, by source. A file named by itself may have any name."""
 
@@ -88,16 +88,22 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
 
     They identify the snapshot independently of where its files are stored. The list is empty for generated snapshots
     and for Common Crawl. The checksum of a remote file is empty, because computing it would mean downloading the file.
-    A file that is only referenced has its URI and its ETag too. Raise DataError if a path leads to no file.
+    A file that is only referenced has its URI and its ETag too, and one of a folder what is `said` of it. Raise
+    DataError if a path leads to no file.
     """
     if snapshot.source in ("commoncrawl", *SOURCES):
         return []
-    if snapshot.is_referenced:
-        return [{"name": name, **_described(location)} for name, location in _located(snapshot).items()]
+    said = said_of_files(folder_files(snapshot.paths)) if snapshot.source == FILES else {}
     return [
-        {"name": name, "bytes": size_of(location), "sha256": "" if is_remote(location) else checksum_of(location)}
+        {"name": name, **_identified(location, snapshot), **({"said": said[name]} if name in said else {})}
         for name, location in _located(snapshot).items()
     ]
+
+
+def _identified(location: str, snapshot: SnapshotRecipe) -> dict[str, Any]:
+    if snapshot.is_referenced:
+        return _described(location)
+    return {"bytes": size_of(location), "sha256": "" if is_remote(location) else checksum_of(location)}
 
 
 def index_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
@@ -127,8 +133,11 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
     Raise RecipeError if two files have the same name.
     """
     found: dict[str, str] = {}
-    for location in _locations(snapshot):
-        name = location.rpartition("/")[2]
+    if snapshot.source == FILES:
+        located = [(file.name, file.location) for file in folder_files(snapshot.paths)]
+    else:
+        located = [(location.rpartition("/")[2], location) for location in _locations(snapshot)]
+    for name, location in located:
         if name in found:
             raise RecipeError(
                 f"snapshots.{snapshot.name}.paths: {found[name]} and {location} have the same name {name!r};"
@@ -166,13 +175,14 @@ def run(job: Job, work: Work) -> Outcome:
         asked = len(archives)
         write_json(work.path / PROVENANCE_FILE, provenance(snapshot, brought))
         extra = [PROVENANCE_FILE]
-    found = _ListedFiles()
+    found, files = _ListedFiles(), job.settings.get("files") or []
+    said = {entry["name"]: {"said": entry["said"]} for entry in files if "said" in entry}
     for name, path in archives.items():
         if found.is_readable(path, snapshot):
             entry = {"name": name, "path": f"{FOLDER}/{name}", "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            found.entries.append(entry | _beside(name, brought, snapshot))
-    files = {place for entry in found.entries for place in (entry["path"], *entry.get("beside", ()))}
-    return _listed(snapshot, work, asked, found, (*sorted(files), *extra))
+            found.entries.append(entry | said.get(name, {}) | _beside(name, brought, snapshot))
+    paths = {place for entry in found.entries for place in (entry["path"], *entry.get("beside", ()))}
+    return _listed(snapshot, work, asked, found, (*sorted(paths), *extra))
 
 
 def _beside(name: str, brought: Mapping[str, Path], snapshot: SnapshotRecipe) -> dict[str, list[str]]:
@@ -221,7 +231,7 @@ class _ListedFiles:
 def _form(snapshot: SnapshotRecipe) -> str:
     if snapshot.reader is not None:
         return READER
-    return snapshot.source if snapshot.source in (*SUFFIXES, SHARDS) else "warc"
+    return snapshot.source if snapshot.source in (*SUFFIXES, SHARDS, FILES) else "warc"
 
 
 def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFiles, files: Iterable[str]) -> Outcome:
@@ -491,7 +501,7 @@ def problem_of(path: Path, form: str, *, text_field: str, snapshot: str) -> Prob
         return Problem(reason="empty", detail="0 bytes")
     if form == "warc":
         return _warc_problem(path)
-    if form in ("text", READER):
+    if form in (FILES, READER):
         return None
     if form == SHARDS:
         return _shard_problem(path)

@@ -11,7 +11,7 @@ from training.parts.outside import NoSettings, OutsidePart, PartFailed, PartsOf,
 from training.records import RecipeError
 
 KIND = "readers"
-SOURCES = ("kitchen", "warc", "parquet", "jsonl", "text", "shards", "commoncrawl")
+SOURCES = ("kitchen", "warc", "parquet", "jsonl", "files", "shards", "commoncrawl")
 """The sources that Pedigree reads itself."""
 
 

@@ -48,9 +48,10 @@ class SnapshotRecipe:
     """One crawl snapshot, or one collection of already extracted text. Each snapshot is one partition.
 
     `source` is the kind of data: `kitchen` (generated), `warc` (`paths` are folders, globs or fsspec URLs), `parquet`
-    or `jsonl` (already extracted text, a document in each row), `text` (a document in each file), `shards` (token files
-    that are decoded with `tokenizer`; training/data/crawl/token_files.py), `commoncrawl` (the crawl with the id
-    `crawl`, and `num_files` WARC files of its listing from number `first_file` on), or a reader from outside.
+    or `jsonl` (already extracted text, a document in each row), `files` (a document in each file, such as texts, code
+    and books; training/data/crawl/folder.py), `shards` (token files that are decoded with `tokenizer`;
+    training/data/crawl/token_files.py), `commoncrawl` (the crawl with the id `crawl`, and `num_files` WARC files of its
+    listing from number `first_file` on), or a reader from outside.
 
     `archives` says whether the files are copied into the artifact, or only referenced and read where they are by the
     rank that extracts them (training/data/crawl/references.py). With references, `select` can choose single records.

@@ -4,7 +4,7 @@ If the recipe asks for files of a good size, a rank extracts several small archi
 of a large one to several files (training/data/extract/sizes.py).
 
 The input records are the WARC records of type response, resource and conversion, and every damaged part of a file; in a
-file of extracted text, each row is a record, and a plain text file is one record. In a token shard each document is a
+file of extracted text, each row is a record, and a file of a folder is one record. In a token shard each document is a
 record; its text is decoded, and the gate `tokens_return` asks whether the tokenizer is the right one. Requests,
 metadata, revisits and the like are not documents; the metric `other_records` counts them. A record of a non-standard
 type is quarantined, because it may be a damaged page. Status, type and size are judged by the headers, before anything
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ import pyarrow as pa
 import zstandard
 
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
+from training.data.crawl.folder import FILES, format_of
 from training.data.crawl.reader import ReaderRecipe
 from training.data.crawl.references import at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
@@ -58,6 +60,7 @@ from training.data.extract.fates import (
     columns_of,
     withdrawn,
 )
+from training.data.extract.formats import BOOK_BYTES, BOOKS
 from training.data.extract.html import Extracted, clean, day_of, is_html, is_page
 from training.data.extract.isolation import (
     BATCH_BYTES,
@@ -73,7 +76,6 @@ from training.data.extract.reused import adjusted, check_lists, listing_of, stil
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import read_site_terms
 from training.data.extract.sizes import pieces, together
-from training.data.sources import decoded
 from training.files.checksums import digest_of
 from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.parts.outside import PartFailed
@@ -121,11 +123,16 @@ def rank_shares(job: Job) -> list[Share]:
     return [
         Share(
             files=tuple((item, name) for entry in entries for name in _files_of(entry)),
-            facts={**shared, "archives": [{"name": entry["name"], **_identity(entry, item)} for entry in entries]},
+            facts={**shared, "archives": [_known(entry) | _identity(entry, item) for entry in entries]},
             listings=((item, LIST_FILE),),
         )
         for entries in _ranks(job, listing)
     ]
+
+
+def _known(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the documents of an archive have from the listing: its name, and what is said of a folder's file."""
+    return {name: entry[name] for name in ("name", "said") if name in entry}
 
 
 def _files_of(entry: Mapping[str, Any]) -> list[str]:
@@ -239,7 +246,8 @@ def _noted(items: Iterator[Any], form: str, collection: Collection) -> Iterator[
 
 def _archive_file(path: Path, listing: Mapping[str, Any], entry: Mapping[str, Any], **given: Any) -> ArchiveFile:
     shared = {name: listing[name] for name in ("snapshot", "label", "text_field", "url_field")}
-    return ArchiveFile(path=path, name=entry["name"], prompt_field=listing.get("prompt_field"), **shared, **given)
+    shared |= {"prompt_field": listing.get("prompt_field"), "said": entry.get("said", {})}
+    return ArchiveFile(path=path, name=entry["name"], **shared, **given)
 
 
 def _read_in_all(read: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -402,8 +410,11 @@ def warc_fates(items: Iterable[Record | Damage], file: ArchiveFile, settings: Ex
     yield from _with_pages((_judged(item, file, settings) for item in items), settings)
 
 
-def _with_pages(judged: Iterable[Fate | _Page], settings: ExtractRecipe) -> Iterator[Fate]:
-    """Yield the fates in order; pages among them are extracted, and replaced by what becomes of them."""
+def _with_pages(judged: Iterable[Fate | _Page], settings: ExtractRecipe, *, is_alone: bool = False) -> Iterator[Fate]:
+    """Yield the fates in order; pages among them are extracted, and replaced by what becomes of them.
+
+    `is_alone` says that the archive is one page, on which an extractor may fail without being at fault.
+    """
     isolation = isolation_for(settings)
     waiting: list[Fate | _Page] = []  # the batch whose pages the isolation is extracting
     batch: list[Fate | _Page] = []
@@ -422,7 +433,8 @@ def _with_pages(judged: Iterable[Fate | _Page], settings: ExtractRecipe) -> Iter
     pages = [one.page for one in batch if isinstance(one, _Page)]
     isolation.submit(pages)
     yield from _finished(batch, isolation, settings, failed)
-    _check_extractor(failed, num_pages + len(pages), settings)
+    if not is_alone:
+        _check_extractor(failed, num_pages + len(pages), settings)
 
 
 def _check_extractor(failed: Sequence[str], number: int, settings: ExtractRecipe) -> None:
@@ -570,7 +582,8 @@ def _described(row: dict[str, Any], page: Extracted, headers: Mapping[str, str])
     date = page.date or day_of(headers.get("last-modified", "")) or row["date"]
     language = page.language or headers.get("content-language", "")[:2].lower()
     terms = {name: getattr(page.terms, name) for name in TERMS}
-    found = {"text": page.text, "title": page.title, "date": date, "language": language, "kind": page.kind}
+    title = page.title or row["title"]
+    found = {"text": page.text, "title": title, "date": date, "language": language, "kind": page.kind}
     return row | found | terms | {"formulas": page.num_formulas, "code": page.code or None}
 
 
@@ -610,20 +623,6 @@ def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Number
             else:
                 yield from enumerate(rows, number)
             number += size
-
-
-def text_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
-    """Yield the document of a text file as its row 0; a file larger than `max_html_bytes` is quarantined."""
-    try:
-        with open(file.path, "rb") as stream, decompressed(stream, file.name) as plain:
-            body = plain.read(settings.max_html_bytes + 1)
-    except (EOFError, OSError) as error:
-        yield Quarantined(offset=0, reason="damaged_compression", detail=str(error))
-        return
-    if len(body) > settings.max_html_bytes:
-        yield Quarantined(offset=0, reason="too_large", detail=f"more than {settings.max_html_bytes} bytes")
-    else:
-        yield 0, {file.text_field: decoded(body), "title": file.name.partition(".txt")[0]}
 
 
 def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
@@ -674,6 +673,38 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
         return Kept(row=made | {"prompt": clean(prompt)})
     detail = f"{file.prompt_field!r} is {'missing' if prompt is None else type(prompt).__name__}"
     return Quarantined(offset=number, reason="missing_prompt", detail=detail, url=url)
+
+
+# Files of a folder, each of which is one document
+
+
+def file_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[bytes | Quarantined]:
+    """Yield the content of a file; one larger than its format may be is quarantined."""
+    most = BOOK_BYTES if format_of(file.name) in BOOKS else settings.max_html_bytes
+    try:
+        with open(file.path, "rb") as stream, decompressed(stream, file.name) as plain:
+            body = plain.read(most + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        yield Quarantined(offset=0, reason="damaged_compression", detail=str(error))
+        return
+    yield Quarantined(offset=0, reason="too_large", detail=f"more than {most} bytes") if len(body) > most else body
+
+
+def file_fates(items: Iterable[bytes | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
+    """Yield what becomes of a file: it is read by its format where a page is extracted, in a process with limits."""
+    yield from _with_pages((_file_fate(item, file, settings) for item in items), settings, is_alone=True)
+
+
+def _file_fate(item: bytes | Quarantined, file: ArchiveFile, settings: ExtractRecipe) -> Fate | _Page:
+    row = file.row(0, **{name: clean(value) for name, value in file.said.items()})
+    if reason := withdrawn(row, settings):
+        return Kept(row=file.row(0, url=row["url"]), reason=reason)
+    if isinstance(item, Quarantined):
+        return replace(item, url=row["url"])
+    if not item.strip():
+        return Kept(row=row, reason="empty")
+    headers = {"link": f'<{row["licence"]}>; rel="license"'} if row["licence"] else {}
+    return _Page(page=RawPage(body=item, headers=headers, format=format_of(file.name)), row=row)
 
 
 # Files of a reader from outside; the offset is the number of the record
@@ -781,7 +812,7 @@ _FORMS: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Iterator[Fat
     "warc": (warc_items, warc_fates),
     "jsonl": (jsonl_items, row_fates),
     "parquet": (parquet_items, row_fates),
-    "text": (text_items, row_fates),
+    FILES: (file_items, file_fates),
     SHARDS: (shard_items, shard_fates),
     READER: (reader_items, reader_fates),
 }

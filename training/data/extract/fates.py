@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class ArchiveFile:
     prompt_field: str | None = None
     tokenizer: Path | None = None  # of a token shard
     reader: ReaderRecipe | None = None  # None: Pedigree reads the file
+    said: Mapping[str, str] = field(default_factory=dict)  # of a file of a folder: title, url, licence
 
     def row(self, offset: int, **fields: Any) -> dict[str, Any]:
         return {

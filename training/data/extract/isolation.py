@@ -26,7 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from training.data.extract.html import Extracted, extract_html
+from training.data.extract.formats import BOOKS, extract_file
+from training.data.extract.html import Extracted
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms
 from training.parts.contained import Bounds, PartFailed, bounds, contained, running
@@ -35,6 +36,7 @@ from training.records import write_record
 
 MEMORY_BYTES = 6 << 30  # of address space, most of which is never used: libraries map a lot
 CPU_SECONDS = 60  # for one page; the slowest page of the fuzzer takes 2
+BOOK_TIMES = 5  # as much for a book
 PIPE_BYTES = 1 << 20
 READY = b"ready\n"
 BATCH_PAGES, BATCH_BYTES = 64, 8_000_000
@@ -42,10 +44,11 @@ BATCH_PAGES, BATCH_BYTES = 64, 8_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawPage:
-    """A page to extract: its body, and the response's headers by lower-case name."""
+    """A page to extract: its body, the response's headers by lower-case name, and its format if it is a file's."""
 
     body: bytes
     headers: Mapping[str, str]
+    format: str = "html"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +106,7 @@ class Isolation:
     def _send(self, pages: Sequence[RawPage]) -> None:
         if self._child is None:
             self._child = _start(self.settings, self._limits, self.bounds)
-        sizes = [{"headers": dict(page.headers), "bytes": len(page.body)} for page in pages]
+        sizes = [{"headers": dict(page.headers), "format": page.format, "bytes": len(page.body)} for page in pages]
         questions, _ = _pipes(self._child)
         with contextlib.suppress(BrokenPipeError):  # the child died; `_receive` notices it
             questions.write(json.dumps(sizes).encode() + b"\n")
@@ -230,14 +233,14 @@ def main() -> None:
             batch = json.loads(line)
             bodies = [source.read(one["bytes"]) for one in batch]
             for one, body in zip(batch, bodies, strict=True):
-                _allow(start["cpu_seconds"])
-                answers.write(_extract(body, one["headers"], settings) + b"\n")
+                _allow(start["cpu_seconds"] * (BOOK_TIMES if one["format"] in BOOKS else 1))
+                answers.write(_extract(body, one, settings) + b"\n")
                 answers.flush()
 
 
-def _extract(body: bytes, headers: dict[str, str], settings: ExtractRecipe) -> bytes:
+def _extract(body: bytes, given: Mapping[str, Any], settings: ExtractRecipe) -> bytes:
     try:
-        page = extract_html(body, headers=headers, settings=settings)
+        page = extract_file(body, given["format"], headers=given["headers"], settings=settings)
         said: dict[str, Any] = {name: getattr(page, name) for name in Extracted.__slots__}
         said["terms"] = {name: getattr(page.terms, name) for name in Terms.__slots__}
     except Exception as error:  # a library may raise anything; the page is quarantined with the message

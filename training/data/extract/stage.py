@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.data.crawl.folder import FILES, pdf_library
 from training.data.sections import with_data
 from training.stage import Asset, Input, Stage
 
@@ -34,7 +35,10 @@ def _settings(recipe: Recipe, snapshot: str) -> dict[str, Any]:
 
         check_lists(lists)
     reader = recipe.snapshot(snapshot).reader
-    return with_data(recipe, {"extract": recipe.extract, **({"reader": reader} if reader else {})})
+    settings: dict[str, Any] = {"extract": recipe.extract, **({"reader": reader} if reader else {})}
+    if recipe.snapshot(snapshot).source == FILES:
+        settings["pdf_library"] = pdf_library()  # it may be absent, and decides the texts where it is not
+    return with_data(recipe, settings)
 
 
 ASSETS = (

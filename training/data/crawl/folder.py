@@ -1,0 +1,252 @@
+"""The files of a folder, each of which is one document: which are read, and what a git folder says of their origin.
+
+A file is read by its ending (ENDINGS). Hidden files and folders, and links that lead out of the folder, are not read.
+A file's name is its path in the folder, with `%2F` for each slash, so that it is unique in a snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from training.data.sources import expand, is_remote, resolve
+
+FILES: Final = "files"
+"""The source, and the form, of snapshots whose files are documents."""
+
+_OF_FORMATS = {
+    "text": "txt text asc adoc asciidoc org po pot",
+    "markdown": "md markdown mdown mkd mdx qmd rmd",
+    "rst": "rst rest",
+    "html": "html htm xhtml",
+    "notebook": "ipynb",
+    "epub": "epub",
+    "pdf": "pdf",
+    "code": """
+        py pyi pyx pxd pxi c h cc cpp cxx hh hpp hxx cu cuh m mm java kt kts scala groovy gradle go rs swift js mjs cjs
+        jsx ts tsx vue svelte rb php pl pm t lua r jl hs lhs ml mli fs fsx fsi ex exs erl hrl clj cljs cljc lisp el scm
+        rkt nim zig v sv svh vhd vhdl d dart f f77 f90 f95 f03 f08 for pas pp ada adb ads cs vb sh bash zsh fish ps1 bat
+        cmd awk sed sql graphql proto thrift tf cmake mk make tex sty cls bib css scss sass less asm s ll mlir sol cob
+        coq agda lean idr elm purs hx tcl vim jinja j2 mako
+    """,
+}
+PACKED = ".gz"  # behind the ending of a text, of Markdown and the like
+ENDINGS: Final[Mapping[str, str]] = {
+    f".{ending}": name for name, all_ in _OF_FORMATS.items() for ending in all_.split()
+}
+"""The format of a file by its ending in lower case."""
+
+MAX_NAME_BYTES: Final = 200  # of a file; the path of a longer one is in the document's title
+MAX_GIT_BYTES: Final = 64_000
+_HEADS = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE")
+# In this order, because some licences quote the names of others.
+_LICENCES: Final = (
+    ("AGPL-3.0", r"GNU AFFERO GENERAL PUBLIC LICENSE\s+Version 3"),
+    ("LGPL-3.0", r"GNU LESSER GENERAL PUBLIC LICENSE\s+Version 3"),
+    ("LGPL-2.1", r"GNU LESSER GENERAL PUBLIC LICENSE\s+Version 2\.1"),
+    ("GPL-3.0", r"GNU GENERAL PUBLIC LICENSE\s+Version 3"),
+    ("GPL-2.0", r"GNU GENERAL PUBLIC LICENSE\s+Version 2"),
+    ("Apache-2.0", r"Apache License,?\s+Version 2\.0"),
+    ("MPL-2.0", r"Mozilla Public License,?\s+(?:Version|v\.)\s*2\.0"),
+    ("EPL-2.0", r"Eclipse Public License - v 2\.0"),
+    ("PSF-2.0", r"PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2"),
+    ("CC0-1.0", r"CC0 1\.0 Universal"),
+    ("CC-BY-SA-4.0", r"Attribution-ShareAlike 4\.0 International"),
+    ("CC-BY-4.0", r"Attribution 4\.0 International"),
+    ("Unlicense", r"This is free and unencumbered software released into the public domain"),
+    ("BSL-1.0", r"Boost Software License - Version 1\.0"),
+    ("BSD-3-Clause", r"Redistribution and use in source and binary forms(?s:.*)(?:Neither|nor) the names? of"),
+    ("BSD-2-Clause", r"Redistribution and use in source and binary forms"),
+    ("ISC", r"Permission to use, copy, modify, and(?:/or)? distribute this software for any\s+purpose"),
+    ("MIT", r"Permission is hereby granted, free of charge, to any person obtaining a copy"),
+    ("Zlib", r"This software is provided 'as-is', without any express or implied warranty"),
+)
+_SECTION = re.compile(r'^\s*\[\s*remote\s+"([^"]*)"\s*\]|^\s*\[')
+_URL = re.compile(r"^\s*url\s*=\s*(.+?)\s*$")
+_SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9.-]+):(?!/)([^\s:]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """One file that is read as a document: where it is, and its path in the folder that the snapshot names."""
+
+    location: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The name under which the file is kept, unique in its snapshot."""
+        flat = self.path.replace("%", "%25").replace("/", "%2F")
+        if len(flat.encode()) <= MAX_NAME_BYTES:
+            return flat
+        return f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}-{self.path.rpartition('/')[2][-40:]}"
+
+
+def pdf_library() -> str:
+    """Return the version of the library that reads PDF; "absent" if it is not installed."""
+    try:
+        return version("pypdf")
+    except PackageNotFoundError:
+        return "absent"
+
+
+def ending_of(name: str) -> str:
+    """Return the ending of a file's name in lower case, with that before `.gz`; empty if the name has none."""
+    base = name.rpartition("/")[2].lower()
+    packed = PACKED if base.endswith(PACKED) else ""
+    return os.path.splitext(base.removesuffix(packed))[1] + packed
+
+
+def format_of(name: str) -> str:
+    """Return the format by which a file is read; empty if its ending is none that is read."""
+    ending = ending_of(name)
+    found = ENDINGS.get(ending.removesuffix(PACKED), "")
+    return "" if ending.endswith(PACKED) and found in ("epub", "pdf") else found
+
+
+def folder_files(paths: Iterable[str]) -> list[FolderFile]:
+    """Return the files behind paths, folders with their subfolders, globs and URLs, sorted by path and place.
+
+    Raise DataError for a path without any file that is read.
+    """
+    found: set[FolderFile] = set()
+    for given in paths:
+        location = resolve(given)
+        if is_remote(location) or not os.path.isdir(location):
+            found.update(FolderFile(one, one.rpartition("/")[2]) for one in expand([given], tuple(ENDINGS)))
+        elif inside := [FolderFile(str(file), path) for file, path, why in walked(location) if not why]:
+            found.update(inside)
+        else:
+            expand([given], tuple(ENDINGS))  # says what is missing
+    return sorted(found, key=lambda file: (file.path, file.location))
+
+
+def walked(folder: str) -> Iterator[tuple[Path, str, str]]:
+    """Yield every file below a folder, its path there, and why it is not read ("" if it is), sorted by path."""
+    top = os.path.realpath(folder)
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(place, one)))]):
+            file = Path(place, name)
+            path = os.path.relpath(file, folder)
+            yield file, path, _why_not(file, path, top)
+
+
+def _why_not(file: Path, path: str, top: str) -> str:
+    if any(part.startswith(".") for part in path.split(os.sep)):
+        return "hidden"
+    if file.is_symlink() and not os.path.realpath(file).startswith(f"{top}{os.sep}"):
+        return "a link out of the folder"
+    if not file.is_file():
+        return "no file"
+    return "" if format_of(path) else "no text is read from this format"
+
+
+# What git says
+
+
+def said_of_files(files: Iterable[FolderFile]) -> dict[str, dict[str, str]]:
+    """Return what is known of each file beside its bytes, by name: `title` (its path), `url` and `licence`.
+
+    The URL is that of the remote `origin`, else of the first remote, with the path in the repository. git itself is not
+    run, and no link is followed.
+    """
+    for cached in (_repository_of, _remote_of, _licence_of):
+        cached.cache_clear()  # a long process sees what has changed
+    return {file.name: _said_of(file) for file in files}
+
+
+def _said_of(file: FolderFile) -> dict[str, str]:
+    said = {"title": file.path}
+    if is_remote(file.location):
+        return said
+    place = os.path.abspath(file.location)
+    if root := _repository_of(os.path.dirname(place)):
+        if repository := _remote_of(root):
+            said["url"] = f"{repository}/blob/HEAD/{os.path.relpath(place, root)}"
+        if licence := _licence_of(os.path.dirname(place), root):
+            said["licence"] = licence
+    return said
+
+
+@lru_cache(maxsize=4096)
+def _repository_of(folder: str) -> str:
+    """Return the folder, or the nearest one above it, that has a `.git` folder; empty if there is none."""
+    git = os.path.join(folder, ".git")
+    if os.path.isdir(git) and not os.path.islink(git):
+        return folder
+    above = os.path.dirname(folder)
+    return "" if above == folder else _repository_of(above)
+
+
+def _beginning(place: str) -> str:
+    """Return the first bytes of a file as text; empty for a link, and for what is no file or cannot be read."""
+    try:
+        if os.path.islink(place) or not os.path.isfile(place):
+            return ""
+        with open(place, "rb") as stream:
+            return stream.read(MAX_GIT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=256)
+def _remote_of(root: str) -> str:
+    """Return the https address of a repository without names and passwords; empty if its `.git/config` states none."""
+    remotes: dict[str, str] = {}
+    section = None
+    for line in _beginning(os.path.join(root, ".git", "config")).splitlines():
+        if begins := _SECTION.match(line):
+            section = begins[1]
+        elif section is not None and (found := _URL.match(line)):
+            remotes.setdefault(section, found[1].strip('"'))
+    return _web_address(remotes.get("origin") or next(iter(remotes.values()), ""))
+
+
+def _web_address(remote: str) -> str:
+    if scp := _SCP.fullmatch(remote):
+        host, path = scp[1], scp[2]
+    else:
+        try:
+            parts = urlsplit(remote)
+            host, path = parts.hostname or "", parts.path
+        except ValueError:
+            return ""
+        if parts.scheme not in ("http", "https", "ssh", "git", "git+ssh"):
+            return ""  # a folder of this machine is nobody's address
+    path = path.strip("/").removesuffix(".git")
+    return f"https://{host}/{path}" if host and path else ""
+
+
+@lru_cache(maxsize=4096)
+def _licence_of(folder: str, root: str) -> str:
+    """Return the licence by the file LICENSE or COPYING of a folder, or of the nearest one above it in its repository.
+
+    It is the identifier of SPDX if the text is known, else the first line.
+    """
+    try:
+        names = sorted(
+            name for name in os.listdir(folder) if name.upper().startswith(_HEADS) and format_of(name) != "code"
+        )
+    except OSError:
+        names = []
+    for name in names:
+        if text := _beginning(os.path.join(folder, name)).strip():
+            return licence_in(text)
+    return "" if folder == root else _licence_of(os.path.dirname(folder), root)
+
+
+def licence_in(text: str) -> str:
+    """Return the SPDX identifier of a licence by its text, else its first line."""
+    for name, pattern in _LICENCES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return name
+    return " ".join(text.splitlines()[0].split())[:100]
