@@ -430,12 +430,9 @@ def test_the_prompts_that_a_model_answered_stay_with_its_texts(tmp_path: Path, f
 def test_a_text_file_is_one_document(tmp_path: Path):
     whole = {"a.txt": "Brot ist süß.\r\n".encode("cp1252"), "b.txt.gz": gzip.compress(b"Flour, water.")}
     broken = {"c.txt": b" ", "d.txt.gz": gzip.compress(b"x" * 99)[:20], "e.txt": b"long " * 30}
-    made = extracted(tmp_path, whole | broken, "text", recipe=ExtractRecipe(max_html_bytes=100))
+    made = extracted(tmp_path, whole | broken, "files", recipe=ExtractRecipe(max_html_bytes=100))
     rows = [row for path in document_files(made) for row in pq.read_table(path).to_pylist()]
-    assert [(row["text"], row["title"], row["warc_offset"]) for row in rows] == [
-        ("Brot ist süß.", "a", 0),
-        ("Flour, water.", "b", 0),
-    ]
+    assert [(row["text"], row["warc_offset"]) for row in rows] == [("Brot ist süß.", 0), ("Flour, water.", 0)]
     assert [line["reason"] for line in quarantined(made)] == ["damaged_compression", "too_large"]
     assert made.record()["counts"]["dropped"] == {"empty": 1}
 
