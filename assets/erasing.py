@@ -43,7 +43,7 @@ from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
 from training.files.erased import erased_in
 from training.files.writing import is_abandoned
-from training.posttrain.withdrawn import source_of
+from training.posttrain.rows.withdrawn import source_of
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (
     Withdrawn,

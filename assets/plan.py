@@ -37,8 +37,8 @@ from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
 from training.artifact import Artifact
 from training.order.batch_settings import BatchesRecipe
+from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.posttrain.sft.settings import SftRecipe
-from training.posttrain.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.pretrain.devices import MFU, TUNING_MFU, Device, device_of, step_seconds
 from training.pretrain.models.account import FP32
 from training.pretrain.models.shape import ModelConfig, ModelRecipe

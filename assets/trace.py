@@ -24,7 +24,7 @@ from training.artifact import Artifact
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
-from training.posttrain.sorting import HELD_OUT_FILE
+from training.posttrain.rows.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW
 from training.provenance.rows.rows import row_indexes_of

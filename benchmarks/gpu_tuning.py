@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.posttraining import Shape, pairs_of_texts, rows_of, write_model
 from training.artifact import write_json
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.rows.sorting import read_jsonl
 
 PARTS, SIDES = ("sft", "dpo"), ("own", "best", "liger", "stock")
 SHAPE: Shape = (2048, 16, 32, 8, 8192)

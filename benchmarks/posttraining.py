@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import ratios, spread
-from training.posttrain.sorting import TRAIN_FILE, read_jsonl
+from training.posttrain.rows.sorting import TRAIN_FILE, read_jsonl
 
 PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
 Shape = tuple[int, int, int, int, int]  # width, layers, heads, key-value heads, width of the MLP

@@ -50,9 +50,10 @@ from training.data.exams.item_rule import Finder, FoundItem, build_items
 from training.data.exams.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
 from training.job import InputArtifact, Job, Outcome, Share, Work
-from training.posttrain.formats import prompt_text, spoken
 from training.posttrain.preferences.pairs import is_pair
-from training.posttrain.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
+from training.posttrain.rows.forms import prompt_text
+from training.posttrain.rows.messages import spoken
+from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.records import read_record
 from training.settings.evaluation import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 

@@ -21,7 +21,7 @@ from typing import Any
 from evaluation.truth import Record, of_asset, sound
 from training.data.documents import SCHEMA, open_documents, read_lines
 from training.data.filter.personal_data import PLACEHOLDERS
-from training.posttrain.sorting import (
+from training.posttrain.rows.sorting import (
     DROPPED_FILE,
     HELD_OUT_FILE,
     INSTRUCTIONS_FILE,

@@ -131,7 +131,7 @@ def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the suites, the settings of sampled answers, and `align`, whose held-out pairs and lengths are used."""
     del part
     asked = _without(recipe.evaluation, MEASURES_TEXT, JUDGES_CONTAMINATION)
-    return with_data(recipe, {"evaluation": asked, "align": replace(recipe.align, prompts=None)})
+    return with_data(recipe, {"evaluation": asked, "align": recipe.align.without_prompts})
 
 
 def _check_suites(recipe: Recipe) -> None:

@@ -23,7 +23,7 @@ from evaluation.scoreboard import FUNNEL
 from evaluation.truth import Record, of_asset
 from evaluation.verdict import cleared, told_of
 from training.artifact import digest_of
-from training.posttrain.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
+from training.posttrain.rows.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.settings.provider import ProviderRecipe
 
 CONTENT_FILE = "training_content.json"

@@ -4,6 +4,7 @@ The control tokens were fixed with the tokenizer; the template, which belongs to
 
     <|system|>text<|end|><|user|>text<|end|><|assistant|>text<|end|>
 
+An assistant's text may begin with a thought, `<think>`, and end with calls, each on a line after `Tool call: `.
 Training encodes the text of each message by itself with control tokens switched off, so no text in a row can become a
 control token. The jinja template in the model folder gives other programs the same tokens. A rendered string cannot
 tell a control token from a look-alike in the text, so the template puts a space into look-alikes (`< |end|>`). No token
@@ -21,10 +22,10 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from training.generate.chat_template import TEMPLATE_FILE, check_template, template_digest
 from training.job import DataError, Gate
@@ -33,7 +34,26 @@ from training.records import RecipeError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Message = dict[str, str]
+
+class Call(TypedDict):
+    """A call of a tool by the assistant: `function` is {"name", "arguments"}, both texts."""
+
+    type: str
+    function: dict[str, str]
+
+
+class Message(TypedDict):
+    """A message of a conversation. What it has beside role and content is left out where there is nothing to say.
+
+    `reasoning_content` is the thought before an answer. An answer with `trained` false is context alone.
+    """
+
+    role: str
+    content: str
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[Call]]
+    trained: NotRequired[bool]
+
 
 END = "<|end|>"
 END_OF_TEXT = "<|endoftext|>"
@@ -41,15 +61,28 @@ PAD = "<|pad|>"
 CONTROL_TOKENS = (END_OF_TEXT, PAD, "<|system|>", "<|user|>", "<|assistant|>", END)
 # The answer of a tool comes from outside, like a user's text, and is trusted no more.
 ROLE_TOKENS = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|user|>"}
-TOOL_PREFIX = "Tool result: "
+TOOL_PREFIX, CALL_PREFIX = "Tool result: ", "Tool call: "
+THOUGHT, THOUGHT_END = "<think>\n", "\n</think>\n\n"
 
 _TEMPLATE = """\
 {%- set system_prompt = SYSTEM_PROMPT -%}
 {%- macro plain(text) -%}{{ textREPLACEMENTS }}{%- endmacro -%}
+{%- macro answer(message) -%}
+{%- if message.reasoning_content -%}{{ THOUGHT }}{{ plain(message.reasoning_content) }}{{ ENDTHOUGHT }}{%- endif -%}
+{{ plain(message.content or "") }}
+{%- for call in message.tool_calls or [] -%}
+{%- if message.content or not loop.first -%}{{ "\\n" }}{%- endif -%}
+{%- set made = call.function or call -%}
+{{ CALL_PREFIX }}{"name": {{ plain(made.name | tojson) }}, "arguments":{{ " " }}
+{{- plain(made.arguments if made.arguments is string else made.arguments | tojson) }}}
+{%- endfor -%}
+{%- endmacro -%}
 {%- if system_prompt and messages[0].role != "system" -%}<|system|>{{ plain(system_prompt) }}<|end|>{%- endif -%}
 {%- for message in messages -%}
-{%- if message.role == "assistant" -%}
-<|assistant|>{%- generation -%}{{ plain(message.content) }}<|end|>{%- endgeneration -%}
+{%- if message.role == "assistant" and message.trained is defined and message.trained is false -%}
+<|assistant|>{{ answer(message) }}<|end|>
+{%- elif message.role == "assistant" -%}
+<|assistant|>{%- generation -%}{{ answer(message) }}<|end|>{%- endgeneration -%}
 {%- elif message.role == "tool" -%}<|user|>TOOL_PREFIX{{ plain(message.content) }}<|end|>
 {%- elif message.role in ["system", "user"] -%}<|{{ message.role }}|>{{ plain(message.content) }}<|end|>
 {%- else -%}{{ raise_exception("role " ~ message.role ~ " is not one of system, user, assistant, tool") }}
@@ -67,9 +100,12 @@ def template(name: str = "pedigree", system_prompt: str = "") -> str:
         f" | replace({json.dumps(token)}, {json.dumps('< ' + token[1:])})" for token in CONTROL_TOKENS
     )
     return (
-        _TEMPLATE.replace("SYSTEM_PROMPT", json.dumps(system_prompt, ensure_ascii=False))
-        .replace("REPLACEMENTS", replacements)
+        _TEMPLATE.replace("REPLACEMENTS", replacements)
         .replace("TOOL_PREFIX", TOOL_PREFIX)
+        .replace("CALL_PREFIX", json.dumps(CALL_PREFIX))
+        .replace("ENDTHOUGHT", json.dumps(THOUGHT_END))
+        .replace("THOUGHT", json.dumps(THOUGHT))
+        .replace("SYSTEM_PROMPT", json.dumps(system_prompt, ensure_ascii=False))
     )
 
 
@@ -151,16 +187,16 @@ class Chat:
     def encode(self, conversations: Iterable[Sequence[Message]]) -> list[Encoded]:
         """Return each conversation in tokens, with the system prompt added where it is missing."""
         whole = [self._with_system_prompt(messages) for messages in conversations]
-        texts = iter(self.encode_texts([_spoken(message) for messages in whole for message in messages]))
+        texts = iter(self.encode_texts([written(message) for messages in whole for message in messages]))
         return [self._joined(messages, texts) for messages in whole]
 
     def encode_prompts(self, conversations: Iterable[Sequence[Message]]) -> list[list[int]]:
         """Return each conversation in tokens, followed by the token that begins the assistant's turn."""
         return [[*encoded.input_ids, self.ids[ROLE_TOKENS["assistant"]]] for encoded in self.encode(conversations)]
 
-    def encode_answers(self, answers: Iterable[str]) -> list[list[int]]:
-        """Return the tokens of each answer to a prompt of `encode_prompts`: the text and the end of the turn."""
-        return [[*tokens, self.end_id] for tokens in self.encode_texts(list(answers))]
+    def encode_answers(self, answers: Iterable[Message]) -> list[list[int]]:
+        """Return the tokens of each answer to a prompt of `encode_prompts`: what it says and the end of the turn."""
+        return [[*tokens, self.end_id] for tokens in self.encode_texts(list(map(written, answers)))]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of the tokens up to the first control token."""
@@ -178,20 +214,34 @@ class Chat:
         # `messages` comes first, so that zip takes no text of the next conversation from the iterator.
         for message, text in zip(messages, texts, strict=False):
             input_ids += [self.ids[ROLE_TOKENS[message["role"]]], *text, self.end_id]
-            is_assistant = message["role"] == "assistant"
-            trained += [False, *[is_assistant] * (len(text) + 1)]
+            trained += [False, *[is_trained(message)] * (len(text) + 1)]
         return Encoded(input_ids=input_ids, trained=trained)
 
 
-def _spoken(message: Message) -> str:
+def is_trained(message: Message) -> bool:
+    """Whether the loss counts the tokens of a message."""
+    return message["role"] == "assistant" and message.get("trained") is not False
+
+
+def written(message: Message) -> str:
+    """Return the text of a message as the template writes it: its thought, its content and its calls, or its result."""
     if message["role"] not in ROLE_TOKENS:
         raise DataError(f"role {message['role']!r} is not one of {', '.join(ROLE_TOKENS)}")
-    return (TOOL_PREFIX if message["role"] == "tool" else "") + message["content"]
+    if message["role"] == "tool":
+        return TOOL_PREFIX + message["content"]
+    thought, content = message.get("reasoning_content") or "", message["content"] or ""
+    calls = [_written_call(call["function"]) for call in message.get("tool_calls") or ()]
+    return (f"{THOUGHT}{thought}{THOUGHT_END}" if thought else "") + "\n".join(([content] if content else []) + calls)
+
+
+def _written_call(function: Mapping[str, str]) -> str:
+    name = json.dumps(function["name"], ensure_ascii=False)
+    return f'{CALL_PREFIX}{{"name": {name}, "arguments": {function["arguments"]}}}'
 
 
 def looks_like_control(messages: Iterable[Message]) -> bool:
     """Whether a text in the conversation contains the spelling of a control token."""
-    return any(token in message["content"] for message in messages for token in CONTROL_TOKENS)
+    return any(token in written(message) for message in messages for token in CONTROL_TOKENS)
 
 
 def template_gate(
@@ -206,7 +256,7 @@ def template_gate(
     """
     encoded = chat.encode(conversations)
     turns = [len(chat._with_system_prompt(messages)) for messages in conversations]
-    spoken = [sum(message["role"] == "assistant" for message in messages) for messages in conversations]
+    spoken = [sum(map(is_trained, messages)) for messages in conversations]
     made_turns = sum(
         sum(token in chat.control_ids for token in item.input_ids) != 2 * number
         for item, number in zip(encoded, turns, strict=True)

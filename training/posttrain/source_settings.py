@@ -1,4 +1,4 @@
-"""The sources of conversations and preference pairs in the recipe sections `sft` and `preferences`."""
+"""The sources of conversations, preference pairs and prompts in the sections `sft`, `preferences` and `align`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,20 @@ class TextSourceRecipe:
     answer_field: str = "answer"
     limit: int | None = None  # number of rows that are read; None: all
     generator: str | None = None  # who wrote the answers of rows without a field `generator`; None: unknown
+    ignore: tuple[str, ...] = ()  # fields of rows and messages that may be left unread
+    end_marker: str | None = None  # text that is removed from the end of answers; None: answers are as they are
 
     def __post_init__(self) -> None:
         check_above_zero(self, "", "limit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptColumns:
+    """The columns of the file of prompts, and those of its fields that may be left unread."""
+
+    prompt_field: str = "prompt"
+    answer_field: str = "answer"
+    ignore: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ class WithdrawalRecipe:
     `retrain`, they are made again without these pages.
 
     `rows` are lists of rows of instructions, preferences and prompts that are left out: an id, or `SOURCE#` for all
-    rows of a source, one a line; a reason may follow after a tab (training/posttrain/withdrawn.py).
+    rows of a source, one a line; a reason may follow after a tab (training/posttrain/rows/withdrawn.py).
     """
 
     duplicates: Literal["cluster", "twin"] = "cluster"

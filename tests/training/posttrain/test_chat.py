@@ -31,6 +31,11 @@ def messages(*texts, first="user"):
     return [{"role": role, "content": text} for role, text in zip(roles * 3, texts, strict=False)]
 
 
+def called(name, *arguments, content="", **more):
+    calls = [{"type": "function", "function": {"name": name, "arguments": one}} for one in arguments]
+    return {"role": "assistant", "content": content, "tool_calls": calls, **more}
+
+
 def tokenizer_of(folder, chat):
     from training.posttrain.models import load_tokenizer
 
@@ -48,9 +53,20 @@ def test_every_token_and_whether_it_is_trained(chat):
     assert encoded.labels == [-100, -100, -100, -100, b, end] * 2
 
 
+def test_calls_and_thoughts_are_in_the_turn_and_forbidden_turns_are_not_trained(chat):
+    thinking = {"role": "assistant", "content": "c", "reasoning_content": "t"}
+    two = called("f", "{}", '{"a": 1}', content="c")
+    whole = [*messages("q"), thinking, *messages("q"), two, *messages("q"), {**two, "trained": False}]
+    encoded = chat.encode([whole])[0]
+    trained = [token for token, is_trained in zip(encoded.input_ids, encoded.trained, strict=True) if is_trained]
+    calls = 'c\nTool call: {"name": "f", "arguments": {}}\nTool call: {"name": "f", "arguments": {"a": 1}}'
+    wanted = chat.encode_texts(["<think>\nt\n</think>\n\nc", calls])
+    assert trained == [*wanted[0], chat.end_id, *wanted[1], chat.end_id]
+
+
 def test_a_prompt_and_its_answer_join_to_the_conversation(chat):
     whole = messages("Which colour?", "The apple is red.")
-    prompt, answer = chat.encode_prompts([whole[:1]])[0], chat.encode_answers([whole[1]["content"]])[0]
+    prompt, answer = chat.encode_prompts([whole[:1]])[0], chat.encode_answers(whole[1:])[0]
     assert prompt + answer == chat.encode([whole])[0].input_ids
 
 
@@ -84,6 +100,10 @@ def test_jinja_and_the_encoder_give_the_same_tokens_and_mask(folder, system_prom
         messages("s", "q", "a", first="system"),
         [*messages("q", "call"), {"role": "tool", "content": "7"}, {"role": "assistant", "content": "seven"}],
         messages("\u00e9\U0001f600", "{{ 7 * 7 }} {% raw %}"),
+        [*messages("q"), called("f", '{"a": "\u00e9 {{ 1 }}"}'), {"role": "tool", "content": "7"}, called("g", "{}")],
+        [*messages("q"), {"role": "assistant", "content": "a", "reasoning_content": " why\n"}],
+        [*messages("q"), {"role": "assistant", "content": "a", "trained": False}, *messages("q", "b")],
+        [*messages("q"), called('"g"', "{}", "{}", content="two: ", trained=False), *messages("q", "b")],
     ]
     for conversation in several if "<|" not in system_prompt else []:
         rendered = tokenizer.apply_chat_template(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.training.posttrain import tiny
+from tests.training.posttrain.row_forms import FORMS
 from training.data.sources import read_rows
-from training.posttrain import formats
-from training.posttrain.formats import MalformedRow, Unusable
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.rows import forms
+from training.posttrain.rows.messages import Fields, MalformedRow, Unusable
+from training.posttrain.rows.sorting import read_jsonl
+from training.posttrain.rows.source import read_row
 from training.posttrain.source_settings import TextSourceRecipe
 
 
@@ -31,21 +33,65 @@ def test_messages_of_glaive_keep_tools_calls_and_results_apart():
             {"from": "human", "value": "Thanks"},
         ],
     }
-    messages = formats.read_messages(row, source())
-    assert roles(messages) == ["system", "user", "assistant", "tool", "assistant"]
+    messages = forms.read_messages(Fields(row), source())
+    assert roles(messages) == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert messages[0]["content"] == 'Tools: [{"name": "f"}]'
-    assert messages[2]["content"] == 'Tool call: {"name": "f"}'
+    assert messages[2]["tool_calls"] == [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
-def test_answers_lose_the_marker_of_their_file_and_nothing_else():
-    read = formats.read_prompt_answer
-    assert read({"prompt": "Where?", "answer": "Hawaii###eos_token###"}, source())[1]["content"] == "Hawaii"
-    completion = read(
-        {"prompt": "?", "completion": "a <|endoftext|> b<|endoftext|>"}, source(answer_field="completion")
-    )
-    assert completion[1]["content"] == "a <|endoftext|> b"
-    with pytest.raises(Unusable, match="empty_answer"):
-        read({"prompt": "Where?", "answer": "###eos_token###"}, source())
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_a_published_form_is_kept_whole_or_says_why_not(form):
+    assert form.read() == (form.gives, form.why_not)
+
+
+def test_answers_lose_the_marker_that_their_source_names_and_nothing_else():
+    def read(row, **settings):
+        asked = source(format="prompt_answer", answer_field="completion", **settings)
+        return read_row("0", {"prompt": "?", **row}, asked, forms.read_prompt_answer)
+
+    marked = read({"completion": "a <|end|> b <|end|>"}, end_marker="<|end|>")
+    assert (marked.made[1]["content"], marked.endings) == ("a <|end|> b ", ("<|end|>",))
+    plain = read({"completion": "a </s>"})
+    assert (plain.made[1]["content"], plain.endings) == ("a </s>", ("</s>",))
+    assert read({"completion": "<|end|>"}, end_marker="<|end|>").reason == "empty_answer"
+    assert read({"completion": "b"}, end_marker="<|end|>").endings == ("",)
+
+
+class Odd(dict):
+    """A row that cannot even be looked at."""
+
+    def items(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Odd(), "raised_RuntimeError"),
+        ({"messages": {"role": "user"}}, "messages_are_not_a_list"),
+        ({"messages": [{"role": "user", "content": {"a": 1}}]}, "content_is_not_text"),
+        ({"messages": [{"role": "assistant", "tool_calls": 3}]}, "tool_calls_are_not_a_list"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": "f"}]}]}, "call_is_not_of_a_function"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "code": "x"}]}]}, "unread_field:code"),
+        ({"messages": [{"from": "function_call", "value": "f(3)"}]}, "call_is_not_json"),
+        ({"messages": [{"role": "user", "content": "q", "thinking": "t"}]}, "unread_field:thinking"),
+        ({"messages": [{"role": "user", "content": "q", "weight": 1}]}, "weights_that_cannot_be_followed"),
+        ({"messages": [{"role": "user", "content": "q", "Tell Ann: 555 0100": "x"}]}, "unread_field:other"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_its_own_quarantine_or_drop(row, reason):
+    record = read_row("0", row, source(), forms.read_messages)
+    assert record.reason == reason and record.made is None
+
+
+def test_an_answer_beside_others_is_context_where_the_row_forbids_to_train_it():
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0}]
+    assert read_row("0", {"messages": turns}, source(), forms.read_messages).reason == "no_trained_answer"
+    twice = {
+        "messages": [*turns, {"role": "user", "content": "q"}, {"role": "assistant", "content": "b", "loss": True}]
+    }
+    made = read_row("0", twice, source(), forms.read_messages).made
+    assert [one.get("trained") for one in made] == [None, False, None, None]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +104,7 @@ def test_answers_lose_the_marker_of_their_file_and_nothing_else():
 )
 def test_a_row_without_its_fields_says_which(row, reason, damaged):
     with pytest.raises(Unusable, match=reason) as caught:
-        formats.read_prompt_answer(row, source())
+        forms.read_prompt_answer(Fields(row), source())
     assert isinstance(caught.value, MalformedRow) == damaged
 
 
@@ -81,12 +127,12 @@ def test_a_row_without_its_fields_says_which(row, reason, damaged):
 )
 def test_messages_that_are_no_conversation_are_refused(messages, reason):
     with pytest.raises(Unusable, match=reason):
-        formats.read_messages({"messages": messages}, source())
+        forms.read_messages(Fields({"messages": messages}), source())
 
 
 def test_instances_join_instruction_and_input():
     row = {"instruction": "Give the antonym.", "instances": [{"input": "warm", "output": "cold"}]}
-    assert formats.read_instances(row, source())[0]["content"] == "Give the antonym.\n\nwarm"
+    assert forms.read_instances(Fields(row), source())[0]["content"] == "Give the antonym.\n\nwarm"
 
 
 def node(name, text, role, rank=None, replies=(), **more):
@@ -106,8 +152,8 @@ def test_a_tree_gives_its_best_path_and_skips_what_reviewers_refused():
             ],
         )
     }
-    assert [m["content"] for m in formats.read_tree(tree, source())] == ["Q", "first"]
-    pair = formats.read_ranked_tree(tree, source())
+    assert [m["content"] for m in forms.read_tree(Fields(tree), source())] == ["Q", "first"]
+    pair = forms.read_ranked_tree(Fields(tree), source())
     assert (pair.chosen[0]["content"], pair.rejected[0]["content"]) == ("first", "second")
 
 
@@ -118,17 +164,17 @@ def test_rows_of_single_messages_become_the_same_tree_in_any_order():
         {"message_id": "c", "parent_id": "gone", "text": "orphan", "role": "assistant"},
     ]
     for ordered in (rows, rows[::-1]):
-        trees = list(formats.trees(ordered))
+        trees = list(forms.trees(ordered))
         whole = next(tree for tree in trees if tree["prompt"]["message_id"] == "a")
-        assert [m["content"] for m in formats.read_tree(whole, source())] == ["question", "answer"]
+        assert [m["content"] for m in forms.read_tree(Fields(whole), source())] == ["question", "answer"]
         orphan = next(tree for tree in trees if tree["prompt"]["message_id"] == "c")
         with pytest.raises(Unusable, match="tree_without_its_root"):
-            formats.read_tree(orphan, source())
+            forms.read_tree(Fields(orphan), source())
 
 
 def test_hh_transcripts_split_only_where_the_file_writes_a_turn():
     text = "\n\nHuman: say\nAssistant: as a word, Human: too\n\nAssistant: "
-    pair = formats.read_hh({"chosen": text + "ok", "rejected": text + "no"}, source())
+    pair = forms.read_hh(Fields({"chosen": text + "ok", "rejected": text + "no"}), source())
     assert roles(pair.prompt) == ["user"]
     assert pair.prompt[0]["content"] == "say\nAssistant: as a word, Human: too"
     assert (pair.chosen[0]["content"], pair.rejected[0]["content"]) == ("ok", "no")
@@ -145,7 +191,7 @@ def test_hh_transcripts_split_only_where_the_file_writes_a_turn():
 )
 def test_hh_pairs_that_say_nothing_are_refused(chosen, rejected, reason):
     with pytest.raises(Unusable, match=reason):
-        formats.read_hh({"chosen": chosen, "rejected": rejected}, source())
+        forms.read_hh(Fields({"chosen": chosen, "rejected": rejected}), source())
 
 
 def test_pairs_in_the_forms_of_published_files():
@@ -159,7 +205,7 @@ def test_pairs_in_the_forms_of_published_files():
         "chosen": [tiny_message("user", "q"), tiny_message("assistant", "a")],
         "rejected": [tiny_message("user", "q"), tiny_message("assistant", "b")],
     }
-    made = [formats.read_chosen_rejected(row, source()) for row in (llama_factory, text, whole)]
+    made = [forms.read_chosen_rejected(Fields(row), source()) for row in (llama_factory, text, whole)]
     assert made[0] == made[1] == made[2]
 
 
@@ -171,17 +217,17 @@ def test_alpaca_rows_join_instruction_and_input_after_their_history():
     row = {
         "instruction": "Translate.",
         "input": "Guten Tag",
-        "output": "Good day</s>",
+        "output": " Good day",
         "system": "Be brief.",
         "history": [["Hi", "Hello"]],
     }
-    messages = formats.read_alpaca(row, source())
+    messages = forms.read_alpaca(Fields(row), source())
     assert roles(messages) == ["system", "user", "assistant", "user", "assistant"]
-    assert [one["content"] for one in messages[3:]] == ["Translate.\n\nGuten Tag", "Good day"]
-    assert len(formats.read_alpaca({"instruction": "Sing.", "input": "", "output": "La."}, source())) == 2
+    assert [one["content"] for one in messages[3:]] == ["Translate.\n\nGuten Tag", " Good day"]
+    assert len(forms.read_alpaca(Fields({"instruction": "Sing.", "input": "", "output": "La."}), source())) == 2
     for damaged, reason in (({"history": [["Hi"]]}, "history_is_not_pairs"), ({"input": 3}, "input_is_not_text")):
         with pytest.raises(MalformedRow, match=reason):
-            formats.read_alpaca({**row, **damaged}, source())
+            forms.read_alpaca(Fields({**row, **damaged}), source())
 
 
 @pytest.mark.parametrize(
@@ -190,12 +236,12 @@ def test_alpaca_rows_join_instruction_and_input_after_their_history():
         ({"prompt": "Q", "completion": "A"}, "missing_label", False),
         ({"prompt": "Q", "completion": "A", "label": "good"}, "label_is_not_true_or_false", True),
         ({"prompt": "Q", "label": True}, "missing_completion", False),
-        ({"prompt": [{"role": "assistant", "content": "A"}], "completion": "A", "label": 1}, "ends_with_an_ans", False),
+        ({"prompt": [{"role": "assistant", "content": "A"}], "completion": "A", "label": 1}, "no_question", False),
     ],
 )
 def test_an_unpaired_row_that_cannot_be_used_says_why(row, reason, damaged):
     with pytest.raises(Unusable, match=reason) as caught:
-        formats.read_unpaired(row, source())
+        forms.read_unpaired(Fields(row), source())
     assert isinstance(caught.value, MalformedRow) == damaged
 
 
@@ -241,12 +287,16 @@ def test_real_files_are_read_nearly_whole(tmp_path):
     """Counts of the published files; not kept: answers that are only a marker, trees that were cut by language."""
     sources = [
         ("gsm8k_train", "question_answer", {}),
-        ("dolly_15k_subset", "prompt_answer", {}),
+        ("dolly_15k_subset", "prompt_answer", {"end_marker": "###eos_token###"}),
         ("glaive_toolcall_en_demo", "messages", {}),
         ("oasst1_en_validation", "dialogue_tree", {}),
         ("openassistant_en_100_tree", "dialogue_tree", {}),
-        ("self_instruct_seed_tasks", "instances", {}),
-        ("t0_p3_sample", "prompt_answer", {"answer_field": "completion"}),
+        ("self_instruct_seed_tasks", "instances", {"ignore": ["name", "is_classification"]}),
+        (
+            "t0_p3_sample",
+            "prompt_answer",
+            {"answer_field": "completion", "ignore": ["template"], "end_marker": "<|endoftext|>"},
+        ),
     ]
     data = [{"uri": f"data://sft/{name}.jsonl.gz", "format": form, **more} for name, form, more in sources]
     record = tiny.run("instructions", tmp_path / "instruction_data", {"sft": {"data": data}})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from tests.training.posttrain import tiny
 from training.artifact import sha256_of
 from training.job import DataError
-from training.posttrain.sorting import Sorter, read_jsonl
+from training.posttrain.rows.sorting import Sorter, read_jsonl
 from training.records import RecipeError
 
 ROWS = [
@@ -100,10 +101,51 @@ def test_a_format_that_cannot_give_pairs_is_refused(tmp_path):
         tiny.run("preferences", tmp_path / "out", {"preferences": {"data": data}})
 
 
-def test_rows_of_which_none_can_be_used_are_an_error(tmp_path):
-    path = tiny.write_rows(tmp_path / "rows.jsonl", [{"question": "q"}])
-    with pytest.raises(DataError, match="missing_answer"):
-        tiny.run("instructions", tmp_path / "out", {"sft": {"data": [{"uri": path, "format": "question_answer"}]}})
+UNREAD = [{"instruction": "Sum up.", "output": f"Text {i}", "hint": "short"} for i in range(64)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([{"question": "q"}], "none of 1 rows is used, 1 of them because of missing_answer; no format reads its rows"),
+        (UNREAD, r"64 of them because of missing_question; with format: alpaca, ignore: \[hint\] its rows would be"),
+        ([{"asked": "q", "said": "a"}], "with format: prompt_answer, prompt_field: asked, answer_field: said its rows"),
+        (
+            [{"question": "q", "answer": "a", "hint": 0}],
+            r"unread_field:hint; with ignore: \[hint\] its rows would be read",
+        ),
+    ],
+)
+def test_a_source_that_gives_nothing_is_refused_with_the_reason_and_the_settings_that_fit(tmp_path, rows, told):
+    source = {"uri": tiny.write_rows(tmp_path / "rows.jsonl", rows), "format": "question_answer"}
+    with pytest.raises(DataError, match=told):
+        tiny.run("instructions", tmp_path / "alone", {"sft": {"data": [source]}})
+    other = {"uri": tiny.write_rows(tmp_path / "more.jsonl", ROWS[:1]), "format": "question_answer"}
+    record = tiny.run("instructions", tmp_path / "beside", {"sft": {"data": [source, other]}})
+    gate = tiny.gate(record, "every_source_gives")
+    assert not gate["passed"] and re.search(told, gate["evidence"]["refused"][0])
+    counts = record["notes"]["sources"]["rows.jsonl"]
+    assert (counts["in"], counts["kept"], sum(counts["dropped"].values())) == (len(rows), 0, len(rows))
+
+
+def test_how_answers_end_is_told_where_a_marker_is_on_some_of_them_or_is_not_named(tmp_path):
+    rows = [{"question": "q", "answer": f"a{end}"} for end in ("</s>", "</s>", "")]
+    source = {"uri": tiny.write_rows(tmp_path / "r.jsonl", rows), "format": "question_answer"}
+    for marker, told in ((None, "which is trained as text"), ("</s>", "others do not")):
+        data = [{**source, "end_marker": marker}]
+        record = tiny.run("instructions", tmp_path / told[:6], {"sft": {"data": data}})
+        note = record["notes"]["sources"]["r.jsonl"]
+        assert note["answers_ending"] == {"": 1, "</s>": 2}
+        assert note["told"][0].startswith("r.jsonl: 2 of 3 answers end in") and told in note["told"][0]
+
+
+def test_halves_of_characters_are_quarantined_and_end_nothing(tmp_path):
+    rows = [{"question": "q", "answer": "\ud83d"}, {"question": "q", "answer": "a"}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = [{"uri": str(path), "format": "question_answer"}]
+    record = tiny.run("instructions", tmp_path / "out", {"sft": {"data": data}})
+    assert record["counts"]["kept"] == 1 and record["counts"]["quarantined"] == {"answer_is_not_unicode": 1}
 
 
 def split(tmp_path, rows, name):
@@ -214,7 +256,8 @@ def test_prompts_keep_their_answers_and_lose_the_ones_that_were_given(tmp_path):
 
 def test_kitchen_rows_are_read(tmp_path):
     world = {"dialogues": 30, "preferences": 40}
-    settings = {"sft": {"data": [{"uri": "kitchen://dialogues"}]}, "kitchen": world}
+    settings = {"sft": {"data": [{"uri": "kitchen://dialogues", "ignore": ["facts"]}]}, "kitchen": world}
     assert tiny.run("instructions", tmp_path / "out", settings)["counts"]["kept"] == 30
-    data = {"data": [{"uri": "kitchen://preferences", "format": "chosen_rejected"}], "held_out_fraction": 0.3}
+    data = {"data": [{"uri": "kitchen://preferences", "format": "chosen_rejected", "ignore": ["facts"]}]}
+    data["held_out_fraction"] = 0.3
     assert tiny.run("preferences", tmp_path / "pairs", {"preferences": data, "kitchen": world})["counts"]["kept"] == 40

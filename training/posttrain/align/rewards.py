@@ -9,9 +9,9 @@ from typing import Any
 from training.data.exams.grading import Values, can_be_given, is_right
 from training.job import DataError
 from training.posttrain.chat import Message
-from training.posttrain.formats import Row
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
+from training.posttrain.rows.forms import Row
 from training.posttrain.scoring import SCALE_PAIRS, Reward, Sampled
 
 

@@ -35,13 +35,13 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.formats import Row, read_prompt
 from training.posttrain.models import MODEL_FOLDER, right_padded
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
+from training.posttrain.rows.forms import Row, prompt_of
+from training.posttrain.rows.sorting import PROMPTS_FILE, read_jsonl
 from training.posttrain.rows_read import rows_read
 from training.posttrain.scoring import LEARNED, RIGHT_ANSWER
-from training.posttrain.sorting import PROMPTS_FILE, read_jsonl
 from training.records import RecipeError
 
 SAMPLED = ("prompt", "answer", "rivals")  # fields of a prompt that TRL and the rewards read
@@ -176,7 +176,7 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     verifiable reward has weight and no row has a right answer.
     """
     given = job.inputs_of("prompt_data")
-    rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [row | read_prompt(row) for row in pairs.train_rows]
+    rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [row | prompt_of(row) for row in pairs.train_rows]
     held_out = [row["prompt"] for row in pairs.held_out_rows]
     reasons = [_why_not(row, chat, held_out, recipe.max_length - recipe.max_new_tokens) for row in rows]
     kept = [row for row, why in zip(rows, reasons, strict=True) if not why]

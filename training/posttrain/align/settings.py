@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
 from training.parts.outside import OutsidePart, PartsOf
@@ -13,6 +13,7 @@ from training.posttrain.align.method import KIND, Method, method_names, method_o
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import KIND as REWARD_KIND
 from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
+from training.posttrain.source_settings import PromptColumns
 from training.pretrain.optim.settings import Schedule, check_schedule
 from training.records import RecipeError, Uri, check_above_zero
 
@@ -37,6 +38,7 @@ class AlignRecipe:
     batch_size: int = 32
     max_length: int = 256
     prompts: Uri | None = None  # prompts for RL; None: the preference prompts
+    prompt_columns: PromptColumns = field(default_factory=PromptColumns)  # of the file of prompts
     max_steps: int | None = None  # RL: optimizer steps; None: as many as `epochs` needs
     num_generations: int = 8
     max_new_tokens: int = 32
@@ -69,6 +71,11 @@ class AlignRecipe:
             check_losses(self.trl)
         if not 0 <= self.verifiable_reward_weight <= 1:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
+
+    @property
+    def without_prompts(self) -> AlignRecipe:
+        """The settings without those that an artifact of prompts is made by."""
+        return replace(self, prompts=None, prompt_columns=PromptColumns())
 
     @property
     def can_be_spread(self) -> bool:
@@ -132,7 +139,8 @@ class AlignRecipe:
             raise RecipeError(f"align.rewards: {self.rewards}; each weight must be above 0")
 
     def _check_unsampled(self) -> None:
-        for name, unset in (("prompts", None), ("max_steps", None), ("verifiable_reward_weight", 0.0), ("rewards", {})):
+        unused = {"prompts": None, "prompt_columns": PromptColumns(), "max_steps": None}
+        for name, unset in (unused | {"verifiable_reward_weight": 0.0, "rewards": {}}).items():
             if getattr(self, name) != unset:
                 raise RecipeError(
                     f"align.{name}={getattr(self, name)!r} has no effect with method {self.method};"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.data.sections import with_data
@@ -34,7 +33,7 @@ ALIGN = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the section `align` without its prompts, which are an input of the stage."""
     del part
-    return with_data(recipe, {"align": replace(recipe.align, prompts=None)})
+    return with_data(recipe, {"align": recipe.align.without_prompts})
 
 
 def _samples(recipe: Recipe) -> bool:

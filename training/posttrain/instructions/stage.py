@@ -17,7 +17,7 @@ INSTRUCTIONS = Stage(
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),
-    gates=("counts_balance",),
+    gates=("counts_balance", "every_source_gives"),
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from training.job import Counts, DataError, InputArtifact
 from training.posttrain.chat import Chat
 from training.posttrain.preferences.pairs import TOO_LONG, Row, is_pair
-from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
+from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ def _encoded(rows: list[Row], chat: Chat) -> list[list[EncodedAnswer]]:
         for row in rows
     ]
     prompts = chat.encode_prompts([row["prompt"] for row in rows])
-    texts = iter(chat.encode_answers([messages[0]["content"] for answers in said for messages, _ in answers]))
+    texts = iter(chat.encode_answers([messages[0] for answers in said for messages, _ in answers]))
     return [
         [
             EncodedAnswer(prompt_ids=prompt, answer_ids=next(texts), is_desired=desired, row=row)

@@ -24,7 +24,7 @@ def pairs_fit(where: str, longest: Callable[[Recipe], int | None]) -> InputCheck
 
 def _check_lengths(where: str, longest: Callable[[Recipe], int | None], recipe: Recipe, made: Made) -> None:
     from training.posttrain.preferences.pairs import encode_pairs, is_pair
-    from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE
+    from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE
 
     most = longest(recipe)
     if most is None:

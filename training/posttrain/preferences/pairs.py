@@ -8,7 +8,7 @@ from typing import Any
 
 from training.job import Counts, DataError, InputArtifact
 from training.posttrain.chat import Chat
-from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
+from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 Row = dict[str, Any]
 TOO_LONG, UNPAIRED = "longer_than_max_length", "unpaired"  # reasons to drop a row
@@ -80,8 +80,8 @@ def read_pairs(item: InputArtifact, chat: Chat, *, max_length: int, where: str) 
 def encode_pairs(rows: Sequence[Row], chat: Chat) -> list[EncodedPair]:
     """Return the rows of preference data in tokens."""
     prompts = chat.encode_prompts([row["prompt"] for row in rows])
-    chosen = chat.encode_answers([row["chosen"][0]["content"] for row in rows])
-    rejected = chat.encode_answers([row["rejected"][0]["content"] for row in rows])
+    chosen = chat.encode_answers([row["chosen"][0] for row in rows])
+    rejected = chat.encode_answers([row["rejected"][0] for row in rows])
     return [
         EncodedPair(prompt_ids=prompt, chosen_ids=better, rejected_ids=worse)
         for prompt, better, worse in zip(prompts, chosen, rejected, strict=True)

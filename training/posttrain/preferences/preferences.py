@@ -4,20 +4,21 @@ Each row is {"id", "prompt": messages, "chosen": messages, "rejected": messages,
 if the source gives the right answer. A row without a partner has "completion" and "label" in place of "chosen" and
 "rejected". The hash of a prompt's messages decides whether it is held out. So pairs with the
 same prompt are in the same file, and neither the order of the rows nor further rows change that. Pairs that hold exam
-items are dropped or flagged (training.posttrain.decontamination).
+items are dropped or flagged (training.posttrain.rows.decontamination).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from training.artifact import digest_of
 from training.job import DataError, Job, Outcome, Work
-from training.posttrain.decontamination import Decontamination
-from training.posttrain.formats import PREFERENCE_READERS, generator_of, label, records
+from training.posttrain.chat import Message
 from training.posttrain.preferences.settings import PreferencesRecipe
-from training.posttrain.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
-from training.posttrain.withdrawn import without_withdrawn
+from training.posttrain.rows.decontamination import Decontamination
+from training.posttrain.rows.forms import PREFERENCE_READERS
+from training.posttrain.rows.given import judged
+from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
+from training.posttrain.rows.source import generator_of, records
+from training.posttrain.rows.withdrawn import without_withdrawn
 from training.running.counted import Counted
 
 
@@ -37,26 +38,23 @@ def run(job: Job, work: Work) -> Outcome:
                 continue
             apart = is_held_out(record.made.prompt, recipe.held_out_fraction)
             held_out += apart
-            row = {"id": record.id, **record.made.fields, "source": label(source.uri)}
-            row |= {"generator": generator_of(record.row, source), **_right_answer(record.row), **record.marks}
-            sorter.keep(row, HELD_OUT_FILE if apart else TRAIN_FILE)
+            row = record.made.fields | {"generator": generator_of(record.row, source)}
+            sorter.keep(record, row, HELD_OUT_FILE if apart else TRAIN_FILE)
+    gate, note = judged(sorter.sources, recipe.data, PREFERENCE_READERS, work)
     if not sorter.kept - held_out or not held_out:
         raise DataError(
             f"preferences: {sorter.kept - held_out} pairs to train on, {held_out} held out of {rows.number} rows;"
-            f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {sorter.reasons})"
+            f" both must be at least 1 (held_out_fraction={recipe.held_out_fraction}; rows not used: {note['sources']})"
         )
     return Outcome(
         files=(*sorter.files, exams.write_hits(work.path)),
         counts=sorter.counts(rows.number),
         metrics={"train_pairs": sorter.kept - held_out, "held_out_pairs": held_out, **exams.metrics},
+        gates=(gate,),
+        notes=note,
     )
 
 
-def is_held_out(prompt: list[dict[str, str]], fraction: float) -> bool:
+def is_held_out(prompt: list[Message], fraction: float) -> bool:
     """Whether the prompt's hash puts it into the held-out `fraction`, in [0, 1], of all prompts."""
     return int(digest_of(prompt)[:12], 16) / 16**12 < fraction
-
-
-def _right_answer(row: dict[str, Any]) -> dict[str, str]:
-    answer = row.get("answer")
-    return {"answer": answer} if isinstance(answer, str) and answer.strip() else {}

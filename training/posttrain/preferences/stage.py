@@ -18,7 +18,7 @@ PREFERENCES = Stage(
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),
-    gates=("counts_balance",),
+    gates=("counts_balance", "every_source_gives"),
 )
 
 

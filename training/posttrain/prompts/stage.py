@@ -18,7 +18,7 @@ PROMPTS = Stage(
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),
-    gates=("counts_balance",),
+    gates=("counts_balance", "every_source_gives"),
 )
 
 
@@ -27,7 +27,7 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     del part
     assert recipe.align.prompts is not None  # else the asset is not part of the recipe
     gone = withdrawn_of(recipe.withdrawals.rows)
-    asked = PromptsRecipe(prompts=recipe.align.prompts)
+    asked = PromptsRecipe(prompts=recipe.align.prompts, prompt_columns=recipe.align.prompt_columns)
     return with_data(recipe, {"align": asked, "decontaminate": recipe.decontaminate.actions, **gone})
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _check_lengths(recipe: Recipe, made: Made) -> None:
     """Raise DataError if no conversation has an answer that ends within `sft.max_length` tokens."""
-    from training.posttrain.sorting import INSTRUCTIONS_FILE
+    from training.posttrain.rows.sorting import INSTRUCTIONS_FILE
 
     chat, longest = chat_of(recipe, made), recipe.sft.max_length
     for rows in batches(made["instruction_data"][0].path / INSTRUCTIONS_FILE):

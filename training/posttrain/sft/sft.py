@@ -15,7 +15,7 @@ from training.generate.chat_template import template_digest
 from training.generate.compact import why_padded
 from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.posttrain.chat import Chat, Encoded, Message, template, template_gate
+from training.posttrain.chat import Chat, Encoded, Message, is_trained, template, template_gate
 from training.posttrain.compact import log_probs, said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
@@ -30,9 +30,9 @@ from training.posttrain.fit import (
     window_means,
 )
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.rows_read import rows_read
 from training.posttrain.sft.settings import SftRecipe
-from training.posttrain.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.spread_state import saving_parts
 from training.process.lean import uncollected
 
@@ -97,7 +97,7 @@ def fitting(
     dropped = 0
     for place, (messages, whole) in enumerate(zip(conversations, chat.encode(conversations), strict=True)):
         ends = [i + 1 for i, token in enumerate(whole.input_ids) if token == chat.end_id and whole.trained[i]]
-        spoken = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
+        spoken = [i + 1 for i, message in enumerate(messages) if is_trained(message)]
         number = sum(end <= max_length for end in ends)
         if number:
             kept[place] = list(messages[: spoken[number - 1]])

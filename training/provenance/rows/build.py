@@ -30,7 +30,7 @@ ROWS_FOLDER, GRAMS_FOLDER = "rows", "grams"
 ROWS_IN_PART: Final = 100_000
 GRAM_WORDS: Final = 8
 KEPT, DROPPED, QUARANTINED = "kept", "dropped", "quarantined"
-# The files of rows that post-training writes (training/posttrain/sorting.py, which a test compares with these).
+# The files of rows that post-training writes (training/posttrain/rows/sorting.py, which a test compares with these).
 OUTCOMES: Final = {
     "instructions.jsonl": KEPT,
     "train.jsonl": KEPT,

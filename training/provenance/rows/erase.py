@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.data.documents import read_lines
-from training.posttrain.decontamination import HITS_FILE
+from training.posttrain.rows.decontamination import HITS_FILE
 from training.provenance.rows.build import GRAMS_FOLDER, OUTCOMES, ROWS_FOLDER
 from training.provenance.swap import Swap
 

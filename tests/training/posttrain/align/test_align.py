@@ -18,7 +18,7 @@ from training.posttrain.align.losses import OF_PAIRS
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
-from training.posttrain.sorting import read_jsonl
+from training.posttrain.rows.sorting import read_jsonl
 from training.progress import Progress, read_metrics
 from training.records import RecipeError, read_record
 

@@ -15,7 +15,7 @@ from training.data.documents import write_lines
 from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import ngram_set
 from training.job import InputArtifact, RefusedInput
-from training.posttrain import sorting
+from training.posttrain.rows import sorting
 from training.provenance.rows import build, rows
 from training.provenance.rows.rows import RowIndex, rows_holding
 

@@ -20,7 +20,7 @@ from training.data.exams.decontaminate_settings import CONTAMINATED, Decontamina
 from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.data.exams.row_search import searched
 from training.job import Job
-from training.posttrain.formats import SourceRow
+from training.posttrain.rows.source import SourceRow
 
 HITS_FILE = "hits.jsonl"
 MARKS = ("benchmark", "item", "part", "matched")  # of the strongest hit, in a dropped or flagged row

@@ -10,7 +10,8 @@ from typing import Any
 
 from training.artifact import written
 from training.job import Counts
-from training.posttrain.formats import SourceRow
+from training.posttrain.rows.given import Given
+from training.posttrain.rows.source import SourceRow
 
 # Files of kept rows, by the stage that writes them.
 INSTRUCTIONS_FILE = "instructions.jsonl"
@@ -28,9 +29,7 @@ class Sorter:
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.files = (*names, DROPPED_FILE, QUARANTINE_FILE)
-        self.kept = 0
-        self.dropped: Counter[str] = Counter()
-        self.quarantined: Counter[str] = Counter()
+        self.sources: dict[str, Given] = {}
         self.totals: Counter[str] = Counter()
         self._folder = folder
         self._stack = ExitStack()
@@ -43,33 +42,45 @@ class Sorter:
         self._stack.__exit__(*error)
 
     @property
-    def reasons(self) -> dict[str, int]:
-        """The numbers of dropped and quarantined rows, by reason."""
-        return dict(sorted((self.dropped + self.quarantined).items()))
+    def kept(self) -> int:
+        """The number of rows that were kept."""
+        return sum(one.kept for one in self.sources.values())
 
     def counts(self, records_in: int) -> Counts:
         """Return the counts for `records_in` rows that were read."""
+        given = self.sources.values()
+        dropped = sum((one.dropped for one in given), Counter())
+        quarantined = sum((one.quarantined for one in given), Counter())
         return Counts(
             records_in=records_in,
             kept=self.kept,
-            dropped=dict(sorted(self.dropped.items())),
-            quarantined=dict(sorted(self.quarantined.items())),
+            dropped=dict(sorted(dropped.items())),
+            quarantined=dict(sorted(quarantined.items())),
         )
 
-    def keep(self, row: dict[str, Any], file: str = "") -> None:
-        """Write a row to the file for kept rows, `file`, by default the first one."""
-        self._write(file or self.files[0], row)
-        self.kept += 1
+    def keep(self, record: SourceRow, row: dict[str, Any], file: str = "") -> None:
+        """Write what was made of a row to the file for kept rows, `file`, by default the first one."""
+        self._write(file or self.files[0], {"id": record.id, **row, "source": _source(record), **record.marks})
+        self._given(record).add(record)
         self.totals["turns"] += len(row.get("messages", ()))
 
     def refuse(self, record: SourceRow) -> None:
         """Write a row that is not kept to the dropped or quarantine file, with its reason."""
-        bucket, name = (self.quarantined, QUARANTINE_FILE) if record.is_damaged else (self.dropped, DROPPED_FILE)
+        name = QUARANTINE_FILE if record.is_damaged else DROPPED_FILE
         self._write(name, {"id": record.id, "reason": record.reason, **record.marks, "row": record.row})
-        bucket[record.reason] += 1
+        self._given(record).add(record)
+
+    def _given(self, record: SourceRow) -> Given:
+        return self.sources.setdefault(_source(record), Given())
 
     def _write(self, name: str, row: dict[str, Any]) -> None:
-        self._streams[name].write(json.dumps(row, ensure_ascii=False, sort_keys=True, default=str) + "\n")
+        line = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
+        # Halves of characters, which only a quarantined row has, become question marks.
+        self._streams[name].write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
+
+
+def _source(record: SourceRow) -> str:
+    return record.id.rpartition("#")[0]
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from training.data.documents import decompressed_text
 from training.data.sources import check_unchanged, open_uri
 from training.job import Job
-from training.posttrain.formats import SourceRow
+from training.posttrain.rows.source import SourceRow
 from training.posttrain.source_settings import WITHDRAWALS, WithdrawnRows
 
 S = TypeVar("S")
