@@ -9,15 +9,15 @@ from typing import Any
 from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, seeds_of
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.chat import Chat
+from training.posttrain.chat import Chat, Message
 from training.posttrain.models import right_padded
 from training.posttrain.reward.reward import Judge, token_scores
 from training.settings.evaluation import JUDGED_PROMPTS
 
 
-def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, str]]]:
+def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[Message]]:
     """Return the distinct prompts of the rows, in order, at most JUDGED_PROMPTS."""
-    prompts: list[list[dict[str, str]]] = []
+    prompts: list[list[Message]] = []
     for row in rows:
         if row["prompt"] not in prompts:
             prompts.append(row["prompt"])
@@ -28,7 +28,7 @@ def before_and_after(
     sft: Path,
     aligned: Path,
     reward_model: Path,
-    prompts: Sequence[list[dict[str, str]]],
+    prompts: Sequence[list[Message]],
     recipe: AlignRecipe,
     *,
     shard: int = 1,

@@ -23,6 +23,7 @@ from training.posttrain.empty_model import LETTER, on_gpus, write_empty_model
 from evaluation.held_out import before_and_after
 from evaluation.local_model import LocalModel
 from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.chat import Message
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.process.without_content import Memory
 from training.records import read_record
@@ -59,7 +60,7 @@ def measured(given: Mapping[str, Any], shape: ModelConfig, run: RunSettings) -> 
         write_empty_model(shape, judge, reward=True)
         counted.begin("answers and their rewards")
         align = replace(read_record(AlignRecipe, given["align"]), max_new_tokens=ANSWERED)
-        asked = [{"role": "user", "content": LETTER * (align.max_length - CONTROL_TOKENS - ANSWERED)}]
+        asked: list[Message] = [{"role": "user", "content": LETTER * (align.max_length - CONTROL_TOKENS - ANSWERED)}]
         before_and_after(folder, folder, judge, [asked] * JUDGED_PROMPTS, align, **shared)
     return counted.peaks
 

@@ -12,6 +12,7 @@ from training.job import DataError, Gate, Work
 from training.posttrain.rows.forms import Reader, Row
 from training.posttrain.rows.source import SourceRow, read_row
 from training.posttrain.source_settings import TextSourceRecipe, label
+from training.records import varied
 
 GATE = "every_source_gives"
 SEEN_ROWS = 16  # rows of a source that are not used and serve to find a format
@@ -121,11 +122,11 @@ def _candidates(
     """Yield the source with each format and, for formats that name columns, with each pair of the rows' columns."""
     yield source
     for name in readers:
-        yield replace(source, format=name)
+        yield varied(source, {"format": name})
     columns = list(dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, (str, list))))
     for name in readers.keys() & {"prompt_answer"}:
         for question, answer in permutations(columns[:COLUMNS], 2):
-            yield replace(source, format=name, prompt_field=question, answer_field=answer)
+            yield varied(source, {"format": name, "prompt_field": question, "answer_field": answer})
 
 
 def _unread(reason: str) -> list[str]:
