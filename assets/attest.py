@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assets.said import say
-from assets.tombstones import read_tombstones
+from assets.tombstones import is_masked
 from assets.trace import MODELS, meant, versions_of
 from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
@@ -105,8 +105,7 @@ def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pa
     if not plain.is_file() or plain.read_bytes() != payload:
         problems.append(f"{attestation.STATEMENT_FILE}: is not the statement that was signed")
     problems += attestation.changed_files(statement, place, *(OWN_FILES if place.samefile(folder) else ()))
-    takedowns = [one.number for one in read_tombstones(root)]
-    same, changed = attestation.changed_records(statement, root, all_here=not is_folder, takedowns=takedowns)
+    same, changed = attestation.changed_records(statement, root, all_here=not is_folder, is_masked=is_masked)
     return Answer(len(statement["subject"]) - 1, same, [*problems, *changed])
 
 

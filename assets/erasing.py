@@ -56,7 +56,7 @@ from training.provenance.grams import count_in, is_in, runs_with_letters
 from training.provenance.index import Index
 from training.provenance.rows.build import texts_in
 from training.provenance.rows.erase import FILES, erase_row_file, erase_row_index
-from training.provenance.swap import Swap, at_once
+from training.provenance.swap import Swap
 from training.provenance.withdrawal import CRAWL, crawl_of, ids_of, pages_of_entry
 
 TEXT_INDEX, ROW_INDEX = "text_index", "row_index"
@@ -204,13 +204,15 @@ class Eraser:
             if count:
                 self._say(f"{folder.asset} {folder.fingerprint[:12]}: {count:,} rows to overwrite")
 
-    def sort_suffixes(self, takedown: int) -> None:
+    def sort_suffixes(self, swaps: Callable[[], Swap]) -> None:
         """Sort the suffixes of all shards again whose tokens were overwritten."""
         for folder in self.folders:
             if folder.asset == TEXT_INDEX and (folder.path / "text_index.json").exists():
                 for one in inputs_of(folder.path) or ():
                     if shards := self._by_name.get(one):
-                        at_once(takedown, partial(erase_suffixes, folder.path, shards.path))
+                        with swaps() as swap:
+                            erase_suffixes(folder.path, shards.path, swap)
+                            swap.commit()
 
     def erased(self, takedowns: Iterable[int]) -> list[dict[str, Any]]:
         """Return every file that these takedowns have overwritten, with the number of pages, by folder and path."""

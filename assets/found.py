@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets.tombstones import erased_by
 from training import artifact
 from training.artifact import Artifact, Damaged
 from training.files.checked import Refused, check
@@ -74,11 +76,13 @@ def look(folder: Path, asset: str, held: set[str]) -> Found:
     """Find the artifact in a folder. Its record must match `held`, the digests of it that other records store.
 
     The copy of the record is used if the record itself is damaged or has another digest. An artifact in which a
-    takedown erased documents cannot be used.
+    takedown erased documents cannot be used, nor one of which a list says so and no takedown does.
     """
     try:
         if erased := why_no_input(folder):
             return Found(damage=f"{folder}: {erased}")
+        if unknown := erased_by(folder)[1]:
+            return Found(damage=unknown[0])
         found = artifact.find(folder)
         damage = "" if found is None else _difference(found, asset, held)
     except Unsealed as error:
@@ -128,9 +132,19 @@ def whole_model(folder: Path) -> Path:
 # Damaged files and folders are never removed; they are renamed, and the replacement gets the original name.
 
 
-def aside(path: Path, why: str, folder: Path | None = None) -> Path:
-    """Rename a file or folder to `NAME.WHY-MILLISECONDS`, in `folder` or where it is; return the new path."""
-    return path.rename((folder or path.parent) / f"{path.name}.{why}-{time.time_ns() // 1_000_000}")
+def aside(path: Path, why: str) -> Path:
+    """Rename a file or folder to `NAME.WHY-MILLISECONDS` where it is; return the new path."""
+    return path.rename(path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}"))
+
+
+def apart(made: Artifact, foreign: Sequence[Path]) -> Path:
+    """Move foreign files out of an artifact's folder into a new one beside it, which `gc` removes; return that one."""
+    place = made.path.with_name(f"{made.path.name}.damaged-{time.time_ns() // 1_000_000}")
+    for path in foreign:
+        target = place / path.relative_to(made.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    return place
 
 
 def put_back(made: Artifact) -> str:

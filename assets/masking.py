@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import IO, Any
@@ -23,11 +24,11 @@ import yaml
 from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed
 from training.data.words.ngrams import Hashes
-from training.files.erased import MaskedRecord, may_be_erased, note_masked
+from training.files.erased import may_be_erased
 from training.files.writing import read_sealed, temporary_for, write_sealed
 from training.provenance.contents import ADDRESSES, SQLITE, TOKENIZER_FILES, WEIGHTS
 from training.provenance.grams import count_in, masked, spans_of
-from training.provenance.swap import Commit, Swap
+from training.provenance.swap import Commit, MaskedRecord, Swap
 
 RECORDS, SEALED = (ARTIFACT_FILE, COPY_FILE), ("job.json",)  # with checksums of their own
 PROGRAMS = (".py", ".sh", ".sbatch", ".js", ".css", ".jinja", ".j2", ".sql")
@@ -58,10 +59,7 @@ def mask(root: Path, paths: Iterable[Path], wanted: Hashes, swap: Swap) -> dict[
 def _mask(root: Path, path: Path, wanted: Hashes, swap: Swap) -> None:
     folder = next((one for one in path.parents if (one / ARTIFACT_FILE).exists() and root in one.parents), None)
     if path.name in (*RECORDS, *SEALED):
-        fields = read_sealed(path)
-        if _clean_within(fields, wanted) == fields:
-            raise Left(NAMES)
-        swap.then.append(lambda: _mask_sealed(path, wanted, swap.takedown))
+        _mask_sealed(path, wanted, swap)
         return
     if _is_of_model(root, path) or (folder is not None and not may_be_erased(path.relative_to(folder).as_posix())):
         raise Left("it is part of a model, its scores or a decision")
@@ -207,24 +205,24 @@ def _clean_within(value: Any, wanted: Hashes) -> Any:
 # Records
 
 
-def _mask_sealed(path: Path, wanted: Hashes, takedown: int) -> None:
+def _mask_sealed(path: Path, wanted: Hashes, swap: Swap) -> None:
     """Mask the texts in a record or a job, such as the pages that a gate shows; write its checksum again.
 
     The record says that it replaces the one before, so that references to that one still hold. For whoever does not
-    believe it, the takedown notes both digests beside it.
+    believe it, the takedown notes both digests.
     """
     fields = read_sealed(path)
     clean = _clean_within(fields, wanted)
     if clean == fields:
-        return  # both a record and its copy were written again
+        raise Left(NAMES)
     clean.pop("checksum")
-    if path.name in RECORDS:
-        before = clean.pop("record_digest", None) or record_digest(fields)
-        clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
-        note_masked(path.parent, MaskedRecord(takedown=takedown, before=before, after=record_digest(clean)))
-        commit_record(path.parent, clean)
-    else:
-        write_sealed(path, clean)
+    if path.name not in RECORDS:
+        swap.then.append(partial(write_sealed, path, clean))
+        return
+    before = clean.pop("record_digest", None) or record_digest(fields)
+    clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
+    swap.records.append(MaskedRecord(folder=path.parent, before=before, after=record_digest(clean)))
+    swap.then.append(partial(commit_record, path.parent, clean))
 
 
 # Tables

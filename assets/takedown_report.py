@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from assets.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file
 from assets.masking import mask
 from assets.reach import Folders
 from assets.takedown import corpora_of, held_indexes, keeps_duplicates
-from assets.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, read_tombstones
+from assets.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
 from assets.undisturbed import only_one
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
@@ -78,8 +79,9 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
         eraser = Eraser(root, gone, say)
         wanted, elsewhere = _noted(root, eraser, number, say)
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
-        first, masked = _replaced(root, eraser, wanted, number)
-        eraser.sort_suffixes(number)
+        swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
+        first, masked = _replaced(root, eraser, wanted, swaps)
+        eraser.sort_suffixes(swaps)
         again = scan(root, wanted, [root / name for name in {one["path"] for one in first.hits}])
         left = [one | {"why": masked.get(one["path"], "")} for one in again.hits]
         report = {
@@ -117,13 +119,13 @@ def _verdict(wanted: Hashes, left: Sequence[Any], read: Scanned) -> str:
     return PROVED if len(wanted) else NOTHING
 
 
-def _replaced(root: Path, eraser: Eraser, wanted: Hashes, number: int) -> tuple[Scanned, dict[str, str]]:
+def _replaced(root: Path, eraser: Eraser, wanted: Hashes, swaps: Callable[[], Swap]) -> tuple[Scanned, dict[str, str]]:
     """Put new versions of all files with withdrawn text in their places, or leave everything as it was.
 
     Return what was read of the root as it then is, and the masked files, each with why words of it are left, or "".
     Raise DataError, with what has been done, if a file cannot be read or written.
     """
-    with Swap(takedown=number) as swap:
+    with swaps() as swap:
         try:
             eraser.erase(swap)
             read = scan(root, wanted, swap=swap)
@@ -133,8 +135,8 @@ def _replaced(root: Path, eraser: Eraser, wanted: Hashes, number: int) -> tuple[
         except (OSError, EOFError, ValueError, KeyError, ArrowException, sqlite3.Error, ZstdError) as error:
             done = "some files have new versions" if swap.has_begun else "nothing was erased or masked"
             raise DataError(
-                f"takedown {number} could not be finished, {done} ({type(error).__name__}: {error}); the tombstone is"
-                " in force. Mend the cause, and give the command again"
+                f"takedown {swap.takedown} could not be finished, {done} ({type(error).__name__}: {error}); the"
+                " tombstone is in force. Mend the cause, and give the command again"
             ) from error
         return read, masked
 

@@ -1,8 +1,9 @@
 """The tombstones of a root: what was withdrawn, when and why, in a file that only grows.
 
-Each line of `takedowns.jsonl` is one takedown. It holds the digest of the line before it and its own, and
-`takedowns.head.json` holds the last one. So a line that was edited, removed or put in between is found, and every
-command on the root then refuses to go on.
+Each line of `takedowns.jsonl` is one takedown, or says what one is about to overwrite: it names a list in the folder
+`takedowns`, of files and of masked records of artifacts with their digests. Each line holds the digest of the line
+before it and its own, and `takedowns.head.json` holds the last one. So a line that was edited, removed or put in
+between is found, and every command on the root then refuses to go on.
 
 A tombstone reaches the stage `extract` as one more list in `extract.takedown`, so the stage knows nothing of this file
 (docs/log/decisions/0026-tombstones.md). A snapshot gets the entries that touch it, and all entries if it was not known
@@ -15,19 +16,23 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from training.artifact import canonical_json, digest_of
-from training.files.erased import erased_in
+from assets.chain import CHAIN
+from training.artifact import Artifact, canonical_json, digest_of
+from training.files.erased import ERASED_FILE, ErasedState, erased_in
 from training.files.writing import Unsealed, read_sealed, write_sealed, write_text
 from training.job import DataError
 from training.posttrain.source_settings import label
+from training.provenance.swap import ErasedFile, MaskedRecord
 from training.recipe import Recipe
 
 FILE, HEAD_FILE, LOCK_FILE, FOLDER = "takedowns.jsonl", "takedowns.head.json", "takedowns.lock", "takedowns"
+OVERWRITTEN = ".overwritten.json"  # ends the name of a list of what a takedown overwrote
+OVERWROTE = "overwrote"  # the field of a line that says what a takedown is about to overwrite
 FOUND = "found.json"  # the answer that was given before a tombstone was written
 HONOURED_BY = "extracted_documents"
 ROW_ASSETS = ("instruction_data", "preference_data", "prompt_data")
@@ -74,13 +79,26 @@ class Tombstone:
                 yield one
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Memory:
+    """What the file holds: tombstones, lists of what was overwritten, each with its takedown, and the last digest."""
+
+    stones: tuple[Tombstone, ...] = ()
+    lists: tuple[tuple[int, str], ...] = ()
+    last: str = ""
+
+
 def read_tombstones(root: Path) -> tuple[Tombstone, ...]:
     """Return all tombstones of a root, oldest first. Raise DataError if the file is not what was written."""
+    return _memory(root).stones
+
+
+def _memory(root: Path) -> _Memory:
     file, head = root / FILE, root / HEAD_FILE
     identities = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(_stat, (file, head)) if stat)
-    if not identities and any((root / FOLDER).glob("*.txt")):
+    if not identities and any(one.name.endswith((".txt", OVERWRITTEN)) for one in (root / FOLDER).glob("*")):
         raise DataError(f"{file}: is gone, and {root / FOLDER} holds lists that were made of it; {WAY_OUT}")
-    return _read(str(root), identities)[0] if identities else ()
+    return _read(str(root), identities) if identities else _Memory()
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -91,26 +109,29 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 @lru_cache(maxsize=8)
-def _read(root: str, _identities: tuple[tuple[int, int, int], ...]) -> tuple[tuple[Tombstone, ...], str]:
-    """Return the tombstones, and the digest of the last line."""
+def _read(root: str, _identities: tuple[tuple[int, int, int], ...]) -> _Memory:
     file = Path(root, FILE)
-    found, digests = [], [""]
+    found, lists, last = [], [], ""
     for number, line in enumerate(_lines(file), 1):
         try:
             fields = json.loads(line)
-            stated = fields.pop("digest")
-            before = fields.pop("before")
-            entries = tuple(map(_entry, fields.pop("entries")))
-            looked_at, rows = tuple(fields.pop("looked_at")), tuple(fields.pop("rows", ()))
-            one = Tombstone(entries=entries, looked_at=looked_at, rows=rows, **fields)
+            stated, before = fields.pop("digest"), fields.pop("before")
+            is_written = before == last and stated == digest_of([fields, before])
+            if OVERWROTE in fields:
+                lists.append((fields[OVERWROTE], fields["list"]))
+                is_written &= 0 < fields[OVERWROTE] <= len(found)
+            else:
+                entries = tuple(map(_entry, fields.pop("entries")))
+                looked_at, rows = tuple(fields.pop("looked_at")), tuple(fields.pop("rows", ()))
+                found.append(Tombstone(entries=entries, looked_at=looked_at, rows=rows, **fields))
+                is_written &= found[-1].number == len(found)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file}, line {number}: cannot be read ({error}); {WAY_OUT}") from None
-        if stated != _digest(one, before) or before != digests[-1] or one.number != number:
+        if not is_written:
             raise DataError(f"{file}, line {number}: is not what was written; {WAY_OUT}")
-        found.append(one)
-        digests.append(stated)
-    _check_head(Path(root), digests)
-    return tuple(found), digests[-1]
+        last = stated
+    _check_head(Path(root), last)
+    return _Memory(stones=tuple(found), lists=tuple(lists), last=last)
 
 
 def _entry(fields: Mapping[str, Any]) -> Entry:
@@ -127,8 +148,8 @@ def _lines(file: Path) -> list[str]:
         raise DataError(f"{file}: cannot be read ({error}); {WAY_OUT}") from None
 
 
-def _check_head(root: Path, digests: Sequence[str]) -> None:
-    """Raise DataError unless the head names the last line.
+def _check_head(root: Path, last: str) -> None:
+    """Raise DataError unless the head names the last line, by its digest.
 
     While lines are added, the head also names the last new line, so that a process may be killed in between.
     """
@@ -139,12 +160,8 @@ def _check_head(root: Path, digests: Sequence[str]) -> None:
         said = {""}
     except (OSError, Unsealed, KeyError) as error:
         raise DataError(f"{root / HEAD_FILE}: {error}; {WAY_OUT}") from None
-    if digests[-1] not in said:
+    if last not in said:
         raise DataError(f"{root / FILE}: does not end as {HEAD_FILE} says, lines are missing or new; {WAY_OUT}")
-
-
-def _digest(one: Tombstone, before: str) -> str:
-    return digest_of([json.loads(canonical_json(_written(one))), before])
 
 
 def _written(one: Tombstone) -> dict[str, Any]:
@@ -158,13 +175,19 @@ def append(root: Path, *stones: Tombstone) -> None:
     before = read_tombstones(root)
     if [one.number for one in stones] != list(range(len(before) + 1, len(before) + len(stones) + 1)):
         raise DataError(f"{root / FILE}: has {len(before)} lines, so the next one has another number; ask again")
-    lines = _lines(root / FILE)
-    first = last = json.loads(lines[-1])["digest"] if lines else ""
-    for one in stones:
-        lines.append(canonical_json({**_written(one), "before": last, "digest": (digest := _digest(one, last))}))
+    _add(root, *map(_written, stones))
+
+
+def _add(root: Path, *lines: Mapping[str, Any]) -> None:
+    """Add lines to the file, all or none."""
+    whole = _lines(root / FILE)
+    first = last = _memory(root).last
+    for one in lines:
+        fields = json.loads(canonical_json(dict(one)))
+        whole.append(canonical_json({**fields, "before": last, "digest": (digest := digest_of([fields, last]))}))
         last = digest
     write_sealed(root / HEAD_FILE, {"digest": first, "next": last})
-    write_text(root / FILE, "".join(f"{line}\n" for line in lines))
+    write_text(root / FILE, "".join(f"{line}\n" for line in whole))
     write_sealed(root / HEAD_FILE, {"digest": last})
 
 
@@ -225,19 +248,84 @@ def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
     return path
 
 
-def erased_by(folder: Path, root: Path) -> tuple[list[str], list[str]]:
-    """Return which files of an artifact takedowns have overwritten, and problems with the list that says so."""
+# What takedowns overwrote
+
+
+def note_overwritten(root: Path, takedown: int, files: Sequence[ErasedFile], records: Sequence[MaskedRecord]) -> None:
+    """Note what a takedown is about to overwrite in artifacts. Without this note nobody believes that it did."""
+    noted = {
+        "files": sorted([*_name_of(one.folder), one.path, asdict(one.state)] for one in files),
+        "records": sorted([*_name_of(one.folder), one.before, one.after] for one in records),
+    }
+    if not files and not records:
+        return
+    text = canonical_json(noted)
+    name = hashlib.sha256(text.encode()).hexdigest()
+    if (takedown, name) not in _memory(root).lists:
+        write_text(root / FOLDER / f"{name[:32]}{OVERWRITTEN}", text)
+        _add(root, {OVERWROTE: takedown, "list": name})
+
+
+def _name_of(folder: Path) -> tuple[str, str]:
+    """Return asset and fingerprint of an artifact's folder, also of one that was set aside or lies in the trash."""
+    asset = next((one.name for one in folder.parents if one.name in CHAIN), folder.parent.name)
+    return asset, folder.name.partition(".")[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Overwritten:
+    """What all takedowns of a root say that they overwrote: states of files, and records by asset and fingerprint."""
+
+    files: frozenset[tuple[str, str, str, ErasedState]] = frozenset()
+    records: Mapping[tuple[str, str], Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+def _overwritten(root: Path) -> _Overwritten:
+    """Return what the takedowns noted. Raise DataError if a list is gone or was changed."""
+    return _read_lists(str(root), _memory(root).lists)
+
+
+@lru_cache(maxsize=8)
+def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
+    files, records = set(), dict[tuple[str, str], list[tuple[str, str]]]()
+    for takedown, name in lists:
+        path = Path(root, FOLDER, f"{name[:32]}{OVERWRITTEN}")
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); {WAY_OUT}") from None
+        if hashlib.sha256(text.encode()).hexdigest() != name:
+            raise DataError(f"{path}: is not what was written; {WAY_OUT}")
+        noted = json.loads(text)
+        files |= {(*where, ErasedState(**state)) for *where, state in noted["files"] if state["takedown"] == takedown}
+        for asset, fingerprint, before, after in noted["records"]:
+            records.setdefault((asset, fingerprint), []).append((before, after))
+    return _Overwritten(files=frozenset(files), records=records)
+
+
+def is_masked(made: Artifact, held: str) -> bool:
+    """Whether takedowns of its root say that they made an artifact's record of one that had the digest `held`."""
+    if held == made.record_digest:
+        return False
+    for before, after in _overwritten(made.path.parents[1]).records.get(_name_of(made.path), ()):
+        held = after if before == held else held
+    return held == made.record_digest
+
+
+def erased_by(folder: Path) -> tuple[list[str], list[str]]:
+    """Return which files of an artifact takedowns have overwritten, and what its list says of this and no takedown."""
     try:
         states = [(path, one) for path, some in erased_in(folder).items() for one in some]
     except Unsealed as error:
         return [], [f"{folder}: {error}"]
-    known = {one.number for one in read_tombstones(root)} if states else set()
-    unknown = [
-        f"{folder / path}: was overwritten by takedown {one.takedown}, which the root does not have"
+    noted = _overwritten(folder.parents[1]).files if states else ()
+    own = _name_of(folder) if states else ()
+    known = [(path, one) for path, one in states if (*own, path, one) in noted]
+    return [f"takedown {one.takedown} erased pages in {path}" for path, one in known], [
+        f"{folder / path}: {ERASED_FILE} says that takedown {one.takedown} overwrote it, and that takedown does not"
         for path, one in states
-        if one.takedown not in known
+        if (path, one) not in known
     ]
-    return [f"takedown {one.takedown} erased pages in {path}" for path, one in states if one.takedown in known], unknown
 
 
 def as_said(one: Tombstone) -> dict[str, Any]:

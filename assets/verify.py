@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.found import aside
+from assets.found import apart, aside
 from assets.status import Cell, Comparison
 from assets.tombstones import erased_by
 from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
@@ -77,15 +77,14 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
         changed = [line for other, line in told if other.key == cell.key]
         damage += [*broken, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
-        erased, unknown = erased_by(cell.artifact.path, comparison.root)
+        erased, unknown = erased_by(cell.artifact.path)
         damage += unknown
         found.remarks += [(cell, line) for line in erased]
         found.problems += [(cell, line) for line in damage]
         if (broken or changed) and mend:
             found.remarks.append((cell, f"set aside as {aside(cell.artifact.path, 'damaged').name}"))
         elif foreign and mend:
-            moved = [aside(path, "foreign", cell.artifact.path).name for path in foreign]
-            found.remarks.append((cell, f"set aside as {', '.join(moved)}"))
+            found.remarks.append((cell, f"set aside in {apart(cell.artifact, foreign).name}"))
         elif cell.remark:
             found.remarks.append((cell, cell.remark))
     return found

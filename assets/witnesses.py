@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assets.lineage import DECISION, lineage_of, model_of
 from assets.status import Cell, Comparison
-from assets.tombstones import read_tombstones
+from assets.tombstones import is_masked
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.artifact import Artifact, problems_of
-from training.files.erased import masked_since
-from training.files.writing import Unsealed
 from training.job import DataError
 
 if TYPE_CHECKING:  # it reads tables
@@ -103,15 +101,6 @@ def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
     if one.artifact.record_digest == held or is_masked(one.artifact, held):
         return True
     return held in one.artifact.claims and _is_confirmed(one, root, tracking)
-
-
-def is_masked(made: Artifact, held: str) -> bool:
-    """Whether takedowns of its root masked texts in a record that had the digest `held`: the takedowns' evidence."""
-    try:
-        masked = masked_since(made.path, held, made.record_digest)
-    except Unsealed:
-        return False
-    return bool(masked) and {stone.number for stone in read_tombstones(made.path.parents[1])}.issuperset(masked)
 
 
 def _is_confirmed(one: Held, root: Path, tracking: Tracking) -> bool:

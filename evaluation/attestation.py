@@ -13,14 +13,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training import artifact
 from training.artifact import Artifact, Damaged, canonical_json, find, folder_of, sha256_of
-from training.files.erased import masked_since
-from training.files.writing import Unsealed
 from training.job import DataError
 from training.provenance.lineage import Lineage, Node
 
@@ -209,14 +207,18 @@ def changed_files(statement: Mapping[str, Any], folder: Path, *apart: str) -> It
 
 
 def changed_records(
-    statement: Mapping[str, Any], root: Path, *, all_here: bool, takedowns: Collection[int] = ()
+    statement: Mapping[str, Any],
+    root: Path,
+    *,
+    all_here: bool,
+    is_masked: Callable[[Artifact, str], bool] = lambda made, attested: False,
 ) -> tuple[int, list[str]]:
     """Compare the records that a statement names with those under a root.
 
     Return how many are the same, and a sentence for each that was changed. If they must be `all_here`, also one for
-    each that is not under the root. What a record says that it replaces is no evidence. A record in which one of the
-    root's `takedowns` masked texts since counts as the same: that is the takedown's evidence for the texts, and the
-    statement's for all else.
+    each that is not under the root. What a record says that it replaces is no evidence. A record that `is_masked` since
+    it had the attested digest counts as the same: that is the takedowns' evidence for the texts, and the statement's
+    for all else.
     """
     same, problems = 0, []
     for one in (statement["subject"][0], *statement["predicate"]["buildDefinition"]["resolvedDependencies"]):
@@ -228,7 +230,7 @@ def changed_records(
             continue
         if made is None:
             problems += [f"{where}: is named in the attestation, and is not under {root}"] if all_here else []
-        elif not _is_attested(made, one["digest"], takedowns):
+        elif not _is_attested(made, one["digest"], is_masked):
             problems.append(
                 f"{where}: its record has digest {made.record_digest[:12]}, the attestation names"
                 f" {one['digest'][RECORD_DIGEST][:12]}: what was decided about it was changed"
@@ -240,15 +242,10 @@ def changed_records(
     return same, problems
 
 
-def _is_attested(made: Artifact, attested: Mapping[str, str], takedowns: Collection[int]) -> bool:
+def _is_attested(made: Artifact, attested: Mapping[str, str], is_masked: Callable[[Artifact, str], bool]) -> bool:
     if attested[RECORD_DIGEST] == made.record_digest:
         return True
-    try:
-        masked = masked_since(made.path, attested[RECORD_DIGEST], made.record_digest)
-    except Unsealed:
-        return False
-    is_listed = bool(masked) and set(masked) <= set(takedowns)
-    return is_listed and attested.get(FRAME_DIGEST) == frame_digest(made.record)
+    return is_masked(made, attested[RECORD_DIGEST]) and attested.get(FRAME_DIGEST) == frame_digest(made.record)
 
 
 def read_statement(text: bytes | str) -> dict[str, Any]:

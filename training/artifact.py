@@ -259,8 +259,9 @@ def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
 
 
 def foreign_files(artifact: Artifact) -> list[Path]:
-    """Return the files in the artifact's folders that its manifest does not list."""
-    return [artifact.path / name for name in unlisted(artifact.path, {one["path"] for one in artifact.record["files"]})]
+    """Return what lies in the artifact's folder and is neither a file that its record lists nor a folder above one."""
+    listed = {one["path"] for kind in ("files", "beside") for one in artifact.record.get(kind, ())}
+    return [artifact.path / name for name in unlisted(artifact.path, listed)]
 
 
 def problems_of(artifact: Artifact, *, reads: bool = True) -> list[str]:

@@ -151,7 +151,7 @@ CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "withou
 
 
 def mask_at_once(root: Path, wanted: Hashes = WANTED) -> dict[str, str]:
-    with Swap(takedown=3) as swap:
+    with Swap(takedown=3, note=lambda files, records: None) as swap:
         told = mask(root, [root / one["path"] for one in scan(root, wanted).hits], wanted, swap)
         swap.commit()
     return told
@@ -215,7 +215,7 @@ def test_the_index_goes_with_the_pages_in_it_and_with_a_job_that_has_no_document
             record = {"asset": "deduplicated_documents", "partition": "tiny@s", "fingerprint": name * 32}
             commit_record(folder, {**record, "digest": digest_of_files(files), "inputs": inputs, "files": files})
     gone = Gone(ids={crawl: frozenset({"s/f.warc/0"})}, lists={})
-    with Swap(takedown=1) as swap:
+    with Swap(takedown=1, note=lambda files, records: None) as swap:
         Eraser(tmp_path, gone, lambda line: None).erase(swap)
         swap.commit()
     left = {
@@ -268,7 +268,7 @@ def test_addresses_schema_and_numbers_of_a_table_stay(tmp_path):
 def test_what_fails_before_the_swap_leaves_every_file_and_what_follows_it_does_not(tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(SECRET, "utf-8")
-    with pytest.raises(OSError, match="full"), Swap(takedown=1) as swap:
+    with pytest.raises(OSError, match="full"), Swap(takedown=1, note=lambda files, records: None) as swap:
         mask(tmp_path, [tmp_path / "a.txt", tmp_path / "b.txt"], WANTED, swap)
         raise OSError("the disk is full")
     assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == {"a.txt": SECRET, "b.txt": SECRET}

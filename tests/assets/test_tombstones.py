@@ -14,6 +14,7 @@ from assets.recipe_folders import load_recipe
 from assets.status import LEARNED, compare
 from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, read_tombstones
 from tests.assets.fabricate import make_all
+from training.artifact import digest_of
 from training.files.writing import sealed_text, write_sealed
 from training.job import DataError
 from training.settings.withdrawals import WithdrawalRecipe
@@ -53,10 +54,8 @@ def edited(line: str) -> str:
 
 def edited_and_sealed(line: str) -> str:
     fields = json.loads(edited(line))
-    entries = tuple(Entry(**{**one, "touches": tuple(one["touches"])}) for one in fields["entries"])
-    kept = {name: fields[name] for name in ("number", "time", "reason")}
-    fields["digest"] = tombstones._digest(Tombstone(**kept, entries=entries), fields["before"])
-    return json.dumps(fields)
+    before, _ = fields.pop("before"), fields.pop("digest")
+    return json.dumps({**fields, "before": before, "digest": digest_of([fields, before])})
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_links_pipes_sockets_and_hidden_files_are_found_by_verify_and_stop_a_pro
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "tool.jinja").write_text("a template of somebody else")
     names = ["additional_chat_templates", "tool.jinja", ".hidden", "pipe", "socket", "folder"]
-    foreign = [model / "model" / name for name in names]
+    foreign = [*(model / "model" / name for name in names), model / "extra", model / "empty_folder"]
     record, apart = tokenizer / "artifact.json", tokenizer / "artifact.json.apart"
     monkeypatch.chdir(model / "model")  # the path of a socket must be short
     try:
@@ -290,7 +290,8 @@ def test_links_pipes_sockets_and_hidden_files_are_found_by_verify_and_stop_a_pro
         os.mkfifo(foreign[3])
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind("socket")
-        foreign[5].mkdir()
+        for folder in foreign[5:]:
+            folder.mkdir()
         said = pedigree("verify", "kitchen-small", root=root)
         found = {one["problem"].split(": ")[0] for one in said.answer["problems"]}
         assert said.code == 1 and set(map(str, foreign)) <= found
@@ -302,7 +303,8 @@ def test_links_pipes_sockets_and_hidden_files_are_found_by_verify_and_stop_a_pro
             ran = pedigree(command, "kitchen-small", root=root)
             assert "artifact.json is no regular file" in json.dumps(ran.answer)
     finally:
-        foreign[5].rmdir()
+        for folder in foreign[5:]:
+            folder.rmdir()
         for path in (*foreign[:5], record):
             path.unlink()
         apart.rename(record)

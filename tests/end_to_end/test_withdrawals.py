@@ -20,6 +20,8 @@ from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree
 from training.artifact import damaged_files
 from training.data.documents import read_documents
+from training.files.checksums import sha256_of
+from training.files.erased import ERASED_FILE, ErasedState, note_erased
 from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -194,6 +196,26 @@ def test_files_stay_what_they_are_and_a_vocabulary_is_no_text(made):
     assert all(not damaged_files(one) for one in artifacts_under(made))
     again = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", "provenance_index", root=made)
     assert again.code == 0, again.errors
+
+
+def test_a_list_beside_an_artifact_excuses_nothing_that_no_takedown_wrote(made):
+    """The root has takedown 1, anybody can write such a list, and the takedown itself noted other files."""
+    recipe = made.parent / "withdrawals.yaml"
+    (tokenizer,) = made.glob("tokenizer/*/tokenizer.json")
+    text = tokenizer.read_text("utf-8")
+    try:
+        tokenizer.write_text(text + " ", "utf-8")
+        state = ErasedState(
+            takedown=1, bytes=tokenizer.stat().st_size, sha256=sha256_of(tokenizer), is_input=True, pages=1
+        )
+        note_erased(tokenizer.parent, tokenizer.name, state)
+        said = pedigree("verify", str(recipe), root=made)
+        assert said.code == 1 and "tokenizer.json: erased.json says that takedown 1" in json.dumps(said.answer)
+        assert "tokenizer.json: erased.json says" in json.dumps(pedigree("status", str(recipe), root=made).answer)
+    finally:
+        (tokenizer.parent / ERASED_FILE).unlink()
+        tokenizer.write_text(text, "utf-8")
+    assert pedigree("verify", str(recipe), root=made).code == 0
 
 
 def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(made):

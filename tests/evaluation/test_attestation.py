@@ -12,14 +12,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from assets.attest import checked, write_attestation
-from assets.tombstones import Tombstone, append
+from assets.tombstones import Tombstone, append, note_overwritten
 from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
 from resources.tracking.reports import Tracking
 from training.artifact import commit_record, digest_of_files, find, manifest
-from training.files.erased import MaskedRecord, note_masked
+from training.files.erased import ERASED_FILE
+from training.files.writing import write_sealed
 from training.job import DataError
 from training.provenance.lineage import lineage_of
+from training.provenance.swap import MaskedRecord
 
 NAMES = {"crawl_archives": "c" * 32, "token_shards": "5" * 32, "base_model": "b" * 32}
 
@@ -290,10 +292,15 @@ def test_a_record_that_names_the_signed_digest_as_its_own_former_one_is_found(pl
 
 def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one(place):
     folder, before, after = forge(place, said="\u2588")
-    note_masked(folder, MaskedRecord(takedown=1, before=before, after=after))
-    assert any("its record has digest" in one for one in problems(place))  # the root has no takedown 1
     append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
+    forged = {"files": {}, "records": [{"takedown": 1, "before": before, "after": after}]}
+    write_sealed(folder / ERASED_FILE, forged)  # beside the record lies no evidence about it
+    assert any("its record has digest" in one for one in problems(place))
+    with pytest.raises(DataError, match="nothing is signed"):
+        check_witnessed(lineage(place / "root"), place / "root", Tracking("", place / "root", in_background=False))
+    note_overwritten(place / "root", 1, [], [MaskedRecord(folder=folder, before=before, after=after)])
     assert problems(place) == []
+    assert check_witnessed(lineage(place / "root"), place / "root", Tracking("", place / "root", in_background=False))
     forge(place, said="decided otherwise")
     assert any("its record has digest" in one for one in problems(place))
 
@@ -302,7 +309,7 @@ def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one
 def test_a_list_of_masked_records_that_somebody_forged_covers_texts_alone(place, changed):
     append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
     folder, before, after = forge(place, **changed)
-    note_masked(folder, MaskedRecord(takedown=1, before=before, after=after))
+    note_overwritten(place / "root", 1, [], [MaskedRecord(folder=folder, before=before, after=after)])
     assert any("its record has digest" in one for one in problems(place))
 
 

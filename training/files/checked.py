@@ -7,6 +7,7 @@ once, and again if the file has changed since. Standard library only.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,15 @@ from training.files.writing import Unsealed, is_being_written, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
 FOREIGN = "is not in the manifest; somebody put it there"
+# What lies beside the files of an artifact, at the top of its folder: regular files, by their names, and folders.
+OWN_FILES = re.compile(
+    r"artifact(\.copy)?\.json(\.damaged-\d+)?|(erased|job|recipe|handle|process|exit|cancelled|slurm)\.json|log\.txt"
+    r"|(bill|messages|metrics)\.jsonl|(array-)?job(-[\w-]+)?\.sh|submit\.lock|lease\.json(\.guard)?|\..*\.tmp"
+    r"|report\.html|shown_records\.json"
+)
+OWN_FOLDERS = ("attempts",)
+# State and notes of jobs, which check what they read of it: nothing in these is looked at.
+STATE_FOLDERS = ("first-read", "hangs", "ranks", "reuse", "scratch", "stopped")
 
 _sound: dict[str, tuple[str, Identity]] = {}  # by path: the sha256 that this process found when it read the file
 _noting: list[set[tuple[str, str]]] = []  # the set that gets (folder, name) of what is opened; empty: nobody asks
@@ -54,21 +64,21 @@ def unlisted(folder: Path, listed: Collection[str], inside: str = os.curdir) -> 
 
     Whoever reads the whole folder, as libraries read that of a model, would take it for a part of the artifact. The
     commit leaves no such thing: no other file, hidden or not, no link, no pipe, no socket and no other folder. Files
-    that a living process is writing are left out. `listed` is the manifest; `inside` names the folder that is searched,
-    by default all folders in which the manifest lists files.
+    that a living process is writing, and at the top what jobs and watchers keep there, are left out. `listed` is the
+    manifest; `inside` names the file or folder that is searched.
     """
-    above = {str(parent) for name in listed for parent in PurePath(name).parents}
-    tops = {path.partition("/")[0] for path in listed if "/" in path} if inside == os.curdir else {inside}
-    found, waiting = [], sorted(tops)
+    above = {str(parent) for name in listed for parent in PurePath(name).parents} | {*OWN_FOLDERS, os.curdir}
+    found, waiting = [], [inside]
     while waiting:
         name = waiting.pop()
         path = folder / name
         if path.is_symlink() or not path.is_dir():
-            if os.path.lexists(path) and not (name in listed and _is_regular(path)) and not is_being_written(path):
+            is_own = name in listed or OWN_FILES.fullmatch(name) or os.path.dirname(name) in OWN_FOLDERS
+            if os.path.lexists(path) and not (is_own and _is_regular(path)) and not is_being_written(path):
                 found.append(name)
         elif name in above:
-            waiting += [os.path.join(name, one) for one in os.listdir(path)]
-        else:
+            waiting += [os.path.normpath(os.path.join(name, one)) for one in os.listdir(path)]
+        elif name not in STATE_FOLDERS:
             found.append(name)
     return sorted(found)
 
@@ -105,19 +115,18 @@ def noting_opened() -> Iterator[set[tuple[str, str]]]:
 def check(folder: Path, digest: str, name: str) -> None:
     """Verify the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
 
-    A file that was verified and has not changed since is not read again. A name that the manifest does not list is
-    accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is damaged, or
-    if the folder holds another file than the manifest lists.
+    A file that was verified and has not changed since is not read again. Files that jobs keep beside it (`OWN_FILES`)
+    are accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is
+    damaged, or if the folder holds another file than the manifest lists.
     """
     for opened in _noting:
         opened.add((str(folder), name))
     for entry in _entries(folder, digest, name):
         if damage := unsound(folder, entry, trusts=True):
             raise Refused(damage)
-    listed = manifest_of(str(folder), digest)
+    listed, beside = _manifest(str(folder), digest)
     links = [str(one) for one in PurePath(name).parents if (folder / one).is_symlink() and one.name]
-    is_own = os.sep not in name and name not in listed and not (folder / name).is_dir()  # artifact.json and the like
-    if foreign := links or ([] if is_own else unlisted(folder, listed, name)):
+    if foreign := links or unlisted(folder, {*listed, *beside}, name):
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
 
 
@@ -147,14 +156,20 @@ def _entries(folder: Path, digest: str, name: str) -> Iterator[Mapping[str, Any]
         yield from (entry for path, entry in listed.items() if path.startswith(inside))
 
 
-@lru_cache(maxsize=256)
 def manifest_of(folder: str, digest: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the manifest of the artifact in `folder`, by path. Raise Refused unless it is the one with this digest."""
+    return _manifest(folder, digest)[0]
+
+
+@lru_cache(maxsize=256)
+def _manifest(folder: str, digest: str) -> tuple[Mapping[str, Mapping[str, Any]], frozenset[str]]:
+    """Return the manifest, and the names of the files that the record lists beside it."""
     try:
-        files = read_sealed(Path(folder, ARTIFACT_FILE))["files"]
+        record = read_sealed(Path(folder, ARTIFACT_FILE))
+        files, beside = record["files"], frozenset(entry["path"] for entry in record.get("beside", ()))
         found = digest_of_files(files)
     except (OSError, Unsealed, KeyError, TypeError) as error:
         raise Refused(f"{folder}: {ARTIFACT_FILE}: {error}") from None
     if found != digest:
         raise Refused(f"{folder}: the files' checksums give digest {found[:12]}, not the {digest[:12]} of the job")
-    return {entry["path"]: entry for entry in files}
+    return {entry["path"]: entry for entry in files}, beside

@@ -8,16 +8,14 @@ only.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from training.files.checksums import Identity, identity_of, sha256_of
-from training.files.writing import Unsealed, read_sealed, temporary_for, write_sealed
+from training.files.checksums import Identity, identity_of
+from training.files.writing import Unsealed, read_sealed, write_sealed
 
 ERASED_FILE = "erased.json"
 # What a model is and how it was judged: no takedown overwrites it, whatever the list says.
@@ -40,115 +38,34 @@ class ErasedState:
     pages: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MaskedRecord:
-    """A takedown that masked texts in the artifact's record, and the record's digests before and after."""
-
-    takedown: int
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Erased:
-    """The content of an artifact's `erased.json`."""
-
-    files: Mapping[str, Sequence[ErasedState]] = field(default_factory=dict)
-    records: Sequence[MaskedRecord] = ()
-
-
 def erased_in(folder: Path) -> Mapping[str, Sequence[ErasedState]]:
     """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
 
-    Raise Unsealed if the list was changed.
+    Raise Unsealed if the list was changed. Whether takedowns made these states, only they can say
+    (`assets.tombstones.erased_by`).
     """
-    return _erased(folder).files
-
-
-def masked_since(folder: Path, before: str, after: str) -> tuple[int, ...]:
-    """Return the takedowns that made a record with the digest `after` of one with the digest `before`, oldest first.
-
-    Empty if the list of the artifact in `folder` does not lead from one to the other. Raise Unsealed if it was changed.
-    """
-    found: list[int] = []
-    for one in _erased(folder).records:
-        if one.before == before and before != after:
-            before, found = one.after, [*found, one.takedown]
-    return tuple(found) if before == after else ()
-
-
-def _erased(folder: Path) -> _Erased:
     try:
         return _read(str(folder), identity_of(folder / ERASED_FILE))
     except FileNotFoundError:
-        return _Erased()
+        return {}
 
 
 @lru_cache(maxsize=256)
-def _read(folder: str, _identity: Identity) -> _Erased:
+def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState]]:
     try:
-        content = read_sealed(Path(folder, ERASED_FILE))
-        return _Erased(
-            files={path: tuple(ErasedState(**one) for one in states) for path, states in content["files"].items()},
-            records=tuple(MaskedRecord(**one) for one in content.get("records", ())),
-        )
+        files = read_sealed(Path(folder, ERASED_FILE))["files"]
+        return {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
 
 
-class Unchanged(Exception):
-    """Raised in the block of `overwriting` to leave the file as it is."""
-
-
-@dataclass(kw_only=True, slots=True)
-class Overwriting:
-    """A file that is being overwritten: the stream of its new content, and the pages that are overwritten in it."""
-
-    stream: IO[bytes]
-    pages: int = 0
-
-
-@contextmanager
-def overwriting(folder: Path, name: str, *, takedown: int, is_input: bool) -> Iterator[Overwriting]:
-    """Open a stream whose content replaces a file of an artifact, which then lists the file as erased.
-
-    The list is written first, so whoever is killed leaves a file that is one of its states. A block that raises
-    Unchanged leaves everything as it is.
-    """
-    temporary = temporary_for(folder / name)
-    try:
-        with open(temporary, "w+b") as stream:
-            yield (new := Overwriting(stream=stream))
-            stream.flush()
-            os.fsync(stream.fileno())
-        size, sha256 = temporary.stat().st_size, sha256_of(temporary)
-        state = ErasedState(takedown=takedown, bytes=size, sha256=sha256, is_input=is_input, pages=new.pages)
-        _note(folder, name, state)
-        os.replace(temporary, folder / name)
-    except Unchanged:
-        pass
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _note(folder: Path, path: str, state: ErasedState) -> None:
+def note_erased(folder: Path, path: str, state: ErasedState) -> None:
+    """Add a state of a file to the list; this comes before the file, so whoever is killed leaves one of its states."""
     known = {name: list(states) for name, states in erased_in(folder).items()}
     if state not in known.setdefault(path, []):
         known[path].append(state)
-        _write(folder, _Erased(files=known, records=_erased(folder).records))
-
-
-def note_masked(folder: Path, record: MaskedRecord) -> None:
-    """Note, before a record is written again, that a takedown masks texts in it."""
-    known = _erased(folder)
-    if record not in known.records:
-        _write(folder, _Erased(files=known.files, records=(*known.records, record)))
-
-
-def _write(folder: Path, content: _Erased) -> None:
-    files = {name: [asdict(one) for one in states] for name, states in content.files.items()}
-    records = [asdict(one) for one in content.records]
-    write_sealed(folder / ERASED_FILE, {"files": files, **({"records": records} if records else {})})
+        files = {name: [asdict(one) for one in states] for name, states in known.items()}
+        write_sealed(folder / ERASED_FILE, {"files": files})
 
 
 def may_be_erased(name: str) -> bool:

@@ -7,17 +7,48 @@ new and never half of both, so the same work can be done again.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-from training.files.erased import Overwriting, Unchanged, overwriting
-from training.files.writing import temporary_for, written
+from training.files.checksums import sha256_of
+from training.files.erased import ErasedState, note_erased
+from training.files.writing import temporary_for
 
 Commit = Callable[[], object]
+
+
+class Unchanged(Exception):
+    """Raised in the block of `overwriting` to leave the file as it is."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Overwriting:
+    """A new version of a file: the stream of its content, and the pages that are overwritten in it."""
+
+    stream: IO[bytes]
+    pages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErasedFile:
+    """A file of the artifact in `folder` that a takedown overwrites, and its state after that."""
+
+    folder: Path
+    path: str
+    state: ErasedState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedRecord:
+    """A record in whose texts a takedown masks words: its artifact's folder, and its digests before and after."""
+
+    folder: Path
+    before: str
+    after: str
 
 
 @dataclass(kw_only=True, slots=True)
@@ -34,12 +65,15 @@ class _New:
 class Swap:
     """A context manager that collects new versions of files for a takedown; without `commit`, it removes them again.
 
-    `begin` are functions that start a change with a lock of its own, such as a transaction of a database, undo it when
-    the stack is closed, and return what makes it final. All of them begin before any file is replaced. `then` is done
-    at the end.
+    `note` is told of all files and records of artifacts before the first of them changes, so that the takedown can be
+    asked later what it did. `begin` are functions that start a change with a lock of its own, such as a transaction of
+    a database, undo it when the stack is closed, and return what makes it final. All of them begin before any file is
+    replaced. `then` is done at the end.
     """
 
     takedown: int
+    note: Callable[[Sequence[ErasedFile], Sequence[MaskedRecord]], object]
+    records: list[MaskedRecord] = field(default_factory=list)
     begin: list[Callable[[ExitStack], Commit]] = field(default_factory=list)
     then: list[Commit] = field(default_factory=list)
     has_begun: bool = False  # whether `commit` may have changed something
@@ -67,6 +101,7 @@ class Swap:
             with open(content, "w+b") as stream:
                 yield (out := Overwriting(stream=stream))
                 stream.flush()
+                os.fsync(stream.fileno())
         except BaseException as error:
             content.unlink(missing_ok=True)
             if isinstance(error, Unchanged):
@@ -95,31 +130,27 @@ class Swap:
 
     def commit(self) -> None:
         """Put the new versions in their places, between the beginning and the end of all other changes."""
+        files = {path: self._erased(path, new) for path, new in self._new.items() if new.folder is not None}
         with ExitStack() as stack:
             finals = [begin(stack) for begin in self.begin]
+            self.note(list(files.values()), self.records)
             self.has_begun = True
             for final in finals:
                 final()
         for path, new in self._new.items():
-            self._put(path, new)
+            if path in files:
+                note_erased(files[path].folder, files[path].path, files[path].state)
+            os.replace(new.content, path)
         for one in self.then:
             one()
 
-    def _put(self, path: Path, new: _New) -> None:
-        if new.folder is None:
-            with written(path) as out, open(new.content, "rb") as content:
-                shutil.copyfileobj(content, out, 1 << 20)
-            return
-        name = path.relative_to(new.folder).as_posix()
-        with overwriting(new.folder, name, takedown=self.takedown, is_input=new.is_input) as out:
-            out.pages = new.pages
-            with open(new.content, "rb") as content:
-                shutil.copyfileobj(content, out.stream, 1 << 20)
-            os.fsync(out.stream.fileno())
-
-
-def at_once(takedown: int, change: Callable[[Swap], object]) -> None:
-    """Let `change` write new versions of files, and put them in their places."""
-    with Swap(takedown=takedown) as swap:
-        change(swap)
-        swap.commit()
+    def _erased(self, path: Path, new: _New) -> ErasedFile:
+        assert new.folder is not None
+        state = ErasedState(
+            takedown=self.takedown,
+            bytes=new.content.stat().st_size,
+            sha256=sha256_of(new.content),
+            is_input=new.is_input,
+            pages=new.pages,
+        )
+        return ErasedFile(folder=new.folder, path=path.relative_to(new.folder).as_posix(), state=state)

@@ -132,7 +132,7 @@ def test_another_manifest_than_that_of_the_job_is_refused(job):
     item = job.inputs[0]
     assert not item.file("absent.txt").exists()
     flip(Path(item.path, artifact.ARTIFACT_FILE))
-    checked.manifest_of.cache_clear()
+    checked._manifest.cache_clear()
     with pytest.raises(RefusedInput, match=r"checksums give digest|artifact\.json"):
         item.file("1.txt")
 

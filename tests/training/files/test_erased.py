@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from assets.found import look
+from assets.tombstones import Tombstone, append, note_overwritten
 from tests.training.data import chain
 from training.artifact import check_record, damaged_files, find
-from training.files.erased import ERASED_FILE, Unchanged, overwriting
+from training.files.erased import ERASED_FILE
 from training.job import InputArtifact, RefusedInput
 from training.provenance.erase import Withdrawn, erase_rows
-from training.provenance.swap import Swap
+from training.provenance.swap import Swap, Unchanged
 
 NAME = "documents/00000.parquet"
 
@@ -23,8 +25,9 @@ def item(tmp_path) -> InputArtifact:
 
 
 def erased(item: InputArtifact) -> Path:
-    gone = Withdrawn(ids=frozenset({chain.rows(item)[0]["id"]}))
-    with Swap(takedown=4) as swap:
+    gone, root = Withdrawn(ids=frozenset({chain.rows(item)[0]["id"]})), Path(item.path).parents[1]
+    append(root, *(Tombstone(number=one, time="2026-01-01", reason="asked", entries=()) for one in range(1, 5)))
+    with Swap(takedown=4, note=partial(note_overwritten, root, 4)) as swap:
         assert erase_rows(Path(item.path), NAME, gone, swap) == 1
         swap.commit()
         assert erase_rows(Path(item.path), NAME, gone, swap) == 0  # a second time nothing is left to do
@@ -73,6 +76,8 @@ def test_who_is_killed_between_the_list_and_the_file_leaves_a_sound_artifact(ite
     erased(item)
     (folder / NAME).write_bytes(data)
     assert not problems(item)
-    with overwriting(folder, NAME, takedown=5, is_input=False):
-        raise Unchanged
+    with Swap(takedown=5, note=lambda files, records: None) as swap:
+        with swap.overwriting(folder, NAME):
+            raise Unchanged
+        swap.commit()
     assert (folder / NAME).read_bytes() == data

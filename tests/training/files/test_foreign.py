@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -39,8 +40,9 @@ def put_a_socket(path: Path) -> None:
 
 def swap(path: Path) -> None:
     """Put a link to a copy in the place of what is there."""
-    path.rename(path.parent.parent / "elsewhere")
-    path.symlink_to(path.parent.parent / "elsewhere")
+    elsewhere = next(one for one in path.parents if one.name == "made").with_name("elsewhere")
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
 
 
 FOREIGN: dict[str, Callable[[Path], object]] = {
@@ -54,6 +56,15 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "model/empty": lambda path: path.mkdir(),
     "model/sub": swap,
     "model": swap,
+}
+AT_THE_TOP: dict[str, Callable[[Path], object]] = {
+    "extra": lambda path: (path.mkdir(), (path / "config.json").write_text("{}")),
+    "empty_folder": lambda path: path.mkdir(),
+    "attempts/extra": lambda path: path.mkdir(parents=True),
+    "log.txt": lambda path: path.symlink_to("card.md"),
+    "scratch": lambda path: path.symlink_to("model"),
+    "config.json": lambda path: path.write_text("{}"),
+    "pipe": os.mkfifo,
 }
 
 
@@ -69,6 +80,21 @@ def test_it_is_reported_and_whoever_reads_the_folder_is_refused(folder, name):
     if name in ("model", "model/sub"):
         with pytest.raises(Refused, match=f"{name}: is not in the manifest"):
             check(folder, made.digest, "model/sub/part.json")
+
+
+@pytest.mark.parametrize("name", AT_THE_TOP)
+def test_at_the_top_only_what_jobs_keep_there_is_left_out(folder, name):
+    for own in ("job.json", "array-job-later.sh", "artifact.json.damaged-17", "attempts/12.json", "scratch/rank/x"):
+        (folder / own).parent.mkdir(parents=True, exist_ok=True)
+        (folder / own).write_text("{}")
+    made = find(folder)
+    assert made is not None and problems_of(made) == []
+    if (folder / name).is_dir():
+        shutil.rmtree(folder / name)
+    AT_THE_TOP[name](folder / name)
+    assert foreign_files(made) == [folder / name]
+    with pytest.raises(Refused, match=f"{name}: is not in the manifest"):
+        check(folder, made.digest, ".")
 
 
 def test_a_listed_file_is_no_link_to_an_equal_one(folder):
