@@ -7,6 +7,7 @@ Whatever opens weights does so here: transformers' classes by `loaded`, and this
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -140,6 +141,12 @@ def open_weights(folder: Path) -> Iterator[Mapping[str, Any]]:
         if lacking := sorted(placed.keys() - found.keys()):
             raise DataError(f"{folder}: {INDEX} places {lacking[0]} in {placed[lacking[0]]}, which does not hold it")
         yield found
+
+
+def number_of_weights(folder: Path) -> int:
+    """Return how many numbers the tensors in the files of a model folder have; a weight that is tied is there once."""
+    with open_weights(folder) as weights:
+        return sum(math.prod(weights[name].get_slice(name).get_shape()) for name in weights)
 
 
 def tensor_of(folder: Path, weights: Mapping[str, Any], name: str) -> Any:

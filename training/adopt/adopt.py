@@ -25,7 +25,7 @@ from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
 from training.identity import numerics
 from training.job import Gate, Job, Outcome, RefusedInput, Work
-from training.model_files import model_digest, model_files
+from training.model_files import model_digest, model_files, number_of_weights
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
@@ -63,7 +63,7 @@ def run(job: Job, work: Work) -> Outcome:
     return Outcome(
         files=(*(f"{MODEL_FOLDER}/{name}" for name in names), PROVENANCE_FILE),
         metrics={
-            "parameters": adopted.config.parameter_count,
+            "parameters": number_of_weights(work.path / MODEL_FOLDER),
             "vocabulary": adopted.config.vocab_size,
             "added_tokens": len(vocabulary.spelled),
         },

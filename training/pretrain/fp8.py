@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training.records import RecipeError
 
 if TYPE_CHECKING:
     import torch
-
-    from training.pretrain.models.layers import Product
 
 MULTIPLE = 16  # what both sides of an fp8 product must be multiples of
 LABEL = "pretrain.precision=fp8"
@@ -30,30 +28,43 @@ def require_torchao() -> None:
         raise RecipeError(f"{LABEL}: torchao is not installed; pip install 'pedigree[fp8]', or use bf16")
 
 
-def fp8_product(*, emulated: bool) -> Product:
-    """Return a `layers.linear` whose product is in fp8, forward and backward; without gradients it computes in bf16.
+class Fp8Product:
+    """A `layers.linear` whose product is in fp8, forward and backward; without gradients it computes in bf16.
 
     Held-out figures and samples are therefore those of the model as it is exported. With `emulated`, numbers are cast
     to fp8 and back and multiplied in fp32, which any device can do, slowly: for tests. Raise RecipeError without
     torchao.
     """
-    import torch
-    from torch import nn
 
-    from training.pretrain.models.layers import linear
+    def __init__(self, *, emulated: bool) -> None:
+        from torch import nn
 
-    require_torchao()
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+        require_torchao()
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-    config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
-    # torchao converts an `nn.Linear` inside a module; this one has no data, and its product is called with all weights.
-    holder = nn.Sequential(nn.Linear(MULTIPLE, MULTIPLE, bias=False, device="meta"))
-    layer = next(convert_to_float8_training(holder, config=config).children())
+        config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=emulated)
+        # torchao converts an `nn.Linear` inside a module; this has no data, and its product is called with all weights.
+        holder = nn.Sequential(nn.Linear(MULTIPLE, MULTIPLE, bias=False, device="meta"))
+        self._layer: Any = next(convert_to_float8_training(holder, config=config).children())
 
-    def product(x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the product of the layer."""
+        import torch
+
+        from training.pretrain.models.layers import linear
+
         if not torch.is_grad_enabled():
             return linear(x, weight, gain)
         ready = (weight if gain is None else weight * gain).to(x.dtype)
-        return torch.func.functional_call(layer, {"weight": ready}, (x,))
+        return torch.func.functional_call(self._layer, {"weight": ready}, (x,))
 
-    return product
+    @property
+    def formats(self) -> dict[str, str]:
+        """The number format and the scaling of each factor, as torchao's layer has them."""
+        casts = {
+            name: getattr(self._layer.config, f"cast_config_{name}") for name in ("input", "weight", "grad_output")
+        }
+        return {
+            name: f"{str(cast.target_dtype).removeprefix('torch.')}, {cast.scaling_granularity.value}"
+            for name, cast in casts.items()
+        }

@@ -19,6 +19,7 @@ from torch import Tensor
 from training.artifact import write_text
 from training.identity import numerics
 from training.job import Gate, Job, Outcome, RefusedInput, Work
+from training.model_files import number_of_weights
 from training.order.batches import (
     Plan,
     Shards,
@@ -360,8 +361,8 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
         "passes_per_step": len(trainer.passes[-1]),
         "torch": torch.__version__,
     }
-    if trainer.recipe.precision == "fp8":
-        notes["fp8"] = "layers float8_e4m3fn, gradients float8_e5m2, a scale a tensor; head bfloat16"
+    if trainer.fp8 is not None:
+        notes["fp8"] = trainer.fp8.formats
         notes["torchao"] = version("torchao")
     if trainer.world.is_split:
         notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
@@ -403,7 +404,7 @@ def _finish(
         trainer.plan.phase_at(step).global_batch_tokens for step in ledger.steps
     )
     metrics = {
-        "parameters": trainer.model.config.parameter_count,
+        "parameters": number_of_weights(work.path / MODEL_FOLDER),
         "steps": position.step,
         "tokens": trained,
         "loss_start": start,

@@ -24,7 +24,7 @@ from training.order.loss_mask import IGNORED
 from training.pretrain import audit
 from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
-from training.pretrain.fp8 import fp8_product
+from training.pretrain.fp8 import Fp8Product
 from training.pretrain.loss import next_token_loss, softcapped, token_losses
 from training.pretrain.mesh import begin_pass, fill, in_fp32, spread
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
@@ -105,8 +105,9 @@ class Trainer:
         self.attention = attention_kind(
             world.device, head_width=model.config.head_width, is_cut=world.length("context") > 1
         )
-        if recipe.precision == "fp8":
-            model.set_product(fp8_product(emulated=world.device.type == "cpu"))
+        self.fp8 = Fp8Product(emulated=world.device.type == "cpu") if recipe.precision == "fp8" else None
+        if self.fp8 is not None:
+            model.set_product(self.fp8)
         self.optimizers = make_optimizers(model, recipe, self.pieces)
         self.state = State(model, self.optimizers, recipe, plan, world)
         self.data_seconds = 0.0  # how long it took to make the rows of the last step

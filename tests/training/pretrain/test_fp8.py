@@ -19,7 +19,7 @@ from tests.training.pretrain.shapes import preset_shape
 from training.order.batch_settings import BatchPhase
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
-from training.pretrain.fp8 import fp8_product
+from training.pretrain.fp8 import Fp8Product
 from training.pretrain.fp8_checks import EAGER_BYTES, balance, check_fp8, check_gpu
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
@@ -152,7 +152,7 @@ def test_a_device_without_fp8_and_a_missing_torchao_are_named(monkeypatch):
     with pytest.raises(RecipeError, match=r"pip install 'pedigree\[fp8\]'"):
         check_gpu(device)
     with pytest.raises(RecipeError, match="torchao"):
-        fp8_product(emulated=True)
+        Fp8Product(emulated=True)
 
 
 def test_a_job_without_a_gpu_is_refused_before_the_first_step(tmp_path):
@@ -184,7 +184,7 @@ def test_a_product_and_its_gradients_are_near_those_of_bf16():
     x, weight = (torch.randn(*shape, generator=generator) for shape in ((2, 64, 64), (96, 64)))
     x, gain, grad = x.bfloat16(), torch.rand(64, generator=generator), torch.randn(2, 64, 96, generator=generator)
     results = []
-    for product in (fp8_product(emulated=True), linear):
+    for product in (Fp8Product(emulated=True), linear):
         given = [tensor.clone().requires_grad_() for tensor in (x, weight, gain)]
         made = product(*given)
         results.append((made, *torch.autograd.grad(made, given, grad.bfloat16())))
@@ -198,7 +198,7 @@ def test_a_product_and_its_gradients_are_near_those_of_bf16():
 def test_where_no_gradient_is_made_products_are_those_of_bf16():
     x, weight = torch.randn(4, 64).bfloat16(), torch.randn(32, 64)
     with torch.no_grad():
-        assert torch.equal(fp8_product(emulated=True)(x, weight), F.linear(x, weight.bfloat16()))
+        assert torch.equal(Fp8Product(emulated=True)(x, weight), F.linear(x, weight.bfloat16()))
 
 
 @needs_torchao
@@ -210,7 +210,7 @@ def test_the_layers_alone_are_in_fp8_and_made_again_they_have_the_same_bits():
         seen.append(weight.shape)
         return product(x, weight, gain)
 
-    product = fp8_product(emulated=True)
+    product = Fp8Product(emulated=True)
     results = []
     for recompute in ("none", "selective", "full"):
         model = built(product=noted, recompute=recompute)
@@ -224,7 +224,7 @@ def test_the_layers_alone_are_in_fp8_and_made_again_they_have_the_same_bits():
 
 @needs_torchao
 def test_it_can_be_compiled_as_one_graph():
-    product = fp8_product(emulated=True)
+    product = Fp8Product(emulated=True)
     compiled = torch.compile(
         lambda x, weight: product(x, weight).float().square().sum(), backend="aot_eager", fullgraph=True
     )
@@ -271,7 +271,11 @@ def test_the_artifacts_notes_say_what_was_in_fp8(data, bf16):
     for trainer in trainers:
         trainer.run_step()
     fp8s, bf16s = (stage._notes(trainer, (), 0) for trainer in trainers)
-    assert fp8s.pop("fp8").startswith("layers float8_e4m3fn, gradients float8_e5m2")
+    said = fp8s.pop("fp8")  # read from the layer that computed
+    assert said["grad_output"] == "float8_e5m2, tensorwise" and set(said.values()) == {
+        "float8_e4m3fn, tensorwise",
+        said["grad_output"],
+    }
     counts = [notes["dtypes"].pop("products") for notes in (fp8s, bf16s)]
     # Of each of four layers five products of weights; attention's own stays as it is.
     assert counts == [{"bfloat16": 4, "float8": 20}, {"bfloat16": 24}]
