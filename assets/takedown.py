@@ -46,8 +46,9 @@ from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
 from training.artifact import folder_of
-from training.data.address_lists import Target, target_of, target_of_line
+from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.crawl.crawl import read_listing
+from training.data.extract.collection import OTHERS, SEEDS
 from training.data.extract.terms import cells_of
 from training.data.known import known_under
 from training.job import DataError, RefusedInput
@@ -305,6 +306,7 @@ def _told(root: Path, asked: Asked, found: Holding, versions: Sequence[Registere
         "archives": [archives_of(root, crawl) for crawl in sorted(crawls)],
         **models,
         "learned": [told for one in touched for told in _learned(one, crawls)],
+        "seeds": list(_seeds(root, asked.targets)),
         **rows_of(root, found.indexes, pages, asked.targets, found.rows),
         "rebuild": _price(touched, snapshots, found.rows, profile),
         "problems": problems,
@@ -383,6 +385,17 @@ def _made_from(root: Path, crawls: set[str]) -> dict[str, Any]:
     ]
     named = [{"asset": asset, "artifacts": count} for asset, count in counts.items() if count]
     return {"made_from_them": named, "superseded": superseded}
+
+
+def _seeds(root: Path, targets: Iterable[Target]) -> Iterator[dict[str, Any]]:
+    """Yield the seeds of crawls, in the records of extractions, that one of these addresses or domains names."""
+    named = AddressList({one.entry: "" for one in targets if one.kind != "document"})
+    for made in artifacts_under(root, lambda asset: asset == EXTRACTED):
+        said = made.record["notes"].get("collection", {}).get("said", {}).get(SEEDS, {})
+        own = [seed for seed in said if seed and named.find(seed) is not None]
+        if own or (OTHERS in said and named.reasons):
+            told = {"partition": made.record["partition"], "fingerprint": made.fingerprint, "seeds": own}
+            yield told | {"not_noted": said.get(OTHERS, 0)}
 
 
 def archives_of(root: Path, crawl: str) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"Raw records are in {count(one['copied'], 'archive')} under {one['folder']}"
         if one["referenced"]:
             yield f"Raw records are in {count(one['referenced'], 'archive')} elsewhere: {', '.join(one['examples'])}"
+    yield from seed_lines(told["seeds"])
     yield from _models(told)
     yield ""
     yield from _learned(told["learned"])
@@ -53,6 +54,17 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _price(told["rebuild"])
     yield from told["problems"]
+
+
+def seed_lines(told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which seeds of crawls are such addresses; records of extractions keep them, as all addresses."""
+    for one in told:
+        where = f"the record of extracted_documents {one['fingerprint'][:12]} [{one['partition']}]"
+        if one["seeds"]:
+            named = ", ".join(one["seeds"][:SHOWN]) + (" …" if len(one["seeds"]) > SHOWN else "")
+            yield f"{count(len(one['seeds']), 'seed')} of the crawl, not removed from {where}: {named}"
+        if one["not_noted"]:
+            yield f"{one['not_noted']:,} further seeds are only counted in {where}, so they were not searched"
 
 
 def _asked_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

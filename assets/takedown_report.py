@@ -24,6 +24,7 @@ from assets.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file
 from assets.masking import mask
 from assets.reach import Folders
 from assets.takedown import corpora_of, held_indexes, keeps_duplicates
+from assets.takedown_lines import seed_lines
 from assets.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
 from assets.undisturbed import only_one
 from training.data.known import known_under
@@ -171,7 +172,7 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     for one in pending:
         with suppress(OSError, ValueError):
             told = json.loads((root / FOLDER / f"{one.number:06d}.{FOUND}").read_text("utf-8"))
-            found.append({name: told[name] for name in (*kept, "archives") if name in told})
+            found.append({name: told[name] for name in (*kept, "archives", "seeds") if name in told})
     return found
 
 
@@ -268,6 +269,7 @@ def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"
     if told.get("asked_rows"):
         yield f"- {len(told['asked_rows']):,} rows of post-training, in all their artifacts"
+    yield from (f"- {line}" for line in seed_lines(told.get("seeds", ())))
     for one in told["trainings"]:
         trained = f"trained on {one['trained']:,} of them, {one['tokens']:,} tokens"
         yield f"- {one['training']} {one['fingerprint'][:12]}: {trained}"

@@ -631,6 +631,8 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof)
     told, more = asked.answer["asked"][0]["pages"], asked.answer["duplicates"]["pages"]
     proof.same(f"{domain}: pages by the archives", told, counted)
     proof.same(f"{domain}: pages in all", asked.answer["pages"], told + more)
+    seeds = {seed for one in asked.answer["seeds"] for seed in one["seeds"]}
+    proof.check(seeds and all(is_of(domain, seed) for seed in seeds), f"{domain}: its seeds are not named: {seeds}")
     priced = {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
     proof.check({"base_model", "model_scores"} <= priced, f"{domain}: the models are not priced: {sorted(priced)}")
     proof.same(f"{domain}: exit code", place.run("takedown", *named, "--yes", "--no-rebuild", root=own).code, 0)

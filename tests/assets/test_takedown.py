@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from assets import undisturbed
+from assets import takedown, undisturbed
 from assets.takedown import asked_of, check_nobody_writes, withdraw
+from assets.takedown_lines import seed_lines
 from assets.tombstones import read_tombstones
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
+from training.artifact import commit_record, digest_of_files
 from training.data.address_lists import target_of, target_of_line
+from training.data.extract.collection import OTHERS, SEEDS
 from training.data.extract.terms import parse_list
 from training.files.writing import write_json
 from training.job import DataError
@@ -105,3 +108,17 @@ def test_a_tombstone_waits_until_no_run_compares(tmp_path, monkeypatch):
     assert not read_tombstones(tmp_path)
     withdraw(tmp_path, asked_now, **how, confirm=lambda told: True)
     assert len(read_tombstones(tmp_path)) == 1
+
+
+def test_seeds_of_crawls_that_are_of_a_domain_are_named_and_seeds_that_were_only_counted(tmp_path):
+    folder = tmp_path / "extracted_documents" / ("a" * 32)
+    seeds = {"https://www.a.example/start": 2, "http://aa.example/": 1, "http://b.a.example/": 1, OTHERS: 7}
+    record = {"asset": folder.parent.name, "partition": "r@s", "fingerprint": folder.name, "inputs": [], "files": []}
+    folder.mkdir(parents=True)
+    commit_record(folder, {**record, "digest": digest_of_files([]), "notes": {"collection": {"said": {SEEDS: seeds}}}})
+    (told,) = takedown._seeds(tmp_path, asked(domain="a.example").targets)
+    assert set(told["seeds"]) == {"http://b.a.example/", "https://www.a.example/start"} and told["not_noted"] == 7
+    first, second = seed_lines([told])
+    assert "2 seeds of the crawl, not removed from the record" in first and "7 further seeds are only counted" in second
+    (told,) = takedown._seeds(tmp_path, asked(domain="c.example").targets)
+    assert not told["seeds"] and told["not_noted"] == 7
