@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 
 from evaluation.intervals import in_percent
-from evaluation.scoreboard import money
+from evaluation.scoreboard import money, node_hours
 
 SHOWN_CHARACTERS = 700
 
@@ -31,6 +31,7 @@ def environment() -> jinja2.Environment:
         "clip": clip,
         "pretty": pretty,
         "money": money,
+        "node_hours": node_hours,
         "sections": sections,
     }
     return made

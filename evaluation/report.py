@@ -31,7 +31,7 @@ from evaluation.scoreboard import (
     numerics_lines,
     reward_parts,
     scoreboard,
-    total_price,
+    total_of,
 )
 from evaluation.truth import Record, of_asset, sound
 from evaluation.verdict import REPORT_FILE, told_of
@@ -94,7 +94,7 @@ def render_report(
             losses=losses(records),
             pictures=PICTURES,
             models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
-            total_price=total_price(board),
+            totals={name: total_of(board, name) for name in ("node_hours", "price")},
             registered=registered or {},
         )
     )

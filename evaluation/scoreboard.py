@@ -151,9 +151,10 @@ def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return seconds, processor seconds, peak memory, price and bytes on disk of each artifact, whenever it was made.
+    """Return times, peak memory, node-hours, price and bytes on disk of each artifact, whenever it was made.
 
-    The price is in the unit of the profile under which the artifact was made; None if that profile has no prices.
+    Node-hours and price are those of all attempts, as the record's bill has them; the price is in the unit of the
+    profile under which the artifact was made, and None if that profile has no prices.
     """
     rows = []
     for _, record in records:
@@ -165,6 +166,7 @@ def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
                 "seconds": record["seconds"],
                 "cpu_seconds": spent.get("cpu_seconds", 0.0),
                 "peak_memory_bytes": spent.get("peak_memory_bytes", 0),
+                "node_hours": spent.get("node_hours"),
                 "price": spent.get("price"),
                 "bytes": sum(entry["bytes"] for entry in record["files"]),
             }
@@ -326,10 +328,15 @@ def _part_cell(part: Mapping[str, Any], *, sign: str) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def total_price(board: Mapping[str, Any]) -> float | None:
-    """Return the sum of the artifacts' prices; None if no artifact has a price."""
-    prices = [row["price"] for row in board["cost"] if row["price"] is not None]
-    return sum(prices) if prices else None
+def total_of(board: Mapping[str, Any], name: str) -> float | None:
+    """Return the sum of the artifacts' prices or node-hours; None if no artifact has one."""
+    amounts = [row[name] for row in board["cost"] if row[name] is not None]
+    return sum(amounts) if amounts else None
+
+
+def node_hours(amount: float | None) -> str:
+    """Return node-hours as text; empty for None."""
+    return "" if amount is None else f"{amount:,.4f}"
 
 
 def money(amount: float | None) -> str:

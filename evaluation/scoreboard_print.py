@@ -20,8 +20,9 @@ from evaluation.scoreboard import (
     kinds,
     long_context_lines,
     money,
+    node_hours,
     reward_parts,
-    total_price,
+    total_of,
 )
 from training.tables import table
 
@@ -237,20 +238,22 @@ def _corpus_lines(board: Mapping[str, Any], width: int) -> str | None:
 def _cost_table(board: Mapping[str, Any], width: int) -> Any:
     if not board["cost"]:
         return None
-    priced = total_price(board) is not None
+    priced = total_of(board, "price") is not None
     rows = [
         (
             _in_words(f"{row['asset']} {row['partition'].partition('@')[2]}".rstrip()),
             *([money(row["price"])] if priced else []),
             f"{row['seconds']:.1f}",
             f"{row['cpu_seconds']:.1f}",
+            node_hours(row["node_hours"]),
             f"{row['peak_memory_bytes'] / 1e6:.0f}",
             f"{row['bytes'] / 1e6:.1f}",
         )
         for row in board["cost"]
     ]
     seconds, cpu_seconds, size = (sum(row[key] for row in board["cost"]) for key in ("seconds", "cpu_seconds", "bytes"))
-    prices = [money(total_price(board))] if priced else []
-    rows.append(("all", *prices, f"{seconds:.1f}", f"{cpu_seconds:.1f}", "", f"{size / 1e6:.1f}"))
-    columns = ("asset", *(["price"] if priced else []), "seconds", "processor s", "peak MB", "MB on disk")
+    prices = [money(total_of(board, "price"))] if priced else []
+    hours = node_hours(total_of(board, "node_hours"))
+    rows.append(("all", *prices, f"{seconds:.1f}", f"{cpu_seconds:.1f}", hours, "", f"{size / 1e6:.1f}"))
+    columns = ("asset", *(["price"] if priced else []), "seconds", "processor s", "node-hours", "peak MB", "MB on disk")
     return _table("Time and cost", columns, rows, width, spared=2)

@@ -397,10 +397,11 @@ def says_held(status: Status) -> bool:
 
 
 HOLDS = {
-    "by a user": ["uhold"],
-    "by an administrator": ["hold"],
-    "requeued": ["requeuehold"],
-    "special": ["requeuehold", "State=SpecialExit"],
+    "by a user": ["uhold", "JOB"],
+    "by an administrator": ["hold", "JOB"],
+    "requeued": ["requeuehold", "JOB"],
+    "special": ["requeuehold", "State=SpecialExit", "JOB"],
+    "by its reservation, which ended": ["update", "JobId=JOB", "ReservationName=short", "StartTime=now+600"],
     "not launched": [],
 }
 
@@ -417,7 +418,10 @@ def test_a_held_job_says_so_at_once_whichever_command_of_slurm_is_asked(slurm, b
         if held.startswith("by"):  # only a job that waits can be held
             slurm.call("scontrol", "requeue", handle.id)
             slurm.wait_until(lambda: backend.poll(handle).state == "pending", "it waits")
-        slurm.call("scontrol", *HOLDS[held], handle.id)
+        if "reservation" in held:
+            which = ("StartTime=now+1", "EndTime=now+6", "Users=root", "Nodes=node1", "Flags=IGNORE_JOBS")
+            slurm.call("scontrol", "create", "reservation", "ReservationName=short", *which)
+        slurm.call("scontrol", *(word.replace("JOB", handle.id) for word in HOLDS[held]))
     try:
         slurm.wait_until(
             lambda: backend.poll(handle).is_stuck and backend.poll(handle).state == "pending", "it is held"

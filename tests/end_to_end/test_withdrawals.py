@@ -200,21 +200,20 @@ def test_files_stay_what_they_are_and_a_vocabulary_is_no_text(made):
 
 def test_a_list_beside_an_artifact_excuses_nothing_that_no_takedown_wrote(made):
     """The root has takedown 1, anybody can write such a list, and the takedown itself noted other files."""
-    recipe = made.parent / "withdrawals.yaml"
-    (tokenizer,) = made.glob("tokenizer/*/tokenizer.json")
-    text = tokenizer.read_text("utf-8")
+    recipe, (archive,) = made.parent / "withdrawals.yaml", made.glob("crawl_archives/*/archives/*")
+    folder, data = archive.parents[1], archive.read_bytes()
+    told, name = (folder / ERASED_FILE).read_bytes(), archive.relative_to(folder).as_posix()
     try:
-        tokenizer.write_text(text + " ", "utf-8")
-        state = ErasedState(
-            takedown=1, bytes=tokenizer.stat().st_size, sha256=sha256_of(tokenizer), is_input=True, pages=1
-        )
-        note_erased(tokenizer.parent, tokenizer.name, state)
+        archive.write_bytes(data + b" ")
+        size, sha256 = len(data) + 1, sha256_of(archive)
+        note_erased(folder, name, ErasedState(takedown=1, bytes=size, sha256=sha256, is_input=True, pages=1))
         said = pedigree("verify", str(recipe), root=made)
-        assert said.code == 1 and "tokenizer.json: erased.json says that takedown 1" in json.dumps(said.answer)
-        assert "tokenizer.json: erased.json says" in json.dumps(pedigree("status", str(recipe), root=made).answer)
+        assert said.code == 1 and f"{name}: erased.json says that takedown 1" in json.dumps(said.answer)
+        state = pedigree("status", str(recipe), root=made).answer["assets"]["crawl_archives"]
+        assert state["withdrawals@one"]["state"] == "damaged"  # so no job reads it
     finally:
-        (tokenizer.parent / ERASED_FILE).unlink()
-        tokenizer.write_text(text, "utf-8")
+        archive.write_bytes(data)
+        (folder / ERASED_FILE).write_bytes(told)
     assert pedigree("verify", str(recipe), root=made).code == 0
 
 
@@ -223,3 +222,70 @@ def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(made):
     assert told["report"]["proof"]["is_proved"] and "VILLAGE" not in json.dumps(told["report"]).upper()
     assert QUOTE not in shard_texts(made)
     assert withdrawn(made, "--text", QUOTE)["done"] == "was withdrawn before"
+
+
+ROWS = """\
+sft: {{data: [{{uri: "{folder}/said.jsonl", format: messages}}, {{uri: "{folder}/more.jsonl", format: messages}}]}}
+preferences: {{data: [{{uri: "{folder}/pairs.jsonl", format: chosen_rejected}}]}}
+align: {{method: grpo, prompts: "{folder}/asked.jsonl"}}
+"""
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def with_rows(tmp_path_factory) -> Path:
+    """A root with ten rows of two sources of instructions, of one of pairs, and of one of prompts."""
+    folder, ten = tmp_path_factory.mktemp("rows"), range(10)
+    for name in ("said", "more"):
+        turns = [[("user", prose(f"{name} ask {row}")), ("assistant", prose(f"{name} {row}"))] for row in ten]
+        lines(
+            folder / f"{name}.jsonl",
+            [{"messages": [{"role": role, "content": text} for role, text in one]} for one in turns],
+        )
+    pairs = [{one: prose(f"{one} {row}") for one in ("prompt", "chosen", "rejected")} for row in ten]
+    lines(folder / "pairs.jsonl", pairs)
+    lines(folder / "asked.jsonl", [{"prompt": prose(f"asked {row}"), "answer": f"{row}"} for row in ten])
+    pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
+    return root_of(folder, pages, more=ROWS.format(folder=folder), until=("provenance_index", "row_index"))
+
+
+@pytest.mark.parametrize(
+    ("asset", "asked", "gone", "words"),
+    [
+        ("preference_data", ("--document", "pairs.jsonl#0000003"), {"pairs.jsonl#0000003"}, "rejected 3"),
+        ("preference_data", ("--text", prose("chosen 5").upper()), {"pairs.jsonl#0000005"}, "prompt 5"),
+        ("prompt_data", ("--document", "asked.jsonl#0000002"), {"asked.jsonl#0000002"}, "asked 2"),
+        ("prompt_data", ("--text", prose("asked 7")), {"asked.jsonl#0000007"}, "asked 7"),
+        ("instruction_data", ("--source", "more.jsonl"), {f"more.jsonl#{row:07d}" for row in range(10)}, "more 9"),
+    ],
+    ids="pair-by-id pair-by-text prompt-by-id prompt-by-text source".split(),
+)
+def test_rows_of_each_kind_are_withdrawn_from_what_is_made_and_from_what_was(with_rows, asset, asked, gone, words):
+    (before,) = [place for place in with_rows.glob(f"{asset}/*") if place.name == reference_of(with_rows, asset)]
+    told = withdrawn(with_rows, *asked)
+    assert {row["id"] for row in told["asked_rows"]} == gone
+    assert told["report"]["proof"]["verdict"] == "proved" and told["report"]["proof"]["runs"] > 40
+    after = with_rows / asset / reference_of(with_rows, asset)
+    kept, dropped = rows_in(after, dropped=False), rows_in(after, dropped=True)
+    assert after != before and not gone & kept.keys() and gone <= dropped.keys()
+    assert all(dropped[one]["row"] == {} and dropped[one]["reason"].startswith("takedown:") for one in gone)
+    assert kept.keys() == rows_in(before, dropped=False).keys() - gone  # of the others none is lost
+    said = " ".join(prose(words).split()[:8]).encode()
+    assert not [path for path in with_rows.rglob("*") if path.is_file() and said in path.read_bytes()]
+    assert pedigree("verify", str(with_rows.parent / "withdrawals.yaml"), root=with_rows).code == 0
+    assert withdrawn(with_rows, *asked)["done"] == "was withdrawn before"
+
+
+def reference_of(place: Path, asset: str) -> str:
+    (reference,) = (place / "refs" / asset).glob("*.json")
+    return json.loads(reference.read_text("utf-8"))["fingerprint"]
+
+
+def rows_in(folder: Path, *, dropped: bool) -> dict[str, Any]:
+    names = ("dropped",) if dropped else ("instructions", "train", "held_out", "prompts")
+    paths = [path for path in folder.glob("*.jsonl") if path.stem in names]
+    rows = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
+    return {row["id"]: row for row in rows}
