@@ -1,7 +1,8 @@
-"""Read thousands of broken archives and extract thousands of hostile pages: the figures of docs/extraction.md.
+"""Read broken archives and hostile pages by the thousand, for docs/extraction.md, and hostile model folders.
 
     PEDIGREE_DATA=… python -m benchmarks.fuzz archives [--number 10000] [--real 1000] [--first 0]
     python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0]
+    python -m benchmarks.fuzz folders
 
 `archives` damages generated archives in six forms and then real ones, and reads them with digests checked; `pages`
 gives hostile pages to each extractor in its isolated process. It prints which records were lost, quarantined or wrongly
@@ -14,13 +15,18 @@ from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests import fuzz
+from tests import fuzz, model_folders
+from training.adopt.folder import shape_of
 from training.data.sources import resolve
+from training.job import DataError
+from training.pretrain.models.export import read_model
+from training.records import RecipeError
 
 REAL = (
     "data://warc/dolma/sample-0000.warc.gz",
@@ -35,12 +41,14 @@ REAL = (
 def main() -> None:
     """Run one of the two parts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("archives", "pages"))
+    parser.add_argument("what", choices=("archives", "pages", "folders"))
     parser.add_argument("--number", type=int, default=0, help="10,000 archives, or 20,000 pages for each extractor")
     parser.add_argument("--real", type=int, default=1000, help="archives made of pieces of real files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case; every number is another one")
     parser.add_argument("--extractors", nargs="+", choices=fuzz.EXTRACTORS, default=fuzz.EXTRACTORS)
     options = parser.parse_args()
+    if options.what == "folders":
+        raise SystemExit(1 if open_folders() else 0)
     if options.what == "archives":
         numbers = range(options.first, options.first + (options.number or 10_000))
         faults = read("made", map(fuzz.archive, numbers)) + read("real", real_archives(options.real))
@@ -86,6 +94,28 @@ def extract(name: str, numbers: range) -> int:
         flush=True,
     )
     return report.faults
+
+
+def open_folders() -> int:
+    """Adopt every hostile model folder and print what is said of it; return how many had no sentence of their own."""
+    faults = 0
+    with tempfile.TemporaryDirectory() as place:
+        good = model_folders.sound(Path(place, "sound"))
+        for case in model_folders.CASES:
+            folder, started = model_folders.changed(case, good, Path(place, "changed")), time.monotonic()
+            try:
+                shape_of(str(folder))
+                read_model(folder)
+                said = "accepted"
+            except (RecipeError, DataError) as error:
+                said = str(error).replace(str(folder), "…")
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+            faults += not said.startswith(("adopt.model: ", "…: "))
+            print(f"{time.monotonic() - started:5.1f} s  {case}: {said}", flush=True)
+            shutil.rmtree(folder)
+    print(f"{len(model_folders.CASES)} folders, {faults} without a sentence of their own")
+    return faults
 
 
 if __name__ == "__main__":

@@ -33,10 +33,10 @@ def scores_of(
     """
     from evaluation.exams import read_exam
     from evaluation.scores import check_names, sit, write_scores
-    from training.generate.model_folder import check_folder
+    from training.adopt.trial import check_tried
     from training.generate.spread import is_first
 
-    check_folder(folder)
+    check_tried(folder)
     check_names(recipe.suites)
     exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`

@@ -6,6 +6,7 @@ weights are not copied: the files in it are links to the files of the artifact. 
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import os
@@ -178,7 +179,7 @@ def _foreign(folder: Path, export: Path) -> list[Path]:
 def _differ(target: Path, source: Path) -> bool:
     if not target.exists() or not source.exists():
         return True
-    return not target.samefile(source) and target.read_bytes() != source.read_bytes()
+    return not target.samefile(source) and not filecmp.cmp(target, source, shallow=False)
 
 
 def _references(folder: Path, export: Path) -> Iterator[tuple[Path, Path]]:

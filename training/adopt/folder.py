@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
+from training.adopt.trial import check_tried
 from training.data.tokens.adopted_folder import folder_here
-from training.generate.checked_folder import check_folder
 from training.job import DataError
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
@@ -25,7 +25,7 @@ def shape_of(model: str) -> ModelConfig | None:
         folder = folder_here(model, field="model")
         if folder is None:
             return None
-        check_folder(folder)
+        check_tried(folder, adopt=True)
         return read_config(json.loads((folder / "config.json").read_text("utf-8")))
     except KeyError as error:
         raise RecipeError(f"adopt.model: {model}: config.json has no {error}") from None

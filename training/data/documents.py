@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, TextIO, cast, overload
@@ -27,7 +28,11 @@ from training.artifact import written
 from training.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000
+ROWS_AT_ONCE, LARGE_ROW_BYTES = 64, 1 << 18  # of a parquet file from outside
+MAX_LINE_BYTES = 32 << 20  # of a line from outside; its JSON may take forty times as much memory
 ZSTD_LEVEL = 3
+BUFFER_BYTES = 1 << 16
+TOO_LONG = f"has more than {MAX_LINE_BYTES >> 20} MiB"
 
 SCHEMA = pa.schema(
     [
@@ -346,12 +351,53 @@ def compressing(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         yield stream
 
 
+class RowTooLarge(ValueError):
+    """A group of rows of a parquet file whose rows are too large to be held."""
+
+
+def rows_of_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of one group of a parquet file from outside, of which only some are held at a time.
+
+    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average.
+    """
+    described = parquet.metadata.row_group(group)
+    if described.total_byte_size > MAX_LINE_BYTES * max(described.num_rows, 1):
+        raise RowTooLarge(f"a row {TOO_LONG}")
+    # A dictionary lets a small file hold large rows, which are then read one by one.
+    is_large = described.total_byte_size > LARGE_ROW_BYTES * described.num_rows
+    number = 1 if is_large else ROWS_AT_ONCE
+    for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
+        yield from batch.to_pylist()
+
+
 def write_lines(path: Path, rows: Iterable[Any]) -> int:
     """Write JSON lines, the complete file or none; return the number of lines."""
     with LineWriter(path) as writer:
         for row in rows:
             writer.write(row)
     return writer.num_lines
+
+
+def bounded_lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    """Yield each line with its end; None for one of more than `MAX_LINE_BYTES`, of which no more than that is held."""
+    if not isinstance(stream, io.BufferedIOBase):  # such as fsspec's, whose lines cannot be limited
+        stream = cast(BinaryIO, io.BufferedReader(cast(Any, stream), BUFFER_BYTES))
+    following = partial(stream.readline, MAX_LINE_BYTES)
+    for line in iter(following, b""):
+        if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+            yield line
+            continue
+        while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+            pass
+        yield None
+
+
+def bounded_text(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text from outside. Raise DataError, with the number, for one that is too long."""
+    for number, line in enumerate(bounded_lines(stream), 1):
+        if line is None:
+            raise DataError(f"{name}: line {number} {TOO_LONG}")
+        yield line.decode("utf-8")
 
 
 def read_lines(path: Path) -> Iterator[Any]:
@@ -429,8 +475,8 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     Several gzip members or zstd frames are read as one stream.
     """
     if name.endswith(".gz"):
-        with gzip.open(stream, "rb") as raw:
-            yield cast(BinaryIO, raw)
+        with gzip.open(stream, "rb") as raw, io.BufferedReader(cast(Any, raw), BUFFER_BYTES) as buffered:
+            yield buffered
     elif name.endswith(".zst"):
         with io.BufferedReader(_Frames(stream)) as raw:
             yield raw

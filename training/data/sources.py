@@ -15,11 +15,12 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from training.artifact import MADE, sha256_of
 from training.data import generated
@@ -31,6 +32,7 @@ from training.secrets import masked
 DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
+MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
 
@@ -278,23 +280,31 @@ def check_unchanged(uri: str, job: Job) -> None:
         )
 
 
-def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+class UnreadRow(dict[str, Any]):
+    """Stands for a line that could not be read, and says which and why."""
+
+    reason = ""
+
+
+def read_rows(
+    uri: str, *, settings: Mapping[str, Any] | None = None, with_unread: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the rows behind a URI in file order, read by its suffix (FORMATS); JSON and parquet rows stay as they are.
 
     A text file is one row `{"text", "name"}`; a zip file is one such row for each of its `.txt` files, sorted by name.
     A generated file needs the job's `settings`. Raise DataError if the file is missing or damaged, or is not made of
-    rows.
+    rows; `with_unread`, a line that is no row, or too long to be held, is an `UnreadRow` instead.
     """
     if generated.is_generated(uri):
         with generated.opened(uri, settings or {}) as stream:
-            yield from _json_lines(stream, uri)
+            yield from _json_lines(stream, uri, with_unread=with_unread)
         return
     name = uri.rpartition("/")[2]
     if not name.endswith(FORMATS):
         raise DataError(f"{uri}: unknown format; the name must end in one of {', '.join(FORMATS)}")
     with open_uri(uri) as stream:
         if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-            yield from _json_lines(stream, uri)
+            yield from _json_lines(stream, uri, with_unread=with_unread)
         elif name.endswith(".json"):
             yield from _json_rows(stream, uri)
         elif name.endswith(".parquet"):
@@ -305,11 +315,47 @@ def read_rows(uri: str, *, settings: Mapping[str, Any] | None = None) -> Iterato
             yield {"text": decoded(_whole(stream, uri)), "name": name}
 
 
-def _json_lines(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
-    from training.data.documents import decompressed_text, parsed_lines  # pyarrow comes with them
+def _json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
+    import zstandard
 
-    with decompressed_text(stream, uri) as lines:
-        yield from (_row(value, uri) for value in parsed_lines(lines, uri))
+    from training.data.documents import TOO_LONG, bounded_lines, decompressed  # pyarrow comes with them
+
+    number = 0
+    try:
+        with decompressed(stream, uri) as lines:
+            for number, line in enumerate(bounded_lines(lines), 1):
+                if line is None:
+                    row = _unread(TOO_LONG)
+                elif line.isspace():
+                    continue
+                else:
+                    row = _row_of_line(line)
+                if type(row) is UnreadRow:
+                    if not with_unread:
+                        raise DataError(f"{uri}: line {number} {row.reason}")
+                    row |= {"line": number, "unread": row.reason}
+                yield row
+    except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{uri}: damaged after line {number}: {error}") from None
+
+
+def _row_of_line(line: bytes) -> dict[str, Any]:
+    """Return the row of a line, or an `UnreadRow` that says why it is none."""
+    try:
+        value = json.loads(str(line, "utf-8"))
+    except UnicodeDecodeError:
+        return _unread("is not UTF-8")
+    except RecursionError:
+        return _unread("is nested too deep")
+    except ValueError as error:
+        return _unread(f"is not JSON: {error}")
+    return value if isinstance(value, dict) else _unread(f"is no JSON object but {type(value).__name__}")
+
+
+def _unread(reason: str) -> UnreadRow:
+    row = UnreadRow()
+    row.reason = reason
+    return row
 
 
 def seekable(stream: BinaryIO) -> BinaryIO:
@@ -330,8 +376,8 @@ def _row(value: Any, uri: str) -> dict[str, Any]:
 
 def _json_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
     try:
-        values = json.loads(stream.read())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        values = json.loads(_bounded(stream, uri))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{uri}: not JSON: {error}") from None
     if not isinstance(values, list):
         raise DataError(f"{uri}: expected a list of JSON objects, got {type(values).__name__}")
@@ -342,11 +388,13 @@ def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from training.data.documents import RowTooLarge, rows_of_group
+
     try:
         parquet = pq.ParquetFile(stream)
         for group in range(parquet.num_row_groups):
-            yield from parquet.read_row_group(group, use_threads=False).to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
+            yield from rows_of_group(parquet, group)
+    except (pa.ArrowException, OSError, RowTooLarge) as error:
         raise DataError(f"{uri}: not a readable parquet file: {error}") from None
 
 
@@ -357,8 +405,9 @@ def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
             if not names:
                 raise DataError(f"{uri}: no .txt file in it")
             for name in names:
-                yield {"text": decoded(archive.read(name)), "name": name}
-    except zipfile.BadZipFile as error:
+                with archive.open(name) as member:
+                    yield {"text": decoded(_bounded(member, f"{uri}: {name}")), "name": name}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
         raise DataError(f"{uri}: not a readable zip file: {error}") from None
 
 
@@ -367,9 +416,17 @@ def _whole(stream: BinaryIO, uri: str) -> bytes:
         from training.data.documents import decompressed
 
         with decompressed(stream, uri) as raw:
-            return raw.read()
-    except (EOFError, OSError) as error:
+            return _bounded(raw, uri)
+    except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: damaged: {error}") from None
+
+
+def _bounded(stream: IO[bytes], name: str) -> bytes:
+    """Return the bytes of a file that is read as a whole. Raise DataError if there are too many."""
+    data = stream.read(MAX_WHOLE_BYTES + 1)
+    if len(data) > MAX_WHOLE_BYTES:
+        raise DataError(f"{name}: more than {MAX_WHOLE_BYTES >> 20} MiB to be held at once; write it as lines of JSON")
+    return data
 
 
 def decoded(data: bytes) -> str:

@@ -97,7 +97,7 @@ def test_kitchen_rows_are_made_from_the_world():
     [
         ("a.csv", b"a,b\n", "unknown format"),
         ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2 is not JSON"),
-        ("a.jsonl", b"[1]\n", "expected rows that are JSON objects"),
+        ("a.jsonl", b"[1]\n", "line 1 is no JSON object but list"),
         ("a.json", b'{"a": 1}', "expected a list"),
         ("a.parquet", b"no parquet", "not a readable parquet file"),
         ("a.zip", b"no zip", "not a readable zip file"),

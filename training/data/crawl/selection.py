@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
-from training.data.documents import decompressed
+from training.data.documents import TOO_LONG, bounded_lines, decompressed
 from training.data.sources import open_uri, seekable
 from training.job import DataError
 
@@ -149,7 +149,10 @@ def _lines(file: str) -> Iterator[bytes]:
     line = b"\n"
     try:
         with open_uri(file) as stream, decompressed(stream, file) as lines:
-            for line in lines:
+            for number, found in enumerate(bounded_lines(lines), 1):
+                if found is None:
+                    raise DataError(f"{file}: line {number} {TOO_LONG}")
+                line = found
                 yield line
     except (EOFError, OSError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{file}: the index is damaged or ends early: {error}") from None

@@ -41,10 +41,15 @@ from training.data.crawl.references import at_hand
 from training.data.crawl.token_files import Spelling, TokenDocument, open_token_file, read_spelling
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, Record, read_warc
 from training.data.documents import (
+    MAX_LINE_BYTES,
+    TOO_LONG,
     DocumentWriter,
     LineWriter,
+    RowTooLarge,
+    bounded_lines,
     decompressed,
     open_documents,
+    rows_of_group,
 )
 from training.data.extract.collection import Collection, joined
 from training.data.extract.digests import contradicts
@@ -602,8 +607,10 @@ def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered
     number = -1
     try:
         with open(file.path, "rb") as stream, decompressed(stream, file.name) as lines:
-            for number, line in enumerate(lines):
-                if line.strip():
+            for number, line in enumerate(bounded_lines(lines)):
+                if line is None:
+                    yield Quarantined(offset=number, reason="too_large", detail=f"line {number + 1} {TOO_LONG}")
+                elif line.strip():
                     yield number, line
     except (EOFError, OSError, zstandard.ZstdError) as error:
         yield Quarantined(offset=number + 1, reason="damaged_compression", detail=str(error))
@@ -615,14 +622,16 @@ def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Number
         columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
         number = 0
         for group in range(parquet.num_row_groups):
-            size = parquet.metadata.row_group(group).num_rows
+            end = number + parquet.metadata.row_group(group).num_rows
             try:
-                rows = parquet.read_row_group(group, columns=columns, use_threads=False).to_pylist()
+                for row in rows_of_group(parquet, group, columns):
+                    yield number, row
+                    number += 1
+            except RowTooLarge as error:
+                yield Quarantined(offset=number, reason="too_large", detail=f"{end - number} rows: {error}")
             except (pa.ArrowInvalid, OSError) as error:
-                yield Quarantined(offset=number, reason="damaged_compression", detail=f"{size} rows: {error}")
-            else:
-                yield from enumerate(rows, number)
-            number += size
+                yield Quarantined(offset=number, reason="damaged_compression", detail=f"{end - number} rows: {error}")
+            number = end
 
 
 def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Fate]:
@@ -642,7 +651,7 @@ def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settin
 def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
     if not isinstance(row, dict):
         return Quarantined(offset=number, reason="bad_row", detail=f"expected an object, got {type(row).__name__}")
@@ -659,6 +668,8 @@ def _row_fate(row: dict[str, Any], number: int, file: ArchiveFile, settings: Ext
     if not isinstance(text, str):
         detail = f"{file.text_field!r} is {'missing' if text is None else type(text).__name__}"
         return Quarantined(offset=number, reason="missing_text", detail=detail, url=url)
+    if len(text) > MAX_LINE_BYTES:
+        return Quarantined(offset=number, reason="too_large", detail=f"row {number + 1} {TOO_LONG}", url=url)
     said = {name: clean(str(row.get(name) or "")) for name in ("title", "date", "language")}
     text = clean(text)
     made = file.row(number, text=text, url=url, **said)

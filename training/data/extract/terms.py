@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from training.data.address_lists import AddressList, target_of_line
-from training.data.documents import decompressed_text
+from training.data.documents import bounded_text, decompressed
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import checksum_of, open_uri
 from training.job import DataError
@@ -183,7 +183,7 @@ def read_lists(uris: Sequence[str]) -> AddressList:
 @lru_cache(maxsize=64)
 def _read(uri: str, _checksum: str) -> AddressList:
     try:
-        with open_uri(uri) as stream, decompressed_text(io.BytesIO(stream.read()), uri) as lines:
-            return parse_list(lines, uri)
+        with open_uri(uri) as stream, decompressed(io.BytesIO(stream.read()), uri) as raw:
+            return parse_list(bounded_text(raw, uri), uri)
     except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: is no list that can be read ({error})") from None

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.artifact import write_json, written
-from training.data.documents import JoinedFiles, decompressed_text, document_files, read_tables, texts_at
+from training.data.documents import JoinedFiles, bounded_text, decompressed, document_files, read_tables, texts_at
 from training.data.lowest import Lowest, load_columns, save_columns
 from training.data.quality import classifier, perplexity
 from training.data.quality.arpa import read_arpa
@@ -234,8 +234,8 @@ def _train_ngrams(
 
 
 def _of_file(uri: str) -> NgramModel:
-    with open_uri(uri) as stream, decompressed_text(stream, uri) as lines:
-        return read_arpa(lines, uri)
+    with open_uri(uri) as stream, decompressed(stream, uri) as raw:
+        return read_arpa(bounded_text(raw, uri), uri)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from training.data.sources import check_unchanged, read_rows
+from training.data.sources import UnreadRow, check_unchanged, read_rows
 from training.job import DataError, Job
 from training.posttrain.rows.forms import Reader, Row, messages_in, trees
 from training.posttrain.rows.messages import Fields, MalformedRow, Unusable
@@ -72,7 +72,7 @@ def generator_of(row: Row, source: TextSourceRecipe) -> str:
 
 def read_source(source: TextSourceRecipe, reader: Reader, settings: Mapping[str, Any]) -> Iterator[SourceRow]:
     """Yield the records of one source, read by `reader`; a generated source needs the job's `settings`."""
-    rows: Iterable[Row] = read_rows(source.uri, settings=settings)
+    rows: Iterable[Row] = read_rows(source.uri, settings=settings, with_unread=True)
     if source.format == "dialogue_tree":
         rows = trees(rows)
     reasons = set[str]()
@@ -86,6 +86,8 @@ def read_source(source: TextSourceRecipe, reader: Reader, settings: Mapping[str,
 
 def read_row(name: str, row: Row, source: TextSourceRecipe, reader: Reader) -> SourceRow:
     """Return what the reader makes of a row, or why it makes nothing of it."""
+    if isinstance(row, UnreadRow):
+        return SourceRow(id=name, row=row, reason="unread_line", is_damaged=True)
     try:
         fields = Fields(row, source.ignore)
         made = reader(fields, source)

@@ -1,0 +1,51 @@
+"""A stranger's model folder is tried in a process of its own, and answered by one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model_folders import CASES, changed, sound
+from training.adopt import trial
+from training.adopt.folder import shape_of
+from training.job import DataError
+from training.records import RecipeError
+
+ENDLESS = ("template that loops", "template that computes without end", "template that takes all memory")
+ENDLESS += ("tokenizer that makes texts a million times longer",)
+IN_WEIGHTS = "a value that is no number"  # found when the weights are read
+IN_A_PROCESS = (
+    "10⁹ layers",
+    "config.json is nested 100,000 deep",
+    "template that takes all memory",
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return sound(tmp_path_factory.mktemp("sound"))
+
+
+def test_a_sound_folder_is_opened(good):
+    assert shape_of(str(good)).layers == 2
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in (*ENDLESS, IN_WEIGHTS)])
+def test_a_folder_that_cannot_be_used(good, tmp_path, case):
+    folder = changed(case, good, tmp_path / "changed")
+    with pytest.raises((DataError, RecipeError)) as error:
+        trial.try_folder(folder, adopt=True)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("case", IN_A_PROCESS)
+def test_a_folder_is_tried_in_a_process_of_its_own(good, tmp_path, case):
+    folder = changed(case, good, tmp_path / "changed")
+    with pytest.raises(RecipeError, match=r"^adopt\.model: \S"):
+        shape_of(str(folder))
+
+
+def test_what_does_not_end_is_ended(good, tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "SECONDS", 4)
+    folder = changed("template that loops", good, tmp_path / "changed")
+    with pytest.raises(RecipeError, match="does not open within 4 s"):
+        shape_of(str(folder))

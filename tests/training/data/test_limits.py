@@ -1,0 +1,80 @@
+"""What a file from outside may make a process hold is limited before it is held."""
+
+from __future__ import annotations
+
+import gzip
+from functools import partial
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from tests.peak import peak
+from training.data.documents import MAX_LINE_BYTES
+from training.data.extract.extract import jsonl_items, parquet_items
+from training.data.extract.fates import Quarantined
+from training.data.sources import UnreadRow, read_rows
+from training.job import DataError
+
+LONG_BYTES = 6 * MAX_LINE_BYTES
+SMALL = b'{"text": "small"}\n'
+
+
+def long_line(path):
+    """Write a file with a small line, one of 192 MiB, and a small one; it is small where it is compressed."""
+    opened = {".gz": partial(gzip.open, compresslevel=1), ".zst": zstandard.open}.get(path.suffix, open)
+    with opened(path, "wb") as stream:
+        stream.write(SMALL + b'{"text": "')
+        for _ in range(LONG_BYTES >> 20):
+            stream.write(b"x" * (1 << 20))
+        stream.write(b'"}\n' + SMALL)
+    return path
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows.jsonl.zst"])
+def test_a_line_without_end_is_quarantined_with_its_number(tmp_path, name):
+    path = long_line(tmp_path / name)
+    with peak() as found:
+        first, long, last = jsonl_items(SimpleNamespace(path=path, name=name), None)
+        rows = list(read_rows(str(path), with_unread=True))
+        with pytest.raises(DataError, match=r"line 2 has more than 32 MiB"):
+            list(read_rows(str(path)))
+    assert found[0] < LONG_BYTES
+    assert (first, last) == ((0, SMALL), (2, SMALL))
+    assert long == Quarantined(offset=1, reason="too_large", detail="line 2 has more than 32 MiB")
+    assert [type(row) for row in rows] == [dict, UnreadRow, dict] and rows[1].reason == "has more than 32 MiB"
+
+
+def test_large_rows_of_a_parquet_file_are_not_held_together(tmp_path):
+    path, text = tmp_path / "rows.parquet", "x" * (MAX_LINE_BYTES >> 1)
+    pq.write_table(pa.table({"text": [text] * 20}), path)  # a dictionary: 1 KB for 320 MB
+    file = SimpleNamespace(path=path, name=path.name, text_field="text", url_field="url", prompt_field="")
+    with peak() as found:
+        assert sum(len(row["text"]) for _, row in parquet_items(file, None)) == 20 * len(text)
+        assert sum(1 for _ in read_rows(str(path))) == 20
+    assert found[0] < 8 * MAX_LINE_BYTES
+    pq.write_table(pa.table({"text": ["y", text * 5]}), path, use_dictionary=False)
+    assert [one.reason for one in parquet_items(file, None)] == ["too_large"]
+    with pytest.raises(DataError, match="a row has more than 32 MiB"):
+        list(read_rows(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"[" * 100_000, "is nested too deep"),
+        (b"9" * 5000, "is not JSON: "),
+        (b"[1]", "is no JSON object but list"),
+        (b'"\xff"', "is not UTF-8"),
+        (b'{"a": ', "is not JSON: "),
+    ],
+)
+def test_a_line_that_is_no_row_is_named(tmp_path, line, said):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(SMALL + line + b"\n" + SMALL)
+    first, unread, last = read_rows(str(path), with_unread=True)
+    assert first == last == {"text": "small"} and unread.reason.startswith(said)
+    with pytest.raises(DataError, match=f"rows.jsonl: line 2 {said}"):
+        list(read_rows(str(path)))

@@ -1,0 +1,305 @@
+"""Try a stranger's model folder in a process of its own, with limits of time and memory.
+
+    python -m training.adopt.trial FOLDER [adopt]
+
+It reads the JSON files, the headers of the weights and the tokenizer, encodes a text and renders the chat template.
+Opening a model runs what its author wrote: a template may loop, a tokenizer may crash the process, a header may claim
+more than any machine has. So `check_tried` asks for it before anything else is opened. With `adopt` the folder must
+also have what an adopted model needs. Without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
+from training.generate.checked_folder import check_folder
+from training.job import DataError
+from training.model_files import INDEX
+from training.plain_data import json_value
+from training.pretrain.models.config_json import read_config
+from training.records import RecipeError
+
+MEMORY_BYTES, CPU_SECONDS, SECONDS = 4 << 30, 20, 60
+MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, MAX_HEADER_BYTES = 16 << 20, 512 << 20, 100 << 20
+MAX_RENDERED, MAX_SIZE = 1 << 20, 10**8
+READ_AS_MAPPINGS = ("config.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json")
+SIZES = (
+    "num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_key_value_heads",
+    "max_position_embeddings", "head_dim",
+)  # fmt: skip
+ITEM_BITS = {
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "F32": 32,
+    "I32": 32,
+    "U32": 32,
+    "F16": 16,
+    "BF16": 16,
+    "I16": 16,
+    "U16": 16,
+}
+ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
+TEXT = "naïve \u00a0\t12 日本 \x07 " + "a" * 2000 + " " * 2000 + "\n" * 200
+TURNS = [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]
+
+
+def check_tried(folder: Path, *, adopt: bool = False) -> None:
+    """Raise DataError, with one sentence, unless the folder can be opened, or adopted, within the limits."""
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    state = tuple((path.name, (of := path.stat()).st_size, of.st_mtime_ns) for path in files)
+    if said := _said(folder.resolve(), ("adopt",) if adopt else (), state):
+        raise DataError(said)
+
+
+@lru_cache(maxsize=64)
+def _said(folder: Path, what: tuple[str, ...], _files: tuple[tuple[str, int, int], ...]) -> str:
+    """Return what is wrong with a folder; empty if it can be opened."""
+    command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), *what]
+    alone = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+    alone["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [alone.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=SECONDS, check=False, env=alone, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"{folder}: does not open within {SECONDS} s; take a sound copy of the model"
+    answer = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
+    if done.returncode == 0 and answer:
+        return str(json.loads(answer[0])["said"])
+    return (
+        f"{folder}: opening it ended the process that tried (code {done.returncode}), which may take {CPU_SECONDS} s"
+        f" and {MEMORY_BYTES >> 30} GiB; take a sound copy of the model"
+    )
+
+
+def try_folder(folder: Path, *, adopt: bool) -> None:
+    """Read all of the folder but the values of its weights. Raise DataError or RecipeError for what is wrong."""
+    for path in sorted(folder.glob("*.json")):
+        if path.name in READ_AS_MAPPINGS:
+            _mapping(path)
+        elif path.name not in ("tokenizer.json", "vocab.json"):
+            _read(path, MAX_JSON_BYTES)
+    check_folder(folder)
+    config = _mapping(folder / "config.json")
+    _try_sizes(folder, config)
+    _try_weights(folder, config)
+    _try_tokenizer(folder, config)
+    _try_templates(folder)
+    if adopt:
+        from training.data.tokens.adopted_vocabulary import read_vocabulary  # with its library
+
+        try:
+            read_config(config)
+        except KeyError as error:
+            raise DataError(f"config.json has no {error}") from None
+        read_vocabulary(folder, SPECIAL_TOKENS)
+
+
+def _try_sizes(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse sizes of a model that are no whole numbers above 0; a model of another library may name none of them."""
+    for field in SIZES:
+        value = config.get(field)
+        if field in config and value is not None and (type(value) is not int or not 0 < value <= MAX_SIZE):
+            said = f"a whole number from 1 to {MAX_SIZE:,} is right"
+            raise DataError(f"{folder}: config.json: {field}={value!r:.40}; {said}")
+    for field in ("rope_scaling", "rope_parameters", "quantization_config"):
+        if not isinstance(config.get(field) or {}, dict):
+            raise DataError(f"{folder}: config.json: {field} must be an object")
+
+
+def _read(path: Path, most: int) -> Any:
+    if path.stat().st_size > most:
+        raise DataError(f"{path}: has {path.stat().st_size:,} bytes; {most:,} are the most that are read")
+    return json_value(path.read_bytes(), str(path))
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    found = _read(path, MAX_JSON_BYTES)
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: must be an object, and is {type(found).__name__}")
+    return found
+
+
+def _try_weights(folder: Path, config: dict[str, Any]) -> None:
+    """Read the headers of all safetensors files, and compare index and sizes with what they hold."""
+    paths = sorted(folder.glob("*.safetensors"))
+    held = {name: path.name for path in paths for name in check_header(path)}
+    placed = _mapping(index)["weight_map"] if (index := folder / INDEX).is_file() else held
+    if differing := sorted(dict(held.items() ^ placed.items())):
+        raise DataError(f"{folder}: {INDEX} and the files differ in {differing[0][:80]!r}; copy the whole model")
+    names = list(held)
+    if not paths:
+        return
+    if not names:
+        raise DataError(f"{folder}: the weights hold no tensor; copy the whole model")
+    size = sum(path.stat().st_size for path in paths)
+    dimensions = [(field, size, f"{size:,} bytes") for field in ("hidden_size", "intermediate_size", "vocab_size")]
+    for field, most, held in (("num_hidden_layers", len(names), f"{len(names)} tensors"), *dimensions):
+        if (config.get(field) or 0) > most:
+            raise DataError(f"{folder}: config.json: {field}={config[field]}, but the weights hold {held}")
+
+
+def check_header(path: Path) -> list[str]:
+    """Return the names of the tensors of a safetensors file. Raise DataError unless its header fits the file."""
+    size, copy = path.stat().st_size, "copy the whole file again"
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise DataError(f"{path}: {size:,} bytes, but its header claims {length + 8:,}; {copy}")
+        if length > MAX_HEADER_BYTES:
+            raise DataError(f"{path}: its header has {length:,} bytes; {MAX_HEADER_BYTES:,} are the most that are read")
+        header = json_value(stream.read(length), f"{path}: header")
+    if not isinstance(header, dict):
+        raise DataError(f"{path}: its header is no object; {copy}")
+    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    end = 0
+    for name, entry in sorted(tensors.items(), key=lambda item: _offsets(path, *item)):
+        begin, after = _offsets(path, name, entry)
+        shape, bits = entry.get("shape"), ITEM_BITS.get(entry.get("dtype"))
+        if bits is None or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            raise DataError(f"{path}: {name[:80]} has dtype {entry.get('dtype')!r:.40} and shape {shape!r:.40}")
+        whole = bits
+        for n in shape:
+            whole *= n
+        if begin != end or (after - begin) * 8 != whole:
+            raise DataError(f"{path}: {name[:80]} lies at bytes {begin} to {after}, which do not fit its shape; {copy}")
+        end = after
+    if end != size - 8 - length:
+        raise DataError(f"{path}: {size - 8 - length:,} bytes of weights, but its header places {end:,}; {copy}")
+    return list(tensors)
+
+
+def _offsets(path: Path, name: str, entry: Any) -> tuple[int, int]:
+    place = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not (isinstance(place, list) and len(place) == 2 and all(type(n) is int and n >= 0 for n in place)):
+        raise DataError(f"{path}: {name[:80]} has no place in the file; copy the whole file again")
+    return place[0], place[1]
+
+
+def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    data = _read(path, MAX_TOKENIZER_BYTES)
+    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
+        raise DataError(f"{path}: must be an object with a model; write it by the library tokenizers")
+    vocabulary = data["model"].get("vocab")
+    if not vocabulary or not isinstance(vocabulary, (dict, list)):
+        raise DataError(f"{path}: its model has no vocabulary; write it by the library tokenizers")
+    most = (config.get("vocab_size") or 0) + 2 * len(vocabulary)
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else ()
+    if wrong := next((one for one in ids if type(one) is not int or not 0 <= one < most), None):
+        raise DataError(f"{path}: the id {wrong!r:.40} of a token; 0 to {most:,} are right for this model")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False).ids)
+    except BaseException as error:  # the library's panics are no Exception
+        raise DataError(f"{path}: the library tokenizers cannot use it: {_line(error)}") from None
+
+
+def _try_templates(folder: Path) -> None:
+    """Render every chat template of the folder with one question and its answer."""
+    path = folder / "tokenizer_config.json"
+    config = _mapping(path) if path.is_file() else {}
+    given = config.get("chat_template")
+    named = {str(path): given} if given is not None else {}
+    if isinstance(given, list):
+        named = {f"{path}: {one.get('name')!r:.40}": one.get("template") for one in given if isinstance(one, dict)}
+    files = [folder / "chat_template.jinja", *sorted(folder.glob("additional_chat_templates/*.jinja"))]
+    for name, text in [*named.items(), *((one, _text(one)) for one in files if one.is_file())]:
+        if not isinstance(text, str):
+            raise DataError(f"{name}: a chat template must be a text, and is {type(text).__name__}")
+        _render(str(name), text, {key: value for key, value in config.items() if key.endswith("_token")})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8; save it as UTF-8") from None
+
+
+def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
+    from jinja2 import TemplateError
+    from jinja2.exceptions import SecurityError
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> None:
+        raise _Declined(message)
+
+    place = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    place.globals |= {"raise_exception": refuse, "strftime_now": lambda _form: "2024"}
+    place.filters["tojson"] = lambda value, **_: json.dumps(value)
+    size = 0
+    try:
+        for piece in place.from_string(text).generate(messages=TURNS, add_generation_prompt=False, **tokens):
+            size += len(piece)
+            if size > MAX_RENDERED:
+                raise DataError(f"{name}: writes more than {MAX_RENDERED:,} characters for one question and its answer")
+    except _Declined:
+        return  # it wants other turns
+    except SecurityError as error:
+        raise DataError(f"{name}: reaches for what no template may: {_line(error)}") from None
+    except (
+        TemplateError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        if not isinstance(error, DataError):
+            raise DataError(f"{name}: cannot be rendered: {_line(error)}") from None
+        raise
+
+
+class _Declined(Exception):
+    """A template says that it has no form for these turns."""
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Limit this process's memory and time, for good."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    yield
+
+
+def main() -> None:
+    """Try the folder named on the command line, and print {"said": one sentence, or ""}."""
+    folder = Path(sys.argv[1])
+    said = ""
+    with _limited():
+        try:
+            try_folder(folder, adopt="adopt" in sys.argv[2:])
+        except MemoryError:
+            said = f"{folder}: takes more than {MEMORY_BYTES >> 30} GiB to open; take a sound copy of the model"
+        except (DataError, RecipeError) as error:
+            said = " ".join(str(error).split())
+        except Exception as error:
+            said = f"{folder}: cannot be opened: {_line(error)}"
+    print(json.dumps({"said": said}))
+
+
+if __name__ == "__main__":
+    main()
