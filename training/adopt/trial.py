@@ -241,12 +241,18 @@ def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
     def refuse(message: str) -> None:
         raise _Declined(message)
 
+    def today(form: str) -> str:
+        return form
+
+    def as_json(value: Any, **_: Any) -> str:
+        return json.dumps(value)
+
     place = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    place.globals |= {"raise_exception": refuse, "strftime_now": lambda _form: "2024"}
-    place.filters["tojson"] = lambda value, **_: json.dumps(value)
+    place.filters["tojson"] = as_json
+    given = {"messages": TURNS, "add_generation_prompt": False, "raise_exception": refuse, "strftime_now": today}
     size = 0
     try:
-        for piece in place.from_string(text).generate(messages=TURNS, add_generation_prompt=False, **tokens):
+        for piece in place.from_string(text).generate({**tokens, **given}):
             size += len(piece)
             if size > MAX_RENDERED:
                 raise DataError(f"{name}: writes more than {MAX_RENDERED:,} characters for one question and its answer")
