@@ -67,6 +67,7 @@ from training.data.extract.signs import (
     SHARING,
     SHOWN,
     SIDEBAR,
+    TOGGLE,
     WANTED,
     WORDS,
 )
@@ -118,6 +119,7 @@ _BODY = 1 << BODY
 _MAIN = 1 << MAIN
 _LINKED = 1 << LINKED
 _COMMENTS = 1 << COMMENTS
+_TOGGLE = 1 << TOGGLE
 _CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
@@ -212,6 +214,8 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
         own = signs[n] | tag_marks[tag[n]]
         if own & _SHOWN:
             own &= ~_HIDDEN
+        if own & _TOGGLE:  # an accordion's header
+            own &= ~_HEADER
         up = parent[n]
         in_code[n] = in_code[up] or tag[n] in (T_PRE, T_LISTING, T_CODE) or own & _CODE != 0
         if in_code[n]:
@@ -225,6 +229,65 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
         else:
             against = _NEGATIVE if tag[n] == CUSTOM else _INLINE_NEGATIVE
             dropped_inline[n] = dropped_inline[up] or own & against != 0
+
+
+@native
+def _titles(tag, marks, filled, last, s):
+    """Whether all text of an element is a heading, or the switch of what can be folded."""
+    if s == 0 or filled[last[s] + 1] - filled[s] == 0:
+        return False
+    for n in range(s, last[s] + 1):
+        is_title = T_H1 <= tag[n] <= T_H6 or tag[n] == T_DT or marks[n] & _TOGGLE != 0
+        if filled[last[n] + 1] - filled[n] != filled[last[s] + 1] - filled[s]:
+            return False
+        if is_title:
+            return True
+    return False
+
+
+@native
+def _begins_with_title(tag, marks, filled, last, s):
+    """Whether the first text of an element is a heading's or a switch's."""
+    for n in range(s, last[s] + 1):
+        if filled[last[n] + 1] - filled[n] != 0:
+            if T_H1 <= tag[n] <= T_H6 or tag[n] == T_DT or marks[n] & _TOGGLE:
+                return True
+            if filled[n + 1] - filled[n] != 0:  # text of its own
+                return False
+    return False
+
+
+@native
+def _unfold(html, tag, parent, last, kind, start, end, node, marks):
+    """Take the marks of hidden elements from answers that a click shows: those whose heading has no other text.
+
+    Such an element follows its heading, and nothing but the next heading follows it, except behind the last of several.
+    """
+    filled = np.zeros(tag.size + 1, np.int64)  # at n: runs with text in all nodes before n
+    for r in range(start.size):
+        for i in range(start[r], end[r]):
+            if html[i] > 32:
+                filled[node[r] + 1] += 1
+                break
+    for n in range(tag.size):
+        filled[n + 1] += filled[n]
+    recent, before, after = np.zeros(tag.size, np.int32), np.zeros(tag.size, np.int32), np.zeros(tag.size, np.int32)
+    for n in range(1, tag.size):
+        if filled[last[n] + 1] - filled[n] == 0:
+            continue
+        before[n] = recent[parent[n]]
+        after[before[n]] = n
+        recent[parent[n]] = n
+    after[0] = 0
+    unfolded = np.zeros(tag.size, np.bool_)
+    for n in range(1, tag.size):
+        if not (marks[n] & (_HIDDEN | _INVISIBLE) and kind[tag[n]] == BLOCK and before[n]):
+            continue
+        if marks[before[n]] & (_HIDDEN | _INVISIBLE) or not _titles(tag, marks, filled, last, before[n]):
+            continue
+        if after[n] == 0 or unfolded[parent[n]] or _begins_with_title(tag, marks, filled, last, after[n]):
+            marks[n] &= ~(_HIDDEN | _INVISIBLE)
+            unfolded[parent[n]] = True
 
 
 @native
@@ -651,6 +714,16 @@ def _kinds(tag, parent, in_code, holder, chars, kept, blocks):
 
 
 @native
+def _code_of(parent, in_code, n):
+    """Return the outermost element of code around an element; 0 if it is not in code."""
+    found = 0
+    while n > 0 and in_code[n]:
+        found = n
+        n = parent[n]
+    return found
+
+
+@native
 def _put(out, at, byte):
     out[at] = byte
     return at + 1
@@ -688,7 +761,9 @@ def _emit(
                 is_next_row = row and last_row and row != last_row and parent[row] == parent[last_row]
                 is_next_item = is_new_item and last_item and (holding_list == last_list or holding_list > last_item)
                 at = _put(out, at, 10)
-                if not (is_next_row or is_next_item):
+                outer = _code_of(parent, in_code, n)
+                is_next_line = outer != 0 and outer == _code_of(parent, in_code, holder[before])
+                if not (is_next_row or is_next_item or is_next_line):
                     at = _put(out, at, 10)
         if is_new_item and tag[item] == T_LI:
             at = _put(out, at, 0xE2)
@@ -785,6 +860,9 @@ def analyse(markup: Markup) -> Analysis:
     _inherit(
         markup.tag, markup.parent, markup.signs, KIND, _tag_marks(), owner, is_link, marks, dropped_inline, in_code
     )
+    _unfold(
+        markup.html, markup.tag, markup.parent, markup.last, KIND, markup.start, markup.end, markup.node, marks
+    )  # fmt: skip
     first, until, holder, chars, linked, stops = (np.zeros(runs, np.int32) for _ in range(6))
     blocks = _gather(
         markup.html, markup.start, markup.end, markup.node, markup.block, owner, is_link, dropped_inline,
@@ -821,7 +899,9 @@ def main_text(markup: Markup, found: Analysis) -> tuple[str, tuple[int, ...]]:
     whole = _text(written)
     if "".join(pieces) != whole:  # an entity or a damaged character is partly in code
         return whole, ()
-    return whole, tuple(accumulate(map(len, pieces[:-1])))
+    if "\xa0" in whole:
+        pieces[1::2] = [piece.replace("\xa0", " ") for piece in pieces[1::2]]
+    return "".join(pieces), tuple(accumulate(map(len, pieces[:-1])))
 
 
 def _text(written: bytes) -> str:

@@ -50,6 +50,8 @@ T_THEAD, T_TBODY, T_TFOOT, T_OPTION, T_LINK, T_TIME, T_PRE, T_TITLE, T_NOSCRIPT,
     TAGS[name] for name in "thead tbody tfoot option link time pre title noscript menu section".split()
 )
 
+T_BUTTON, T_H1, T_H6 = TAGS["button"], TAGS["h1"], TAGS["h6"]
+
 SYMBOLS = 28  # of the automaton over attribute values: 0 separates words, 1 to 26 are a to z, 27 is a digit
 
 
@@ -595,7 +597,8 @@ def _scan(
             nodes += 1
             continue
         stack[depth] = nodes
-        if skipping == 0 and k == SKIPPED:
+        is_title = number == T_BUTTON and T_H1 <= tag[stack[depth - 1]] <= T_H6  # the switch of what is folded
+        if skipping == 0 and k == SKIPPED and not is_title:
             skipping = depth
         depth += 1
         nodes += 1

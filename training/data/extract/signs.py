@@ -15,6 +15,7 @@ from __future__ import annotations
 CODE = 16  # code that is no `pre` or `code`
 SECTION = 17  # a section of a text
 INFOBOX = 18  # for tables only
+TOGGLE = 18  # a switch that shows text when it is clicked
 SHOWN = 19  # a name that only looks as if the element were hidden
 BODY, MAIN, LINKED = 20, 21, 22
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
@@ -66,6 +67,8 @@ WORDS = {
     SECTION: "|section| |sect1 |sect2 |sect3 |sect4 |chapter| |refsect |simplesect |subsection|",
     INFOBOX: "|infobox|",
     CODE: "|geshi| |source|code| |sourcecode| |codehilite| |highlight|source |syntaxhighlighter",
+    TOGGLE: "|accordion| |accordion|header |accordion|title |accordion|button |toggle| |toggler| |question|"
+    " |faq|question |collapsible| |expander| role|button|",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
     " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"

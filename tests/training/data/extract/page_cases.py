@@ -1,0 +1,373 @@
+"""Small pages, each with what its text must and must not contain, and how many formulas it has.
+
+`python -m benchmarks.extraction --cases` prints the table of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BEGIN = (
+    "<p>The ferry to the northern islands leaves the harbour twice a day in summer and once a day in winter, and the"
+    " crossing takes about ninety minutes when the sea is calm.</p>"
+)
+END = (
+    "<p>Tickets are sold in the small office beside the lighthouse, and children who are younger than six years travel"
+    " without a ticket when an adult is with them.</p>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A page: `body` between two paragraphs, or the whole page if it begins with `<html`.
+
+    All texts in `has` must be in its text, and none of those in `lacks`. Each of `formulas` must be in it once.
+    """
+
+    name: str
+    body: str
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    formulas: tuple[str, ...] = ()
+    extractors: tuple[str, ...] = ("blocks", "blocks_or_trafilatura")
+
+    @property
+    def html(self) -> str:
+        """The whole page."""
+        if self.body.startswith("<html"):
+            return self.body
+        head = "<!DOCTYPE html><html lang=en><head><title>Ferry</title></head><body><main><h1>Ferry times</h1>"
+        return f"{head}{BEGIN}{self.body}{END}</main></body></html>"
+
+    def wrong(self, text: str, num_formulas: int) -> list[str]:
+        """Return what is wrong with the text of the page: texts that are missing, or there, or there again."""
+        missing = [f"lacks {one!r}" for one in self.has if one not in text]
+        extra = [f"has {one!r}" for one in self.lacks if one in text]
+        doubled = [f"has {text.count(one)} times {one!r}" for one in self.formulas if text.count(one) != 1]
+        number = f"counts {num_formulas} formulas of {len(self.formulas)}"
+        return missing + extra + doubled + ([number] if num_formulas != len(self.formulas) else [])
+
+
+ALL = ("blocks", "blocks_or_trafilatura", "trafilatura", "resiliparse")
+CASES = [
+    Case(
+        "list-in-cell",
+        "<table><tr><td>Monday</td><td><ul><li>10:00 to 20:00</li></ul></td></tr><tr><td>Tuesday</td><td><ul><li>closed all day</li></ul></td></tr><tr><td>Wednesday</td><td><ul><li>11:15 to 19:45</li></ul></td></tr></table>",
+        has=("10:00 to 20:00", "closed all day", "11:15 to 19:45", "Tuesday"),
+    ),
+    Case(
+        "bare-body",
+        "<html><head><title>x</title></head><body><p>The ferry to the northern islands leaves the harbour twice a day in summer and once a day in winter, and the crossing takes about ninety minutes when the sea is calm.</p><ul><li>The company never answered the first of our letters.</li><li>The second letter was sent back unopened in spring.</li><li>Only the third was answered, by a lawyer.</li></ul><p>Tickets are sold in the small office beside the lighthouse, and children who are younger than six years travel without a ticket when an adult is with them.</p></body></html>",
+        has=("sent back unopened", "answered, by a lawyer"),
+    ),
+    Case(
+        "li-span",
+        '<ul><li><span class="content-h7" tabindex="0">You may ask which records we hold about you</span></li><li><span class="content-h7" tabindex="0">You may ask us to erase all of these records</span></li></ul>',
+        has=("which records we hold", "erase all of these"),
+    ),
+    Case(
+        "table-of-links",
+        '<h2>Appendix B</h2><table><tr><th>Indicator</th><th>Where</th></tr><tr><td><a href="/i/1">sample1.example/path1</a></td><td><a href="/w/1">report 1 of 2021</a></td></tr><tr><td><a href="/i/2">sample2.example/path2</a></td><td><a href="/w/2">report 2 of 2021</a></td></tr><tr><td><a href="/i/3">sample3.example/path3</a></td><td><a href="/w/3">report 3 of 2021</a></td></tr><tr><td><a href="/i/4">sample4.example/path4</a></td><td><a href="/w/4">report 4 of 2021</a></td></tr><tr><td><a href="/i/5">sample5.example/path5</a></td><td><a href="/w/5">report 5 of 2021</a></td></tr><tr><td><a href="/i/6">sample6.example/path6</a></td><td><a href="/w/6">report 6 of 2021</a></td></tr><tr><td><a href="/i/7">sample7.example/path7</a></td><td><a href="/w/7">report 7 of 2021</a></td></tr><tr><td><a href="/i/8">sample8.example/path8</a></td><td><a href="/w/8">report 8 of 2021</a></td></tr></table>',
+        has=("sample3.example/path3", "report 7 of 2021"),
+    ),
+    Case(
+        "td-p-b",
+        "<table><tr><td><p><b>Model-5.4</b></p></td><td><p><strong>71.2</strong></p></td></tr><tr><td><p><b>Model-4.1</b></p></td><td><p><i>64.9</i></p></td></tr></table>",
+        has=("Model-5.4", "71.2", "64.9"),
+    ),
+    Case(
+        "code-br",
+        "<pre><code>def f(x):<br>    if x:<br>        return 1<br>    return 0</code></pre>",
+        has=("def f(x):\n    if x:\n        return 1",),
+    ),
+    Case(
+        "code-div-lines",
+        '<pre class="code"><div class="line"><span>def f(x):</span></div><div class="line"><span>    if x:</span></div><div class="line"><span>        return 1</span></div></pre>',
+        has=("def f(x):\n    if x:\n        return 1",),
+    ),
+    Case(
+        "code-line-numbers",
+        '<div class="highlight"><table><tr><td class="gutter"><pre>1\n2\n3</pre></td><td class="code"><pre>def f(x):\n    if x:\n        return 1</pre></td></tr></table></div>',
+        has=("def f(x):\n    if x:\n        return 1",),
+        lacks=("1\n2\n3\n",),
+    ),
+    Case(
+        "code-nbsp",
+        "<pre>if x:\n&nbsp;&nbsp;&nbsp;&nbsp;y = 1\n&nbsp;&nbsp;&nbsp;&nbsp;z = 2</pre>",
+        has=("if x:\n    y = 1",),
+    ),
+    Case(
+        "mediawiki-math",
+        '<p>Here <span class="mwe-math-element"><span class="mwe-math-mathml-inline mwe-math-mathml-a11y" style="display: none;"><math alttext="{\\displaystyle x^{2}+1}"><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup><mo>+</mo><mn>1</mn></mrow><annotation encoding="application/x-tex">{\\displaystyle x^{2}+1}</annotation></semantics></math></span><img src="a.svg" class="mwe-math-fallback-image-inline" alt="{\\displaystyle x^{2}+1}"></span> has no real root.</p>',
+        has=("x^{2}+1",),
+        lacks=("Here has no real root", "Here  has"),
+        formulas=("$x^{2}+1$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathjax-script",
+        '<p>The area is <script type="math/tex">\\pi r^2</script> for every circle of radius r.</p>',
+        has=("\\pi r^2",),
+        lacks=("area is for", "area is  for"),
+        formulas=("$\\pi r^2$",),
+        extractors=ALL,
+    ),
+    Case(
+        "details",
+        "<h2>Questions</h2><details><summary>May I take a bicycle?</summary><div><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div></details><details><summary>Is there food on board?</summary><div><p>Coffee and bread are sold on board, but there is no warm kitchen.</p></div></details><details><summary>Are dogs allowed?</summary><div><p>Dogs are allowed on deck and must be on a leash all the time.</p></div></details>",
+        has=("May I take a bicycle?", "costs four crowns", "Are dogs allowed?", "on a leash"),
+    ),
+    Case(
+        "accordion-hidden",
+        '<h2>Questions</h2><div class="accordion-item"><h3>May I take a bicycle?</h3><div class="accordion-panel collapse" aria-hidden="true"><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div></div><div class="accordion-item"><h3>Is there food on board?</h3><div class="accordion-panel collapse" aria-hidden="true"><p>Coffee and bread are sold on board, but there is no warm kitchen.</p></div></div>',
+        has=("May I take a bicycle?", "costs four crowns", "no warm kitchen"),
+    ),
+    Case(
+        "ol-start",
+        '<ol><li>Go to the pier.</li><li>Wait for the bell.</li></ol><ol start="3"><li>Walk on board.</li></ol>',
+        has=("Go to the pier", "Walk on board"),
+    ),
+    Case(
+        "dl",
+        "<dl><dt>Starboard</dt><dd>The right side of a ship, seen towards the bow.</dd><dt>Port</dt><dd>The left side of a ship, seen towards the bow.</dd></dl>",
+        has=("Starboard", "The left side"),
+    ),
+    Case(
+        "index-page",
+        '<html><body><main><div class="card"><h2><a href="/1">Why walking backwards helps</a></h2><p>Physicians say that a short walk backwards trains balance.</p><span>1 Aug 2025</span></div><div class="card"><h2><a href="/2">What matcha does</a></h2><p>The powder of green leaves has more caffeine than most people think.</p><span>2 Aug 2025</span></div><div class="card"><h2><a href="/3">Electrolytes in drinks</a></h2><p>Water with salts is sold as a cure, and rarely is one.</p><span>3 Aug 2025</span></div></main></body></html>',
+        lacks=("balance.What", "helpsPhysicians", "thinkPhysicians", "2025What", "2025Electrolytes"),
+    ),
+    Case(
+        "inline-glue",
+        "<div><span>Adults</span><span>12 crowns</span></div><div>Children<br>free</div><p>cost<b>less</b>than&nbsp;that</p>",
+        has=("Children",),
+        lacks=("Childrenfree",),
+    ),
+    Case(
+        "wbr-shy",
+        "<p>The Donau&shy;dampf&shy;schiff<wbr>fahrt runs in summer and is loved by many who come from far away.</p>",
+        has=("schifffahrt",),
+        lacks=("schiff fahrt", "schiff\nfahrt"),
+    ),
+    Case(
+        "sup-sub",
+        "<p>Water is H<sub>2</sub>O, and the area is 10<sup>6</sup> m<sup>2</sup> in this bay, as was measured<sup><a href='#fn1'>[1]</a></sup> in spring.</p>",
+        has=("H2O", "10^6 m^2 in", "measured in"),
+        lacks=("10 6", "measured[1]"),
+    ),
+    Case(
+        "del-ins",
+        "<p>The price is <del>12 crowns</del> <ins>14 crowns</ins> from May on for every adult who boards at the pier.</p>",
+        has=("price is 14 crowns",),
+        lacks=("12 crowns 14", "12 crowns14"),
+    ),
+    Case(
+        "template-tag",
+        "<template><p>This text is only a template and is never shown to anybody who reads the page.</p></template><noscript><p>Please switch on scripts to see the timetable of this page.</p></noscript>",
+        lacks=("only a template",),
+    ),
+    Case("textarea-code", "<xmp>if (a < b) { c(); }</xmp>", has=("if (a < b) { c(); }",)),
+    Case(
+        "rtl-bidi",
+        "<p>\u202bכרטיסים נמכרים במשרד הקטן ליד המגדלור\u202c, so the sign over the door of the office says in Hebrew.</p>",
+        has=("כרטיסים נמכרים",),
+    ),
+    Case(
+        "select-options",
+        "<select><option>Country number 0</option><option>Country number 1</option><option>Country number 2</option><option>Country number 3</option><option>Country number 4</option><option>Country number 5</option><option>Country number 6</option><option>Country number 7</option><option>Country number 8</option><option>Country number 9</option><option>Country number 10</option><option>Country number 11</option><option>Country number 12</option><option>Country number 13</option><option>Country number 14</option><option>Country number 15</option><option>Country number 16</option><option>Country number 17</option><option>Country number 18</option><option>Country number 19</option><option>Country number 20</option><option>Country number 21</option><option>Country number 22</option><option>Country number 23</option><option>Country number 24</option><option>Country number 25</option><option>Country number 26</option><option>Country number 27</option><option>Country number 28</option><option>Country number 29</option><option>Country number 30</option><option>Country number 31</option><option>Country number 32</option><option>Country number 33</option><option>Country number 34</option><option>Country number 35</option><option>Country number 36</option><option>Country number 37</option><option>Country number 38</option><option>Country number 39</option></select>",
+        has=("Tickets are sold",),
+        lacks=("Country number 7",),
+    ),
+    Case(
+        "cookie-wall",
+        "<html><body><div id='consent-dialog' role='dialog'><p>We and our 842 partners store cookies on your device to measure what you read and to show you advertising that suits you. We and our 842 partners store cookies on your device to measure what you read and to show you advertising that suits you. We and our 842 partners store cookies on your device to measure what you read and to show you advertising that suits you. We and our 842 partners store cookies on your device to measure what you read and to show you advertising that suits you. </p></div><main><p>The ferry to the northern islands leaves the harbour twice a day in summer and once a day in winter, and the crossing takes about ninety minutes when the sea is calm.</p></main></body></html>",
+        has=("The ferry",),
+        lacks=("842 partners",),
+    ),
+    Case(
+        "comment-thread",
+        "<html><body><div class='thread'><div class='post comment' id=c0><div class=author>user0</div><div class='post-body'><p>Answer 0: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div><div class='post comment' id=c1><div class=author>user1</div><div class='post-body'><p>Answer 1: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div><div class='post comment' id=c2><div class=author>user2</div><div class='post-body'><p>Answer 2: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div><div class='post comment' id=c3><div class=author>user3</div><div class='post-body'><p>Answer 3: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div><div class='post comment' id=c4><div class=author>user4</div><div class='post-body'><p>Answer 4: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div><div class='post comment' id=c5><div class=author>user5</div><div class='post-body'><p>Answer 5: to stop the leak one must first close the valve under the sink and then wait for some minutes.</p></div></div></div></body></html>",
+        has=("Answer 0", "Answer 5"),
+    ),
+    Case(
+        "mathjax-display",
+        "<p>Then <script type='math/tex; mode=display'>\\int_0^1 x\\,dx = \\frac12</script> holds.</p>",
+        formulas=("$$\\int_0^1 x\\,dx = \\frac12$$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathjax-cdata",
+        "<p>So <script type='math/tex'>% <![CDATA[ a < b \\& c %]]></script> holds.</p>",
+        formulas=("$a < b \\& c$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathjax-drawn",
+        "<p>So <span class='MathJax_Preview'>x2</span><span class='MathJax' id='MathJax-Element-1-Frame'><nobr><span class='math'><span>x</span><span>2</span></span></nobr></span><script type='math/tex' id='MathJax-Element-1'>x^2+y</script> holds.</p>",
+        formulas=("$x^2+y$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathjax-3",
+        "<p>So <mjx-container class='MathJax' jax='CHTML'><mjx-math><mjx-mi><mjx-c></mjx-c></mjx-mi></mjx-math><mjx-assistive-mml unselectable='on' display='inline'><math xmlns='http://www.w3.org/1998/Math/MathML'><msup><mi>x</mi><mn>2</mn></msup><mo>=</mo><mi>y</mi></math></mjx-assistive-mml></mjx-container> holds.</p>",
+        formulas=("$x^{2}=y$",),
+        extractors=ALL,
+    ),
+    Case(
+        "katex",
+        "<p>So <span class='katex'><span class='katex-mathml'><math><semantics><mrow><msup><mi>e</mi><mi>x</mi></msup></mrow><annotation encoding='application/x-tex'>e^x &gt; 0</annotation></semantics></math></span><span class='katex-html' aria-hidden='true'><span class='base'><span class='mord'>e</span><span class='mord'>x</span></span></span></span> holds.</p>",
+        formulas=("$e^x > 0$",),
+        extractors=ALL,
+    ),
+    Case(
+        "katex-display",
+        "<p>So <span class='katex-display'><span class='katex'><span class='katex-mathml'><math display='block'><semantics><mrow><mi>E</mi></mrow><annotation encoding='application/x-tex'>E = mc^2</annotation></semantics></math></span><span class='katex-html' aria-hidden='true'><span>E=mc2</span></span></span></span> holds.</p>",
+        formulas=("$$E = mc^2$$",),
+        extractors=ALL,
+    ),
+    Case(
+        "latexml",
+        "<p>So <math id='p1.m1' class='ltx_Math' alttext='\\alpha&lt;\\beta' display='inline'><semantics><mrow><mi>α</mi><mo>&lt;</mo><mi>β</mi></mrow><annotation-xml encoding='MathML-Content'><apply><lt/><ci>α</ci></apply></annotation-xml><annotation encoding='application/x-tex'>\\alpha&lt;\\beta</annotation></semantics></math> holds.</p>",
+        formulas=("$\\alpha<\\beta$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathml-alttext",
+        '<p>So <math alttext="a &gt; b_1"><mi>a</mi><mo>></mo><mi>b</mi></math> holds.</p>',
+        formulas=("$a > b_1$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathml-plain",
+        "<p>So <math><mfrac><mrow><mi>a</mi><mo>+</mo><mn>1</mn></mrow><msqrt><mi>b</mi></msqrt></mfrac><mo>&#8804;</mo><mi>&#960;</mi></math> holds.</p>",
+        formulas=("$\\frac{a+1}{\\sqrt{b}}\\le\\pi$",),
+        extractors=ALL,
+    ),
+    Case(
+        "mathml-prefix",
+        "<p>So <math><mrow><mi>sin</mi><mi>x</mi><mo>&#8289;</mo></mrow></math> holds.</p>",
+        formulas=("$\\sin x$",),
+        extractors=ALL,
+    ),
+    Case(
+        "wikipedia-image",
+        "<p>So <img class='tex' alt='\\frac{a}{b}' src='//upload.test/math/1/2.png'> holds.</p>",
+        formulas=("$\\frac{a}{b}$",),
+        extractors=ALL,
+    ),
+    Case(
+        "wikipedia-block",
+        "<dl><dd><span class='mwe-math-element'><span class='mwe-math-mathml-display mwe-math-mathml-a11y' style='display: none;'><math display='block' alttext='{\\displaystyle \\sum _{i}x_{i}}'><semantics><mi>x</mi><annotation encoding='application/x-tex'>{\\displaystyle \\sum _{i}x_{i}}</annotation></semantics></math></span><img src='https://wikimedia.test/api/rest_v1/media/math/render/svg/1' class='mwe-math-fallback-image-display' aria-hidden='true' alt='{\\displaystyle \\sum _{i}x_{i}}'></span></dd></dl>",
+        formulas=("$$\\sum _{i}x_{i}$$",),
+        extractors=ALL,
+    ),
+    Case(
+        "wordpress-image",
+        "<p>So <img src='https://s0.wp.com/latex.php?latex=x%5E2%2B1&bg=ffffff&fg=000000&s=0' alt='x^2+1' title='x^2+1' class='latex' /> holds.</p>",
+        formulas=("$x^2+1$",),
+        extractors=ALL,
+    ),
+    Case(
+        "codecogs",
+        "<p>So <img src='https://latex.codecogs.com/gif.latex?%5Cfrac%7Ba%7D%7B2%7D'> holds.</p>",
+        formulas=("$\\frac{a}{2}$",),
+        extractors=ALL,
+    ),
+    Case(
+        "zhihu",
+        "<p>So <img src='https://www.zhihu.test/equation?tex=y%3Dkx' alt='y=kx' eeimg='1'> and <span class='ztext-math' data-eeimg='1' data-tex='k_1'>k1</span> hold.</p>",
+        formulas=("$y=kx$", "$k_1$"),
+        extractors=ALL,
+    ),
+    Case(
+        "latex2html",
+        "<p>So <img width='37' align='MIDDLE' src='img3.png' alt='$x_1 \\le 2$'> holds.</p>",
+        formulas=("$x_1 \\le 2$",),
+        extractors=ALL,
+    ),
+    Case(
+        "hidden-mathml-and-image",
+        "<p>So <span style='display:none'><math alttext='a^{2}'><msup><mi>a</mi><mn>2</mn></msup></math></span><img class='tex' alt='a^2' src='/m.png'> holds.</p>",
+        formulas=("$a^2$",),
+        extractors=ALL[:2],
+    ),
+    Case(
+        "amp",
+        "<p>So <amp-mathml layout='container' inline data-formula='\\[x = 1\\]'></amp-mathml> holds.</p>",
+        formulas=("$$x = 1$$",),
+        extractors=ALL,
+    ),
+    Case(
+        "tex-in-text",
+        "<p>So \\(a_1 &lt; b\\) holds, and also</p><p>\\[c = d\\]</p><p>and $$e = f$$ in the end.</p>",
+        formulas=("\\(a_1 < b\\)", "\\[c = d\\]", "$$e = f$$"),
+        extractors=ALL,
+    ),
+    Case(
+        "pandoc",
+        "<p>So <span class='math inline'>\\(a^2\\)</span> holds.</p><p><span class='math display'>\\[b^2\\]</span></p>",
+        formulas=("\\(a^2\\)", "\\[b^2\\]"),
+        extractors=ALL,
+    ),
+    Case(
+        "image-of-no-formula",
+        "<p>A <img class='photo' src='ferry.jpg' alt='the ferry = fast'> leaves.</p>",
+        has=(),
+        lacks=("the ferry = fast",),
+    ),
+    Case(
+        "superscripts",
+        "<p>It is 2.5 &times; 10<sup>&minus;3</sup> m<sup>2</sup> and x<sup>n+1</sup>, on the 1<sup>st</sup> and 2<sup>nd</sup> of May, for $19<sup>99</sup>, Ca<sup>2+</sup>.</p>",
+        has=("10^−3 m^2", "x^(n+1)", "1st and 2nd", "$19.99", "Ca^2+"),
+    ),
+    Case(
+        "footnotes",
+        "<p>It sails<sup id='r1'><a href='#n1'>1</a></sup> often<sup class='reference'>[2]</sup> and far.<sup>3</sup> Some say<a href='#n4' class='footnote-ref'><sup>4</sup></a> so<sup>[note 5]</sup>, it is<sup><a href='/w/Help#x'>[citation needed]</a></sup> slow.</p>",
+        has=("sails often and far. Some say so, it is slow.",),
+    ),
+    Case("old-capitals", "<p>It is 10<SUP>6</SUP> m.</p><PRE>if x:\n&nbsp;&nbsp;y</PRE>", has=("10^6 m", "if x:\n  y")),
+    Case(
+        "code-li-lines",
+        "<pre class='prettyprint linenums'><ol><li>def f(x):</li><li>    return x</li></ol></pre>",
+        has=("def f(x):\n    return x",),
+    ),
+    Case(
+        "code-span-numbers",
+        "<pre><code><span class='lineno'>1</span> def f(x):\n<span class='lineno'>2</span>     return x</code></pre>",
+        has=("def f(x):\n     return x",),
+        lacks=("1 def",),
+    ),
+    Case("code-div-nl", "<pre><div>a = 1\n</div><div>b = 2\n</div></pre>", has=("a = 1\nb = 2",)),
+    Case(
+        "code-no-pre",
+        "<div class='codehilite'><div class='line'>def f(x):</div><div class='line'>&nbsp;&nbsp;return x</div></div>",
+        has=("def f(x):\n  return x",),
+    ),
+    Case("code-deleted", "<pre><code>- <del>old</del>\n+ new</code></pre>", has=("- old\n+ new",)),
+    Case(
+        "struck",
+        "<p>The price is <s>12</s> 14 crowns for <strike>all</strike> adults.</p>",
+        has=("price is 14 crowns for adults",),
+    ),
+    Case(
+        "accordion-bootstrap",
+        "<div class='accordion'><div class='accordion-item'><h2 class='accordion-header'><button class='accordion-button collapsed' data-bs-toggle='collapse'>May I take a bicycle?</button></h2><div id='c1' class='accordion-collapse collapse'><div class='accordion-body'>A bicycle may be taken on deck when there is room and costs four crowns.</div></div></div><div class='accordion-item'><h2 class='accordion-header'><button class='accordion-button collapsed'>Is there food on board?</button></h2><div id='c2' class='accordion-collapse collapse'><div class='accordion-body'>Coffee and bread are sold on board, but there is no warm kitchen.</div></div></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Is there food", "warm kitchen"),
+    ),
+    Case(
+        "accordion-hidden-attribute",
+        "<h3>May I take a bicycle?</h3><div hidden><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div><h3>Is there food?</h3><div style='display: none'><p>Coffee and bread are sold on board, but there is no warm kitchen.</p></div>",
+        has=("May I take a bicycle?", "four crowns", "warm kitchen"),
+    ),
+    Case(
+        "accordion-dl",
+        "<dl><dt>May I take a bicycle?</dt><dd aria-hidden='true'>A bicycle may be taken on deck when there is room and costs four crowns.</dd><dt>May I take a bicycle?</dt><dd aria-hidden='true'>Another answer to an equal question, which must be there as well.</dd></dl>",
+        has=("four crowns", "Another answer"),
+    ),
+    Case(
+        "hidden-copy",
+        "<h3>May I take a bicycle?</h3><div class='hidden'><p>A hidden copy of the answer, for another kind of screen, that nobody needs.</p></div><div><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div>",
+        has=("four crowns",),
+        lacks=("hidden copy",),
+    ),
+]

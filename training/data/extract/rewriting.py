@@ -1,0 +1,251 @@
+"""Rewrite a page's markup where its text is carried by markup that extractors lose, before any of them reads it.
+
+Formulas become TeX (training/data/extract/formulas.py), exponents get their `^`, signs of footnotes and deleted words
+go, and code in `pre` has lines that end where its elements do, blanks that are blanks, and no line numbers.
+
+One pass from left to right; its time is linear in the page. What is not closed is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from html import escape, unescape
+
+from training.data.extract.formulas import CLOSE, OPEN, Formula, attributes_of, of_image, of_math, of_script, of_wrapper
+
+FORMULA_SIGNS = (
+    "math",
+    "katex",
+    "atex",
+    "tex=",
+    "cht=tx",
+    "tex.cgi",
+    'alt="$',
+    'ALT="$',
+    "alt='$",
+    "MathJax",
+    'alt="\\',
+    "<MATH",
+)
+OTHER_SIGNS = ("<sup", "<SUP", "<pre", "<PRE", "<del", "<DEL", "<xmp", "<XMP", "<s>", "<strike")
+PLAIN_NAMES = "pre xmp script style textarea sup del s strike"
+FORMULA_NAMES = f"{PLAIN_NAMES} math img span div mjx-container amp-mathml"
+TAG = re.compile(r"""<([a-z][^\s/>]*)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
+ANY_TAG = re.compile(r"<[^<>]*>")
+WRAPPER = re.compile(r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex)(?:\s|$)")
+CODE_END = re.compile(r"\s*</(?:div|p|li|tr)\s*>", re.IGNORECASE)
+CODE_BLOCK = re.compile(r"</?(?:div|p|li|tr|ol|ul|table|tbody|td|th|section)\b[^>]*>", re.IGNORECASE)
+CODE_BREAK = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
+CODE_NUMBER = re.compile(
+    r"<(span|td|a|i)\b[^>]*\bclass\s*=\s*[\"']?[^\"'>]*(?:line-?num|lineno|gutter|blob-num|\bln\b|\blnum|hljs-ln-n)[^>]*>"
+    r"(?:\s|<[^>]*>|&nbsp;|\d)*?</\1\s*>",
+    re.IGNORECASE,
+)
+BLANK = re.compile(r"&nbsp;|&#160;|&#x0*a0;|\xa0", re.IGNORECASE)
+NOTE = re.compile(r"\[[^\[\]]{1,24}\]|\(?[*†‡§¶#]{1,3}\)?|\(?[0-9]{1,3}\)?(?:[,–-]\s?[0-9]{1,3})*|[a-z]")
+NOTE_ADDRESS = re.compile(
+    r"href\s*=\s*[\"']?[^\"'\s>]*#|(?:class|epub:type|role)\s*=\s*[\"']?[^\"'>]*(?:note|ref)", re.I
+)
+NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>\s*$", re.IGNORECASE)
+EXPONENT = re.compile(
+    r"[+\-−–]?\d{1,6}(?:[.,/]\d+)?|\d?[+\-−]|[+\-−]?(?:\d*[a-z]|[A-Z])(?:\s?[+\-−*/]\s?\w{1,3})?|\w\s?[+\-−]\s?\w"
+)
+ORDINALS = frozenset("st nd rd th er re e ème eme o a os as r s me mes lle lles TM SM ® ™".split())
+UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet yard yards sinh cosh tanh".split())
+MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
+NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
+
+
+def rewritten(html: str) -> str:
+    """Return a page's HTML as extractors should read it; the same object if nothing in it needs this."""
+    has_formulas = any(sign in html for sign in FORMULA_SIGNS)
+    if not has_formulas and not any(sign in html for sign in OTHER_SIGNS):
+        return html
+    if OPEN in html or CLOSE in html:
+        html = html.replace(OPEN, "").replace(CLOSE, "")
+    return _Pass(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
+
+
+@lru_cache(maxsize=4)
+def _starts(names: str) -> re.Pattern[str]:
+    return re.compile(rf"<(?:!--|({'|'.join(names.split())})(?=[\s>/]))", re.IGNORECASE)
+
+
+@lru_cache(maxsize=32)
+def _edges(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<(/?){name}(?=[\s>/])", re.IGNORECASE)
+
+
+class _Pass:
+    """One pass over a page: pieces of the result, and where the page was copied up to."""
+
+    def __init__(self, html: str, starts: re.Pattern[str]) -> None:
+        self.html, self.starts = html, starts
+        self.pieces: list[str] = []
+        self.copied = 0
+        self.unclosed: set[str] = set()
+        self.last: tuple[int, int, Formula] | None = None  # piece, end in the page, and formula
+        self.has_scripts = "math/tex" in html
+
+    def made(self) -> str:
+        at = 0
+        while found := self.starts.search(self.html, at):
+            at = self.step(found)
+            if at < 0:
+                break
+        if not self.pieces:
+            return self.html
+        return "".join([*self.pieces, self.html[self.copied :]])
+
+    def step(self, found: re.Match[str]) -> int:
+        """Handle one start tag or comment; return where to go on, or -1 to stop."""
+        if not found[1]:
+            end = self.html.find("-->", found.end())
+            return end + 3 if end >= 0 else -1
+        tag = TAG.match(self.html, found.start())
+        if not tag:
+            return -1
+        name = found[1].lower()
+        if name == "img":
+            self.write_formula(of_image(tag[2]), tag.start(), tag.end())
+            return tag.end()
+        if name in ("span", "div", "mjx-container", "amp-mathml") and not self.is_wrapper(name, tag[2]):
+            return tag.end()
+        inner, outer = self.ends(name, tag.end())
+        if outer < 0:
+            return tag.end()
+        content = self.html[tag.end() : inner]
+        if name in ("script", "style", "textarea"):
+            if name == "script" and "math/tex" in tag[2]:
+                self.write_formula(of_script(tag[2], content), tag.start(), outer)
+            return outer
+        if name == "math":
+            self.write_formula(of_math(tag[2], content), tag.start(), outer)
+            return outer
+        if name in ("pre", "xmp"):
+            self.write_code(name, tag, content, inner, outer)
+            return outer
+        if name in ("sup", "del", "s", "strike"):
+            return self.write_words(name, tag, content, outer)
+        is_drawn = "MathJax" in tag[2] and self.has_scripts and "math/tex" not in content
+        made = None if is_drawn else of_wrapper(tag[2], content, has_scripts=self.has_scripts)
+        if made or is_drawn:
+            self.write_formula(made, tag.start(), outer, is_dropped=is_drawn)
+            return outer
+        return tag.end()
+
+    @staticmethod
+    def is_wrapper(name: str, tag: str) -> bool:
+        if name in ("mjx-container", "amp-mathml"):
+            return True
+        return (
+            WRAPPER.search(attributes_of(tag).get("class", "")) is not None if "ath" in tag or "katex" in tag else False
+        )
+
+    def ends(self, name: str, at: int) -> tuple[int, int]:
+        """Return where the content of an element and where the element ends; -1 if it is not closed."""
+        if name in self.unclosed:
+            return -1, -1
+        depth = 1
+        nests = name in ("span", "div", "mjx-container", "sup", "del")
+        for edge in _edges(name).finditer(self.html, at):
+            depth += -1 if edge[1] else 1 if nests else 0
+            if depth == 0:
+                close = self.html.find(">", edge.end())
+                return (edge.start(), close + 1) if close >= 0 else (-1, -1)
+        self.unclosed.add(name)
+        return -1, -1
+
+    def write(self, text: str, start: int, end: int) -> None:
+        self.pieces += [self.html[self.copied : start], text]
+        self.copied = end
+
+    def write_formula(self, made: Formula | None, start: int, end: int, *, is_dropped: bool = False) -> None:
+        if made is None:
+            if is_dropped:
+                self.write("", start, end)
+            return
+        if self.last and made.is_image != self.last[2].is_image and _same(made.tex) == _same(self.last[2].tex):
+            between = self.html[self.last[1] : start]
+            if len(between) < MAX_SUP and not ANY_TAG.sub("", between).strip():
+                self.pieces[self.last[0]] = ""  # the same formula again, as a picture; the first one may be hidden
+        self.write(f" {made.marked} " if made.is_display else made.marked, start, end)
+        self.last = len(self.pieces) - 1, end, made
+
+    def write_code(self, name: str, tag: re.Match[str], content: str, inner: int, outer: int) -> None:
+        if name == "xmp":
+            self.write(f"<pre>{escape(content, quote=False)}</pre>", tag.start(), outer)
+            return
+        plain = _code(content)
+        if plain != content:
+            self.write(plain, tag.end(), inner)
+
+    def write_words(self, name: str, tag: re.Match[str], content: str, outer: int) -> int:
+        if name == "sup":
+            said = _raised(self.html, tag, content)
+            if said is None:
+                return tag.end()
+            self.write(said, tag.start(), outer)
+            return outer
+        is_short = len(content) <= MAX_DELETED if name == "del" else len(content) <= MAX_STRUCK and "<p" not in content
+        if is_short:
+            self.write("", tag.start(), outer)
+        return outer if is_short else tag.end()
+
+
+def _same(tex: str) -> str:
+    return re.sub(r"[\s{}]|\\(?:displaystyle|,|;|!)", "", tex)
+
+
+def _code(content: str) -> str:
+    """Return the content of `pre` with a line end where an element or `br` ends a line, and without line numbers."""
+    made = BLANK.sub(" ", content) if "\xa0" in content or "&" in content else content
+    if "<" not in made:
+        return "" if _are_line_numbers(made) else made
+    made = CODE_NUMBER.sub("", made)
+    made = CODE_BREAK.sub("\n", made)
+    if CODE_BLOCK.search(made):
+        made = CODE_BLOCK.sub("", re.sub(r"\n?" + CODE_END.pattern, "\n", made, flags=re.IGNORECASE))
+    return "" if _are_line_numbers(ANY_TAG.sub("", made)) else made
+
+
+def _are_line_numbers(text: str) -> bool:
+    if not NUMBERS.fullmatch(text):
+        return False
+    numbers = [int(one[:9]) for one in text.split()]
+    return all(after == before + 1 for before, after in zip(numbers, numbers[1:], strict=False))
+
+
+def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
+    """Return what a `sup` element becomes as plain text: nothing for a footnote's sign; None to leave it as it is."""
+    if len(content) > MAX_SUP or OPEN in content or "<img" in content or "<math" in content:
+        return None
+    text = unescape(ANY_TAG.sub("", content)).strip()
+    before = html[max(0, tag.start() - MAX_SUP) : tag.start()]
+    word = _last_word(before)
+    is_linked = NOTE_ADDRESS.search(tag[2] + content) or NOTE_BEFORE.search(before)
+    if NOTE.fullmatch(text) and (is_linked or text.startswith("[")):
+        return "" if word or before.rstrip()[-1:] not in (">", "") else None
+    if text in ORDINALS or not word:
+        return None
+    if re.fullmatch(r"\d{1,3}", text) and (not word[-1].isalnum() and word[-1] not in ")]}" or _is_word(word)):
+        return ""
+    if re.fullmatch(r"\d\d", text) and re.search(r"[$€£¥]\s?\d+$", unescape(before[-12:])):
+        return f".{text}"
+    if EXPONENT.fullmatch(text) and word[-1] not in ".,;:!?\"'":
+        return f"^{text}" if re.fullmatch(r"[+\-−–]?\w+|\d?[+\-−]", text) else f"^({text})"
+    return None
+
+
+def _last_word(before: str) -> str:
+    """Return the characters right before a place, without tags; empty at the beginning of a block."""
+    text = re.sub(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", "", before, flags=re.IGNORECASE)
+    found = re.search(r"[^\s<>]+$", text)
+    return unescape(found[0]) if found else ""
+
+
+def _is_word(word: str) -> bool:
+    """Whether the end of a text is a word of at least four letters, of which a raised number is no exponent."""
+    letters = re.search(r"[^\W\d_]+$", word)
+    return letters is not None and len(letters[0]) >= 4 and letters[0].lower() not in UNITS
