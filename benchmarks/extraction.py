@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,7 @@ import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
 from benchmarks.rounds import ratios, spread
+from tests.training.data.extract.page_cases import CASES, Case
 from training.data.extract.html import extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import read_rows
@@ -95,6 +97,26 @@ def make_extractor(name: str) -> Callable[[bytes], str]:
         return lambda html: trafilatura.extract(html, **chosen) or ""
     settings = _limitless(name)
     return lambda html: extract_html(html, settings=settings).text
+
+
+def wrong_in(case: Case, name: str) -> list[str]:
+    """Return what is wrong with an extractor's text of a small page."""
+    made = extract_html(case.html.encode(), settings=_limitless(name))
+    return case.wrong(made.text, made.num_formulas)
+
+
+def tell_cases(names: list[str]) -> int:
+    """Print what is wrong with each extractor's texts of the small pages; return 1 if the default's are."""
+    for name in names:
+        wrong = {case.name: found for case in CASES if (found := wrong_in(case, name))}
+        for case, found in wrong.items():
+            print(f"{name}: {case}: {'; '.join(found)}")
+        formulas = [(case, one) for case in CASES for one in case.formulas]
+        kept = sum(extract_html(case.html.encode(), settings=_limitless(name)).text.count(one) == 1
+                   for case, one in formulas)  # fmt: skip
+        print(f"{name}: {len(CASES) - len(wrong)} of {len(CASES)} pages are right, "
+              f"{kept} of {len(formulas)} formulas are there once")  # fmt: skip
+    return int(any(wrong_in(case, "blocks_or_trafilatura") for case in CASES))
 
 
 def _limitless(name: str) -> ExtractRecipe:
@@ -195,7 +217,10 @@ def main() -> None:
     parser.add_argument("--extractors", nargs="+", choices=EXTRACTORS, metavar="NAME", default=DEFAULT)
     parser.add_argument("--pairs", type=int, default=0, help="of timed runs; 0: none")
     parser.add_argument("--worst", type=int, default=0, help="show the pages on which the last falls most behind")
+    parser.add_argument("--cases", action="store_true", help="only the small pages of tests/…/page_cases.py")
     options = parser.parse_args()
+    if options.cases:
+        sys.exit(tell_cases([name for name in options.extractors if name != "trafilatura-stock"]))
     chosen = [page for page in pages() if options.part in (page.part, "all")]
     own: dict[str, dict[str, dict[str, float]]] = {}
     firsts: dict[tuple[str, str], np.ndarray] = {}

@@ -30,6 +30,7 @@ from training.data.extract.markup import (
     T_DT,
     T_LI,
     T_OL,
+    T_P,
     T_PRE,
     T_TABLE,
     T_TD,
@@ -237,7 +238,7 @@ def _titles(tag, marks, filled, last, s):
     if s == 0 or filled[last[s] + 1] - filled[s] == 0:
         return False
     for n in range(s, last[s] + 1):
-        is_title = T_H1 <= tag[n] <= T_H6 or tag[n] == T_DT or marks[n] & _TOGGLE != 0
+        is_title = T_H1 < tag[n] <= T_H6 or tag[n] == T_DT or marks[n] & _TOGGLE != 0  # h1 is the page's
         if filled[last[n] + 1] - filled[n] != filled[last[s] + 1] - filled[s]:
             return False
         if is_title:
@@ -426,29 +427,66 @@ def _add_up(parent, values):
 
 
 @native
-def _is_listed(t):
-    return t in (T_LI, T_TD, T_TH, T_DT, T_DD, T_PRE)
+def _is_regular(tag, table, in_row, t, number):
+    """Whether all rows of a table have the same number of cells, two or more."""
+    length = 0
+    for n in range(t + 1, tag.size):
+        if table[n] < t:
+            break
+        if tag[n] == T_TR and table[n] == t and in_row[n]:
+            if length and in_row[n] != length:
+                return False
+            length = in_row[n]
+    return length >= 2 and number > length
 
 
 @native
 def _cells(tag, parent, holder, chars, linked, blocks):
     """Return whether each node is in a cell of a data table. There, a link is content and not navigation.
 
-    At most two thirds of a data table's blocks are links. A layout table has few cells, and one cell with many links.
+    At most two thirds of a data table's blocks are links, or it has rows of equal length with one block in each cell. A
+    layout table has few cells, and one cell with many links; a calendar's cells are short.
     """
     table, in_cell = np.zeros(tag.size, np.int32), np.zeros(tag.size, np.bool_)
     cells, links = np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64)
+    written, inside, rows = np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64), np.zeros(tag.size, np.int64)
+    row, in_row, is_data = np.zeros(tag.size, np.int32), np.zeros(tag.size, np.int64), np.zeros(tag.size, np.bool_)
     for n in range(1, tag.size):
+        row[n] = n if tag[n] == T_TR else row[parent[n]]
         is_cell = tag[n] == T_TD or tag[n] == T_TH
         table[n] = n if tag[n] == T_TABLE else table[parent[n]]
         in_cell[n] = is_cell or (in_cell[parent[n]] and tag[n] != T_TABLE)
         cells[table[n]] += is_cell
+        in_row[row[n]] += is_cell
+    for n in range(1, tag.size):
+        rows[table[n]] += tag[n] == T_TR
     for b in range(blocks):
         links[table[holder[b]]] += 2 * linked[b] > chars[b]
+        written[table[holder[b]]] += chars[b]
+        inside[table[holder[b]]] += 1
     for n in range(tag.size):
-        number = cells[table[n]]
-        in_cell[n] &= number >= CELLS_OF_TABLE and 3 * links[table[n]] <= 2 * number
+        t = table[n]
+        number = cells[t]
+        if n == t:
+            is_data[t] = 3 * links[t] <= 2 * number or (
+                rows[t] >= 3
+                and inside[t] <= number
+                and written[t] >= 4 * number
+                and _is_regular(tag, table, in_row, t, number)
+            )
+        in_cell[n] &= number >= CELLS_OF_TABLE and is_data[t]
     return in_cell
+
+
+@native
+def _is_listed(t):
+    return t in (T_LI, T_TD, T_TH, T_DT, T_DD, T_PRE)
+
+
+@native
+def _is_linked_prose(chars, stops, tag):
+    """Whether a block that is mostly links is a paragraph, which says nothing of the blocks around it."""
+    return chars >= 60 and stops > 0 and not (_is_listed(tag) or T_H1 <= tag <= T_H6)
 
 
 @native
@@ -460,20 +498,29 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, wei
         if out[n]:
             weight[n] -= 0.2 * plain
         elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n]):
-            weight[n] -= 0.5 * linked[b] + 10
+            if not _is_linked_prose(chars[b], stops[b], tag[n]):
+                weight[n] -= 0.5 * linked[b] + 10
         elif _is_heading(tag[n], chars[b], stops[b]):
             weight[n] += 5
         elif stops[b] == 0 and plain < 60:
             weight[n] += 0.3 * plain if _is_listed(tag[n]) or in_cell[n] else -5.0
-        elif b and 2 * linked[b - 1] > chars[b - 1] > 25 and plain < 400 and not out[holder[b - 1]]:
+        elif (
+            b
+            and 2 * linked[b - 1] > chars[b - 1] > 25
+            and plain < 400
+            and not (out[holder[b - 1]] or _is_linked_prose(chars[b - 1], stops[b - 1], tag[holder[b - 1]]))
+        ):
             weight[n] += 0.3 * plain  # probably the first lines of another page, below its linked title
         else:
             weight[n] += plain
 
 
 @native
-def _choose(weight, marks):
-    """Return the node whose subtree has most prose; a node named as the body of an article gets a bonus."""
+def _choose(weight, marks, tag, parent):
+    """Return the node whose subtree has most prose; a node named as the body of an article gets a bonus.
+
+    A paragraph alone is no main text: then its parent is returned.
+    """
     best, best_value = 0, 0.0
     for n in range(weight.size):
         value = weight[n]
@@ -484,6 +531,8 @@ def _choose(weight, marks):
                 value *= 1.1
         if value > 0 and value >= best_value:
             best, best_value = n, value
+    while tag[best] == T_P:
+        best = parent[best]
     return best
 
 
@@ -566,7 +615,10 @@ def _keep(
     html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
     phrase_steps, phrase_marks, in_code, in_cell, is_strict,
 ):  # fmt: skip
-    """Decide which blocks of the chosen subtree are main text (`kept`); return the number of their characters."""
+    """Decide which blocks of the chosen subtree are main text (`kept`); return the number of their characters.
+
+    Paragraphs that are left out because they are links count too.
+    """
     around = _lead(root, parent, marks)
     in_header = np.zeros(tag.size, np.bool_)
     for n in range(1, tag.size):
@@ -577,6 +629,7 @@ def _keep(
         chars_in[group] += chars[b]
         linked_in[group] += linked[b]
     begun = not is_strict
+    stands = np.zeros(blocks, np.bool_)  # a paragraph that goes for its links alone; its heading stays
     for b in range(blocks):
         n = holder[b]
         kept[b] = False
@@ -588,6 +641,8 @@ def _keep(
         if is_linked and (stops[b] == 0 or chars[b] - linked[b] < (50 if t == T_LI else 80)):
             group = _group(tag, parent, n)
             if group == 0 or 2 * linked_in[group] > chars_in[group]:
+                stands[b] = _is_linked_prose(chars[b], stops[b], t)
+                begun |= stands[b] and n >= root
                 continue
         is_title = T_H1 <= t <= T_H6
         is_prose = chars[b] >= 80 and stops[b] > 0
@@ -610,7 +665,10 @@ def _keep(
     level = 1
     num = 0
     for b in range(blocks - 1, -1, -1):
-        if kept[b]:
+        if stands[b]:
+            num += chars[b]
+            level = T_H6 + 1
+        elif kept[b]:
             t = tag[holder[b]]
             num += chars[b]
             if not _is_heading(t, chars[b], stops[b]):
@@ -642,7 +700,7 @@ def _select(
         weight = np.zeros(tag.size, np.float64)
         _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight)
         _add_up(parent, weight)
-        root = _choose(weight, marks)
+        root = _choose(weight, marks, tag, parent)
         for is_strict in (True, False):
             num = _keep(
                 html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
@@ -845,8 +903,12 @@ class Analysis:
         Comments are often long below short articles. If they are nearly all of a page, they may be its purpose.
         """
         prose = self.num_prose_kept + self.num_prose_missed
+        is_little = self.num_kept < LITTLE_CHARACTERS
         return (
-            self.num_kept < LITTLE_CHARACTERS
+            (
+                is_little
+                and (self.num_prose_kept < self.num_kept or prose + self.num_prose_commented > self.num_prose_kept)
+            )
             or self.num_prose_kept < FOUND_FRACTION * prose
             or self.num_prose_kept < FOUND_BESIDE_COMMENTS * (prose + self.num_prose_commented)
         )

@@ -217,7 +217,8 @@ def _tex(one: _Element | str) -> str:
         return _token(one)
     if one.name in ("annotation", "annotation-xml", "mspace", "mphantom", "none", "mprescripts", "malignmark"):
         return ""
-    given = [_tex(part) for part in one.parts if isinstance(part, _Element)]
+    parts = [_tex(part) for part in one.parts]  # once for each: twice would be 2**MAX_DEPTH times
+    given = [part for part, was in zip(parts, one.parts, strict=True) if isinstance(was, _Element)]
     if one.name == "semantics":
         return given[0] if given else ""
     shape = SHAPES.get((one.name, len(given)))
@@ -237,7 +238,7 @@ def _tex(one: _Element | str) -> str:
     if one.name == "mfenced":
         said = attributes_of(one.tag)
         return f"{said.get('open', '(')}{', '.join(given)}{said.get('close', ')')}"
-    return _joined([_tex(part) for part in one.parts])
+    return _joined(parts)
 
 
 SHAPES = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from html import escape, unescape
+from itertools import pairwise
 
 from training.data.extract.formulas import CLOSE, OPEN, Formula, attributes_of, of_image, of_math, of_script, of_wrapper
 
@@ -214,7 +215,7 @@ def _are_line_numbers(text: str) -> bool:
     if not NUMBERS.fullmatch(text):
         return False
     numbers = [int(one[:9]) for one in text.split()]
-    return all(after == before + 1 for before, after in zip(numbers, numbers[1:], strict=False))
+    return all(after == before + 1 for before, after in pairwise(numbers))
 
 
 def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
@@ -229,7 +230,7 @@ def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
         return "" if word or before.rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:
         return None
-    if re.fullmatch(r"\d{1,3}", text) and (not word[-1].isalnum() and word[-1] not in ")]}" or _is_word(word)):
+    if re.fullmatch(r"\d{1,3}", text) and ((not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)):
         return ""
     if re.fullmatch(r"\d\d", text) and re.search(r"[$€£¥]\s?\d+$", unescape(before[-12:])):
         return f".{text}"

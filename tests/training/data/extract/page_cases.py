@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a page is one string
 """Small pages, each with what its text must and must not contain, and how many formulas it has.
 
 `python -m benchmarks.extraction --cases` prints the table of them.
