@@ -898,17 +898,14 @@ class Analysis:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether little text was found, or much of the prose was dropped by doubtful rules.
+        """Whether little text was found that is not all of the page's prose, or doubtful rules dropped much of the prose.
 
         Comments are often long below short articles. If they are nearly all of a page, they may be its purpose.
         """
         prose = self.num_prose_kept + self.num_prose_missed
-        is_little = self.num_kept < LITTLE_CHARACTERS
+        is_all = self.num_prose_kept > 0 and prose + self.num_prose_commented == self.num_prose_kept == self.num_kept
         return (
-            (
-                is_little
-                and (self.num_prose_kept < self.num_kept or prose + self.num_prose_commented > self.num_prose_kept)
-            )
+            (self.num_kept < LITTLE_CHARACTERS and not is_all)
             or self.num_prose_kept < FOUND_FRACTION * prose
             or self.num_prose_kept < FOUND_BESIDE_COMMENTS * (prose + self.num_prose_commented)
         )
