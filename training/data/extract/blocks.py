@@ -898,7 +898,7 @@ class Analysis:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether little text was found that is not all of the page's prose, or doubtful rules dropped much of the prose.
+        """Whether little text was found and not all prose, or much of the prose was dropped by doubtful rules.
 
         Comments are often long below short articles. If they are nearly all of a page, they may be its purpose.
         """
