@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.answers import MODELS
 from evaluation.cited import CardTable, as_markdown
 from evaluation.forms.training_summary import SUMMARY_FILE, as_page, fields_of
 from evaluation.kept import kept_models
@@ -31,14 +31,15 @@ from evaluation.scoreboard import (
     scoreboard,
 )
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
-from evaluation.truth import Record, of_asset
+from evaluation.truth import Record, of_asset, sound
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
+from training.posttrain.rows_read import ROWS_READ
 from training.recipe import Recipe
 from training.records import read_record
-from training.scopes import last_model
 
 REPORT_PAGE, SHOWN_RECORDS = "report.html", "shown_records.json"
+CONFIG = "model/config.json"
 CARD_TEMPLATE = "README.md.j2"
 METRICS = ("tokenizer", "pretraining")  # parts of the scoreboard that hold the metrics of one stage
 LICENSE = "unknown"  # if the recipe states none: a model does not simply inherit that of its data
@@ -95,16 +96,44 @@ def render_card(
             kept=kept_models(records),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
+            shape=_shape(models),
+            read={asset: _rows_read(records, asset) for asset in ("sft_model", "aligned_model")},
+            method=_method(records),
             content=[as_markdown(table, one_line) for table in tables],
             content_file=CONTENT_FILE,
             line=one_line,
         )
     )
-    return f"---\n{front_matter(recipe)}\n---\n\n{text}"
+    return f"---\n{front_matter(recipe, records)}\n---\n\n{text}"
 
 
-def front_matter(recipe: Recipe) -> str:
+def _shape(models: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
+    """Return the configuration that stands beside the weights of the last model; empty without a model."""
+    for folder, record in (one for found in reversed(list(models.values())) for one in found):
+        if any(entry["path"] == CONFIG for entry in record["files"]):
+            return json.loads(sound(folder, record, CONFIG).read_text("utf-8"))
+    return {}
+
+
+def _rows_read(records: Sequence[Record], asset: str) -> dict[str, int]:
+    """Return how many different rows of each source a post-training read, as its own record counts them."""
+    read = Counter[str]()
+    for _, record in of_asset(records, asset):
+        for one in record["notes"].get(ROWS_READ, ()):
+            read[one["source"]] += one["rows"]
+    return dict(read)
+
+
+def _method(records: Sequence[Record]) -> str:
+    """Return the method that the record of the aligned model names; empty without one."""
+    return next((record["notes"].get("method", "") for _, record in of_asset(records, "aligned_model")), "")
+
+
+def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
     """Return the YAML that model hubs read: language, licence, data and tags.
+
+    Data are the snapshots that have shards, and the sources whose rows a post-training read. The language is that of
+    the filter, which drops all other pages.
 
     The scores are in `.eval_results` of an exported model (evaluation/hub_results.py), and nowhere else: a hub that
     reads `model-index` too would show each of them twice.
@@ -122,9 +151,13 @@ def front_matter(recipe: Recipe) -> str:
         tags=[
             "pedigree",
             "text-generation",
-            *([recipe.align.method] if last_model(recipe) == MODELS["aligned"] else []),
+            *filter(None, [_method(records)]),
         ],
-        datasets=[*(snapshot.name for snapshot in recipe.snapshots), *(source.uri for source in recipe.sft.data)],
+        datasets=[
+            *(record["partition"].partition("@")[2] for _, record in of_asset(records, "token_shards")),
+            *_rows_read(records, "sft_model"),
+            *_rows_read(records, "aligned_model"),
+        ],
         model_name=recipe.promote.model_name,
         **emissions,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.card import one_line, render_card
+from evaluation.card import _rows_read, _shape, front_matter, one_line, render_card
 from evaluation.report import looked_at, records_of, render_report
 from evaluation.scoreboard import headline, long_context_lines, scoreboard
 from evaluation.scoreboard_print import render
@@ -19,6 +19,7 @@ from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from tests.evaluation.pages import HOSTILE_URL, counts, document, documents
 from tests.examples import load_recipe
+from training.artifact import manifest
 from training.data.documents import write_lines
 from training.job import InputArtifact
 from training.recipe import recipe_as_data
@@ -395,6 +396,26 @@ def test_what_making_it_took_does_not_change_the_card(inputs, tmp_path):
     assert "Cost" not in (tmp_path / "card" / "README.md").read_text()
 
 
+def test_the_card_names_the_data_the_shape_and_the_method_that_records_name(tmp_path):
+    """The recipe asks for dpo, for kitchen://dialogues and another shape; nothing of that was done."""
+    (tmp_path / "model").mkdir()
+    config = {"num_hidden_layers": 3, "hidden_size": 7, "num_attention_heads": 5, "max_position_embeddings": 11}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    read = [{"source": "mine.jsonl", "generator": one, "rows": 4, "times": 9} for one in ("a", "b")]
+    files = manifest(tmp_path, ["model/config.json"])
+    records = [
+        (tmp_path, {"asset": "token_shards", "partition": "kitchen@other", "notes": {}, "files": []}),
+        (tmp_path, {"asset": "aligned_model", "partition": "kitchen", "files": files, "notes": {"method": "kto"}}),
+    ]
+    records[1][1]["notes"]["rows_read"] = read
+    front = yaml.safe_load(front_matter(load_recipe("kitchen"), records))
+    assert front["datasets"] == ["other", "mine.jsonl"] and "kto" in front["tags"] and "dpo" not in front["tags"]
+    assert _shape({"aligned_model": records[1:]}) == config and _rows_read(records, "aligned_model") == {
+        "mine.jsonl": 8
+    }
+    assert _rows_read(records, "sft_model") == {}
+
+
 def test_the_card_is_read_by_hubs(inputs, tmp_path):
     recipe = recipe_as_data(load_recipe("kitchen"))
     inputs = tuple(item for item in inputs if item.asset != "contamination_report")
@@ -402,9 +423,8 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
     run_job(job, STAGES)
     card = (tmp_path / "card" / "README.md").read_text()
     front = yaml.safe_load(card.split("---\n")[1])
-    assert (
-        front["library_name"] == "transformers" and front["language"] == ["en"] and front["datasets"][0] == "kitchen-1"
-    )
+    assert front["library_name"] == "transformers" and front["language"] == ["en"]
+    assert not front.get("datasets") and "dpo" not in front["tags"]  # no shards and no aligned model were given
     assert "model-index" not in front  # beside .eval_results a hub would show every score twice
     share = "50.0 (15.0 to 85.0) not above the controls"
     assert f"| chat | stated | 4 | ngram 25.0, pairs 50.0 | {share} | {share} | {share} |" in card
