@@ -13,7 +13,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
+from html import unescape
 from math import prod
+from urllib.parse import unquote
+
+from training.data.filter.telephone_plans import has_country, is_international, is_national
 
 PLACEHOLDERS = {
     "email": "<EMAIL>",
@@ -200,17 +204,49 @@ def _is_email(text: str, start: int, host: re.Match[str]) -> bool:
     return not (text[start:].startswith(("git@", "hg@", "svn@")) and text[host.end() : host.end() + 1] in (":", "/"))
 
 
+_SAID = re.compile(
+    r"(?i)(?<![\w.@])(?P<it>(?P<name>[A-Z0-9][\w.+-]{0,63}) at (?P<host>[A-Z0-9-]{1,63}(?: dot [A-Z0-9-]{1,63}){0,3})"
+    r" dot (?:[A-Z]{2}|com|org|net|edu|gov|info|name|dev|app|mil|int))(?![\w@])"
+)
+# Before "at example dot com" these speak of a site, not of a person.
+_NO_NAMES = frozenset(
+    """
+    a an and are available be find found go hosted i in is it located look looking me more now of on online or out page
+    read reach see site that the this to up us visit was we website web you
+    """.split()
+)
+_ENCODED_SIGN = re.compile(r"(?i)&#0*64;|&#x0*40;|&commat;|%40")
+_ENCODED = re.compile(
+    r"(?:&#[xX]?[0-9A-Fa-f]{1,7};|&(?:commat|period|hyphen|lowbar);|%(?:40|2[BbDdEe]|5[Ff])|[\w.+\-@])+"
+)
+
+
 def _find_written_out_emails(text: str) -> Iterator[Span]:
-    return _finding(_WRITTEN_OUT, lambda _: True)(text) if _BRACKETED_AT.search(text) else iter(())
+    if _BRACKETED_AT.search(text):
+        yield from _finding(_WRITTEN_OUT, lambda _: True)(text)
+    elif " dot " in text or " DOT " in text:
+        yield from _finding(_SAID, lambda match: match["name"].lower() not in _NO_NAMES)(text)
+
+
+def _find_encoded_emails(text: str) -> Iterator[Span]:
+    """Yield the addresses whose @ is an entity of HTML or percent-encoded, other characters of them too."""
+    if not _ENCODED_SIGN.search(text):
+        return
+    for match in _ENCODED.finditer(text):
+        if _ENCODED_SIGN.search(match[0]):
+            plain = unquote(unescape(match[0])).strip(".")
+            if [(0, len(plain))] == list(_find_emails(plain)):
+                yield match.start(), match.end() - (len(match[0]) - len(match[0].rstrip(".")))
 
 
 # Telephone
 
-_SEPARATOR = r"[ .\-\u00a0\u2010\u2011\u2212\u30fc/]"  # in Japanese, the sign for a long vowel is also a hyphen
+# In Japanese, the sign for a long vowel is also a hyphen.
+_SEPARATOR = r"[ .\-\u00a0\u2009\u202f\u2010-\u2013\u2212\u30fc/]"
 _INTERNATIONAL = re.compile(
-    rf"(?<![_{_LETTERS}+.\-/=])(?P<it>(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
-    rf"(?:{_SEPARATOR}{{0,2}}\(?\d{{1,5}}\)?){{2,6}})"
-    rf"(?![_{_LETTERS}%]|{_SEPARATOR}?\d)"
+    rf"(?<![_{_LETTERS}+.\-/=])(?P<it>\+\d{{8,15}}(?![_{_LETTERS}%]|[.,]\d)"
+    rf"|(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
+    rf"(?:{_SEPARATOR}{{0,3}}\(?\d{{1,5}}\)?){{2,6}}(?![_{_LETTERS}%]|{_SEPARATOR}?\d))"
 )
 # Russia and Kazakhstan from inside the country: 8, area code and number, grouped from the end in twos.
 _RUSSIAN = re.compile(
@@ -223,16 +259,41 @@ _NORTH_AMERICAN = re.compile(
 )
 # In other countries national numbers look like any number, so a word for telephone must come before.
 _ANY_NUMBER = re.compile(
-    rf"(?<![_{_LETTERS}+.\-/])(?P<it>\(?\+?\d{{1,5}}\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})"
+    rf"(?<![_{_LETTERS}+.\-/])(?P<it>\(?\+?\d{{1,5}}(?: \d)?\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})"
     rf"(?![_{_LETTERS}%]|{_SEPARATOR}?\d|\d*[年月日号號])"
 )
-_TELEPHONE = re.compile(
-    r"(?i:\b(?:tel|tél|telephone|téléphone|telefon|teléfono|telefono|telefone|phone|mobile|mobil|cell|handy|fax|whatsapp"
-    r"|call|ring|hotline|sms)(?:[ -]?(?:no|nr|number|nummer|us|me|at|on|him|her|them|now|today))*\b\.?|[☎✆📞📱]"
-    r"|\b(?:тел|телефон|моб|мобильный|факс|звоните|τηλ|τηλέφωνο|κινητό|φαξ|هاتف|جوال|تلفن|موبایل|טלפון|טל|נייד)\b\.?"
-    r"|電話(?:番号)?|携帯(?:電話|番号)?|ファックス|手机(?:号码?)?|手機(?:號碼)?|电话(?:号码)?|電話號碼|热线|传真|傳真"
-    r"|전화(?:번호)?|휴대(?:폰|전화)|핸드폰|팩스|โทร(?:ศัพท์)?\.?|फ़ोन|फोन|मोबाइल)"
+_LINK = (
+    r"(?:[ \t\u00a0\-]?(?:no|nr|number|numbers|nummer|us|me|at|on|him|her|them|now|today))*\b\.?"
     r"[ \t\u00a0\u3000]*(?:[:：#=\-–]|is|at|on|は)?[ \t\u00a0\u3000]*\Z"
+)
+_TELEPHONE = re.compile(
+    r"(?i:\b(?:tel|tél|tels|télécopie|ph|phones?|telef\w{0,10}|telephones?|téléphone|teléf\w{0,7}|telp|telepon"
+    r"|fax|faks\w?|telefax|whatsapp|hotline|gsm|tlf|tfn|puh|cel|mobil|mobiel|puhelin\w{0,8}|mob|móvil|movil|celular|cellulare|telemóvel"
+    r"|kom|cep|điện thoại|đt|sđt|mobiltelefon|mobilnummer|smartphone"
+    r"|(?:call|ring|dial|text|phone)[ ](?:us|me|him|her|them)(?:[ ](?:at|on))?)" + _LINK + r")"
+    r"|(?i:\b(?:тел|телеф\w{0,8}|моб|мобил\w{0,8}|мобіл\w{0,8}|факс\w?|звон\w{1,6}|τηλ|τηλ[έε]φ\w{0,7}|κιν|κινητ\w{1,3}|φαξ"
+    r"|(?:ال)?هاتف|(?:ال)?جوال|(?:ال)?موبايل|تليفون|فاكس|تلفن|موبایل|ה?טלפון|טל|ה?נייד|פקס)" + _LINK + r")"
+    r"|[☎✆📞📱℡][ \t\u00a0]*[:：]?[ \t\u00a0]*\Z"
+    r"|(?i:電話(?:番号)?|携帯(?:電話|番号)?|ファックス|手机(?:号码?)?|手機(?:號碼)?|电话(?:号码)?|電話號碼|热线|传真|傳真"
+    r"|전화(?:번호)?|휴대(?:폰|전화)|핸드폰|팩스|연락처|โทร(?:ศัพท์)?\.?|มือถือ|फ़ोन|फोन|मोबाइल|दूरभाष"
+    r")[ \t\u00a0\u3000]*(?:[:：#=\-–は]|は)?[ \t\u00a0\u3000]*\Z"
+)
+# Words that mean other things as well: with them a number must have the shape of one that is dialled.
+_PERHAPS_TELEPHONE = re.compile(
+    r"(?i:\b(?:call|ring|dial|mobile|cell|handy|sms|port|portable|ruf|bel|telefon)" + _LINK + r")"
+)
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){2,}")  # as thousands are
+_AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
+_YEARS = re.compile(rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:19|20)\d\d")
+_DIALLED = re.compile(
+    rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
+)
+_PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
+# What numbers are counted with that are no telephone, before a number in the form of North America or of a card.
+_OTHER_NUMBER = re.compile(
+    r"(?i)(?:\b(?:pp?|pages?|lines?|isbn|issn|doi|oclc|lccn|rfc|sku|item|part|order|invoice|case|ref|serial|model"
+    r"|patent|ticket|issue|bug|id|uuid|sha-?\d*|md5|hash|checksum|digest|commit|revision)"
+    r"(?:[ ](?:no|number|nr)\b)?|§)[\W_]{0,3}\Z"
 )
 _DATE = re.compile(
     r"\A(?:(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])"
@@ -246,25 +307,38 @@ def _digits(text: str) -> str:
 
 def _is_international_phone(match: re.Match[str]) -> bool:
     number = match["it"]
-    digits = _digits(number).removeprefix("00") if number.startswith("00") else _digits(number)
+    digits = _digits(re.sub(r"\(0\)", "", number))
+    digits = digits.removeprefix("00") if number.startswith("00") else digits
     # E.164: at most 15 digits including the country code. "00" also begins times, ids and arrays, so with it the number
     # must have separators.
     if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", _before(match, 2))):
         return False
-    return 8 <= len(digits) <= 15
+    if not 8 <= len(digits) <= 15:
+        return False
+    # A number that no country gives out may be wrongly written; digits in threes are an amount.
+    is_written = len(digits) >= 10 and re.search(_SEPARATOR, number) and not _AMOUNT.fullmatch(number)
+    return is_international(digits) or bool(is_written and has_country(digits))
 
 
 def _is_named_phone(match: re.Match[str]) -> bool:
-    number = match["it"]
-    if not 7 <= len(_digits(number)) <= 15 or _DATE.match(number) or _is_address(number):
+    number, before = match["it"], _before(match, 40)
+    digits = _digits(number)
+    if not 7 <= len(digits) <= 15 or _DATE.match(number) or _YEARS.fullmatch(number):
         return False
-    return _TELEPHONE.search(_before(match, 40)) is not None
+    if _is_address(number) and not (_PAIRS_OF_EIGHT.match(number) and _TELEPHONE.search(before)):
+        return False
+    if _TELEPHONE.search(before) or (_PERHAPS_TELEPHONE.search(before) and before.rstrip().endswith((":", "：", "."))):
+        return is_national(digits) or is_international(digits)
+    if not _PERHAPS_TELEPHONE.search(before) or _GROUPED.fullmatch(number):
+        return False
+    return bool(_DIALLED.match(number) or _PAIRS_OF_EIGHT.match(number)) and is_national(digits, is_local=False)
 
 
 def _is_north_american_phone(match: re.Match[str]) -> bool:
-    area, exchange = _digits(match["it"])[-10:-7], _digits(match["it"])[-7:-4]
+    number = match["it"]
+    area, exchange = _digits(number)[-10:-7], _digits(number)[-7:-4]
     # N11 are service codes; numbers in columns are a table
-    if area[1:] == "11" or exchange[1:] == "11":
+    if area[1:] == "11" or exchange[1:] == "11" or ("(" not in number and _OTHER_NUMBER.search(_before(match, 24))):
         return False
     return not re.search(r"\d[ \t]+\Z", _before(match, 4)) and not re.match(r"[ \t]+\d", _after(match, 4))
 
@@ -305,6 +379,8 @@ def _is_public_ipv4(match: re.Match[str]) -> bool:
     if _ASSIGNED_TO_ADDRESS.search(before):
         return True
     if _NUMBERED.search(before):
+        return False
+    if _PAIRS_OF_EIGHT.match(match["it"]) and _TELEPHONE.search(before):
         return False
     parts = [int(part) for part in match["it"].split(".")]
     if parts[-1] == 0:
@@ -354,7 +430,7 @@ def luhn_holds(digits: str) -> bool:
 
 def _is_card(match: re.Match[str]) -> bool:
     digits = _digits(match["it"])
-    if len(set(digits)) == 1 or not luhn_holds(digits):
+    if len(set(digits)) == 1 or not luhn_holds(digits) or _OTHER_NUMBER.search(_before(match, 24)):
         return False
     return any(prefix.match(digits) and len(digits) in lengths for prefix, lengths in _ISSUERS)
 
@@ -611,6 +687,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("api_key", _find_assigned_values),
     ("email", _find_emails),
     ("email", _find_written_out_emails),
+    ("email", _find_encoded_emails),
     ("iban", _finding(_IBAN, _is_iban)),
     ("iban", _finding_numbers(_LOWER_IBAN, _is_iban)),
     ("card", _finding_numbers(_CARD, _is_card)),

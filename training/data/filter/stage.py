@@ -29,7 +29,11 @@ FILTER = Stage(
     module="training.data.filter.filter",
     parts=(("training.data.filter.rules", "none"),),
     libraries=("idna",),
-    data_files=("data/filter/lists/toxic.urls.txt", "data/filter/lists/fineweb2_limits.tsv"),
+    data_files=(
+        "data/filter/lists/toxic.urls.txt",
+        "data/filter/lists/fineweb2_limits.tsv",
+        "data/filter/lists/telephone_plans.txt",
+    ),
     kinds=("parquet",),
     gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),
     in_ranks=True,
