@@ -56,7 +56,7 @@ SENTENCES = {
     "CN": ("客服电话 {}，全天。", "我的手机号是{}，谢谢。"),
     "KR": ("고객센터 전화 {} 입니다.", "휴대전화: {} 로 연락주세요."),
 }
-"""A sentence for a fixed line and one for a mobile one, by region. Write others before rules are changed by what they show."""
+"""A sentence for a fixed line and one for a mobile one, by region. Once rules are changed by it, write another."""
 
 NUMBERS = 20  # of each locale and kind of line
 SEED = 46
