@@ -190,6 +190,9 @@ CASES: dict[str, Change] = {
 }  # fmt: skip
 
 
+IN_WEIGHTS = ("a value that is no number",)  # found when the weights are read, not when the recipe is
+
+
 def sound(folder: Path) -> Path:
     """Write the sound folder of which every case is a changed copy."""
     write_model(folder)

@@ -35,6 +35,7 @@ from training.records import (
 )
 from training.scopes import asks_for
 from training.secrets import masked, secret_in
+from training.settings.bounds import check_bounds
 from training.stage import Asset
 from training.stages import ASSETS
 
@@ -180,6 +181,7 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
     if "name" in data:  # before the names that are made of it
         check_name(data["name"], "name")
     data, problems = _without_unknown_preset(data)
+    check_bounds(data)
     try:
         recipe = read_record(Recipe, _with_all_snapshots(data))
     except RecipeError as error:

@@ -75,6 +75,34 @@ RECIPES = {
         r"pattern.txt, line 2: .a\.\*\.example\.org.: is no domain; write example.org",
     ),
     "list that is no text": (KITCHEN + "extract: {blocked: ['{folder}/latin.yaml']}\n", "no list that can be read"),
+    "key twice": (KITCHEN + "name: other\n", "line 3: name is given twice, first in line 2; leave one of them out"),
+    "Norway": (
+        KITCHEN + "filter: {languages: [no]}\n",
+        r"line 3, filter.languages\[0\]: no may mean false or the word",
+    ),
+    "rate below zero": (KITCHEN + "pretrain: {learning_rate: -1.0}\n", "pretrain.learning_rate=-1.0; 1e-12 to 1e"),
+    "rate that is none": (KITCHEN + "pretrain: {learning_rate: nan}\n", "learning_rate: nan is no finite number"),
+    "rows without a token": (KITCHEN + "pretrain: {sequence_length: 0}\n", "pretrain.sequence_length=0; 1 to 1e"),
+    "seed below zero": (KITCHEN + "pretrain: {seed: -1}\n", "pretrain.seed=-1; 0 to 9.2"),
+    "seed of 20 digits": (
+        KITCHEN + f"pretrain: {{seed: {10**20}}}\n",
+        "pretrain.seed=1.*; at most 9223372036854775807",
+    ),
+    "10⁹ layers": (KITCHEN + "model: {layers: 1000000000}\n", "model.layers=1000000000; 1 to 100000 is right"),
+    "width without a machine": (KITCHEN + "model: {width: 1000000002}\n", "model.width=1000000002; 1 to 1e"),
+    "vocabulary without end": (
+        KITCHEN + "tokenizer: {vocabulary: 99999999999}\n",
+        "tokenizer.vocabulary=99999999999; 1",
+    ),
+    "all held out twice": (KITCHEN + "mixture: {held_out_fraction: 2}\n", "mixture.held_out_fraction=2; 0 to 1 is"),
+    "weight below zero": (KITCHEN + "mixture: {weights: {web: -1}}\n", "mixture.weights.web=-1; 0 to 1e"),
+    "10⁹ buckets": (KITCHEN + "dedup: {buckets: 1000000000}\n", "dedup.buckets=1000000000; 1 to 100000 is right"),
+    "no epoch": (KITCHEN + "sft: {epochs: 0}\n", "sft.epochs=0; 1e-12 to 1e"),
+    "score above one": (KITCHEN + "promote: {min_scores: {cloze: 2}}\n", "promote.min_scores.cloze=2; 0 to 1 is right"),
+    "probability above one": (KITCHEN + "filter: {min_language_score: 2}\n", "filter.min_language_score=2; 0 to 1 is"),
+    "pages of no byte": (KITCHEN + "extract: {max_html_bytes: 0}\n", "extract.max_html_bytes=0; 1 to 9.2"),
+    "pages of no node": (KITCHEN + "extract: {max_nodes: -1}\n", "extract.max_nodes=-1; 1 to 9.2"),
+    "pages that are too deep": (KITCHEN + "extract: {max_depth: 1000000}\n", "extract.max_depth=1000000; 1 to 100000"),
     "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
 }
 
@@ -139,14 +167,19 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Where the files of a case lie."""
+def write_files(tmp_path):
+    """Write the files that the cases name."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "spaced.txt").write_text("# ours\na.example\tspam\nb.example court order\n")
     (tmp_path / "pattern.txt").write_text("https://a.example/b/\na.*.example.org\n")
     (tmp_path / "latin.yaml").write_bytes("name: cuisine\ndescription: goûter\n".encode("latin-1"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where the files of a case lie."""
+    write_files(tmp_path)
     return tmp_path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model_folders import CASES, changed, sound
+from tests.model_folders import CASES, IN_WEIGHTS, changed, sound
 from training.adopt import trial
 from training.adopt.folder import shape_of
 from training.job import DataError
@@ -12,7 +12,6 @@ from training.records import RecipeError
 
 ENDLESS = ("template that loops", "template that computes without end", "template that takes all memory")
 ENDLESS += ("tokenizer that makes texts a million times longer",)
-IN_WEIGHTS = "a value that is no number"  # found when the weights are read
 IN_A_PROCESS = (
     "10⁹ layers",
     "config.json is nested 100,000 deep",
@@ -29,7 +28,7 @@ def test_a_sound_folder_is_opened(good):
     assert shape_of(str(good)).layers == 2
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in (*ENDLESS, IN_WEIGHTS)])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in (*ENDLESS, *IN_WEIGHTS)])
 def test_a_folder_that_cannot_be_used(good, tmp_path, case):
     folder = changed(case, good, tmp_path / "changed")
     with pytest.raises((DataError, RecipeError)) as error:

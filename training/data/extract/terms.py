@@ -184,6 +184,6 @@ def read_lists(uris: Sequence[str]) -> AddressList:
 def _read(uri: str, _checksum: str) -> AddressList:
     try:
         with open_uri(uri) as stream, decompressed(io.BytesIO(stream.read()), uri) as raw:
-            return parse_list(bounded_text(raw, uri), uri)
+            return parse_list(list(bounded_text(raw, uri)), uri)
     except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: is no list that can be read ({error})") from None
