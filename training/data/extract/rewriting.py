@@ -55,6 +55,7 @@ EXPONENT = re.compile(
 ORDINALS = frozenset("st nd rd th er re e ème eme o a os as r s me mes lle lles TM SM ® ™".split())
 UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet yard yards sinh cosh tanh".split())
 MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
+INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", re.IGNORECASE)
 NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
 
 
@@ -227,7 +228,7 @@ def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
     word = _last_word(before)
     is_linked = NOTE_ADDRESS.search(tag[2] + content) or NOTE_BEFORE.search(before)
     if NOTE.fullmatch(text) and (is_linked or text.startswith("[")):
-        return "" if word or before.rstrip()[-1:] not in (">", "") else None
+        return "" if word or INLINE.sub("", before).rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:
         return None
     if re.fullmatch(r"\d{1,3}", text) and ((not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)):
@@ -241,8 +242,7 @@ def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
 
 def _last_word(before: str) -> str:
     """Return the characters right before a place, without tags; empty at the beginning of a block."""
-    text = re.sub(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", "", before, flags=re.IGNORECASE)
-    found = re.search(r"[^\s<>]+$", text)
+    found = re.search(r"[^\s<>]+$", INLINE.sub("", before))
     return unescape(found[0]) if found else ""
 
 

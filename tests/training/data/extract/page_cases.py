@@ -371,4 +371,10 @@ CASES = [
         has=("four crowns",),
         lacks=("hidden copy",),
     ),
+    Case(
+        "footnotes-docbook",
+        "<p>An officer of Debian <a href='#ftn.1' class='footnote'><sup class='footnote'>[83]</sup></a>, who knows.</p>",
+        has=("of Debian , who knows",),
+        lacks=("[83]",),
+    ),
 ]
