@@ -8,8 +8,9 @@ the question as a user's message in the model's chat template.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from evaluation.local_model import LocalModel
 from evaluation.tasks import make_task
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
+from training.job import DataError
 from training.records import RecipeError
 
 Form = Literal["raw", "chat"]
@@ -37,7 +39,8 @@ class SuiteResult:
     """One model's result on one suite.
 
     `standard_error` is None with fewer than two items. `kinds` has the score of each kind of item, for items that say
-    their kind. `samples` has one row for each item, and `how` says how the score was made.
+    their kind. `samples` has one row for each item, and `how` says how the score was made. `set_aside` names the items
+    that do not fit into the model's positions and have no part in the score.
     """
 
     suite: str
@@ -50,6 +53,7 @@ class SuiteResult:
     kinds: dict[str, dict[str, Any]]
     samples: list[dict[str, Any]]
     how: dict[str, Any]
+    set_aside: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the result in the form that scores.json has."""
@@ -61,6 +65,7 @@ class SuiteResult:
             "chance": self.chance,
             "metric": self.metric,
             "metrics": self.metrics,
+            **({"set_aside": len(self.set_aside)} if self.set_aside else {}),
             **({"kinds": self.kinds} if self.kinds else {}),
         }
 
@@ -77,7 +82,9 @@ def run_suites(
     lm-eval runs once for all raw suites and once for all suites in the chat template. `settings` are the job's, for
     few-shot examples that a source generates.
     """
-    made = {benchmark.name: _make(benchmark, items, settings or {}, has_template) for benchmark, items in exams}
+    given = settings or {}
+    fitting = {benchmark.name: _fitting(model, benchmark, items, given, has_template) for benchmark, items in exams}
+    made = {benchmark.name: _make(benchmark, fitting[benchmark.name], given, has_template) for benchmark, _ in exams}
     results: dict[str, SuiteResult] = {}
     for form in ("raw", "chat"):
         chosen = [(benchmark, items) for benchmark, items in exams if made[benchmark.name][1] == form]
@@ -92,8 +99,39 @@ def run_suites(
             fewshot_as_multiturn=form == "chat",
         )
         for benchmark, items in chosen:
-            results[benchmark.name] = _result(tasks[benchmark.name], benchmark, items, form, outcome, model.generated)
+            kept, task = fitting[benchmark.name], tasks[benchmark.name]
+            aside = Counter(item.id for item in items) - Counter(item.id for item in kept)
+            result = _result(task, benchmark, kept, form, outcome, model.generated)
+            results[benchmark.name] = replace(result, set_aside=tuple(sorted(aside.elements())))
     return [results[benchmark.name] for benchmark, _ in exams]
+
+
+def _fitting(
+    model: LocalModel,
+    benchmark: BenchmarkRecipe,
+    items: Sequence[ExamItem],
+    settings: Mapping[str, Any],
+    has_template: bool,
+) -> list[ExamItem]:
+    """Return the items of which the model can read every prompt and answer whole. Raise DataError if there is none."""
+    kept = list(items)
+    while kept:
+        task, form = _make(benchmark, kept, settings, has_template)
+        in_turns = form == "chat"
+        task.build_all_requests(
+            apply_chat_template=in_turns,
+            fewshot_as_multiturn=in_turns,
+            chat_template=model.apply_chat_template if in_turns else None,
+        )
+        long = {request.doc_id for request in task.instances if not model.fits(request)}
+        if not long:
+            return kept
+        # Asked again, because the examples in a prompt are drawn by the item's place.
+        kept = [item for place, item in enumerate(kept) if place not in long]
+    raise DataError(
+        f"{benchmark.name}: none of {len(items)} items fits with its answer into the {model.max_length} positions of"
+        " the model"
+    )
 
 
 def _make(

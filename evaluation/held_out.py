@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,8 @@ from training.settings.evaluation import JUDGED_PROMPTS
 
 def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[Message]]:
     """Return the distinct prompts of the rows, in order, at most JUDGED_PROMPTS."""
-    prompts: list[list[Message]] = []
-    for row in rows:
-        if row["prompt"] not in prompts:
-            prompts.append(row["prompt"])
-    return prompts[:JUDGED_PROMPTS]
+    prompts = {json.dumps(row["prompt"], sort_keys=True): row["prompt"] for row in rows}
+    return list(prompts.values())[:JUDGED_PROMPTS]
 
 
 def before_and_after(

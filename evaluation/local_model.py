@@ -20,6 +20,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
+from training.data.exams.generation import longest_answer
 from training.generate.compact import of_tails, why_padded
 from training.generate.model_folder import load_tokenizer, open_model, padded
 from training.generate.pass_rows import passes
@@ -75,6 +76,18 @@ class LocalModel(TemplateLM):
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return the conversation as text in the model's chat template."""
         return self.sampler.in_template(chat_history, add_generation_prompt=add_generation_prompt)
+
+    def fits(self, request: Instance) -> bool:
+        """Whether a request is read whole, and its longest answer written, within the model's positions."""
+        if request.request_type == "loglikelihood_rolling":
+            return True  # in windows
+        if request.request_type == "generate_until":
+            prompt, asked = request.args
+            return len(self.tok_encode(prompt)) + longest_answer(asked, TASK_NEW_TOKENS) <= self.max_length
+        context, continuation = request.args
+        before = [[self.eot_token_id], self.tok_encode(continuation, add_special_tokens=False)]
+        parts = self._encode_pair(context, continuation) if context else before
+        return sum(map(len, parts)) <= self.max_length + 1  # the last token is predicted, not read
 
     def _loglikelihood_tokens(self, requests: list[Asked], **_: Any) -> list[Scored]:
         """Return the log-probability in nats of each continuation, and whether it is the greedy one."""
@@ -267,7 +280,7 @@ class LocalModel(TemplateLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return greedy answers to the requests, each cut at its first stop string; note by task how they were made.
 
-        Of what a task asks for, only stop strings and length are used.
+        A task that asks for other answers is refused before (training/data/exams/generation.py).
         """
         del disable_tqdm
         answers = [""] * len(requests)
@@ -276,7 +289,7 @@ class LocalModel(TemplateLM):
             _, wanted = request.args
             until = wanted.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)
-            longest = int(wanted.get("max_gen_toks", TASK_NEW_TOKENS))
+            longest = longest_answer(wanted, TASK_NEW_TOKENS)
             groups.setdefault((stops, longest), []).append(i)
             made = {"until": list(stops), "max_new_tokens": longest, "do_sample": False}
             self.generated[str(request.task_name)] = made

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 
 from evaluation.intervals import in_percent
-from evaluation.scoreboard import money, node_hours
+from evaluation.scoreboard import items_told, money, node_hours
 
 SHOWN_CHARACTERS = 700
 
@@ -28,6 +28,7 @@ def environment() -> jinja2.Environment:
         "number": number,
         "percent": percent,
         "in_percent": in_percent,
+        "items_told": items_told,
         "clip": clip,
         "pretty": pretty,
         "money": money,

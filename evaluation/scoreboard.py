@@ -196,10 +196,19 @@ def kinds(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[st
     rows = []
     for suite, models in scores.items():
         for kind, first in next(iter(models.values()), {}).get("kinds", {}).items():
-            cells = {model: _kind_cell(entry["kinds"][kind]) for model, entry in models.items()}
+            cells = {model: _kind_cell(of) for model, entry in models.items() if (of := entry["kinds"].get(kind))}
             named = {"suite": suite, "kind": kind, "n": first["n"], "chance": first["chance"], "cells": cells}
             rows.append(named | {"controls": first.get("controls", {})})
     return rows
+
+
+def items_told(models: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the number of a suite's items that have a score, as text: `96`, or `90 of 96` if some were set aside.
+
+    If the models' numbers differ, it is the lowest one.
+    """
+    least = min(models.values(), key=lambda entry: entry["n"])
+    return f"{least['n']:,}" + (f" of {least['n'] + least['set_aside']:,}" if least.get("set_aside") else "")
 
 
 def _kind_cell(entry: Mapping[str, Any]) -> str:
@@ -249,7 +258,8 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     exams = [[*models.values()][-1] for models in board["scores"].values() if models]
     if exams:
         share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
-        parts.append(f"{100 * share:.0f} % of the exam")
+        aside = sum(exam.get("set_aside", 0) for exam in exams)
+        parts.append(f"{100 * share:.0f} % of the exam" + (f" ({aside:,} items set aside)" if aside else ""))
     if board["contamination"]:
         parts.append(board["contamination"]["told"])
     if board["refusals"]:

@@ -17,6 +17,7 @@ from evaluation.scoreboard import (
     comparison_columns,
     comparison_rows,
     headline,
+    items_told,
     kinds,
     long_context_lines,
     money,
@@ -80,7 +81,7 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
         first = next(iter(models.values()))
         cells = [_score_cell(models.get(model)) for model in scored]
         rows.append(
-            (f"{suite} ({first.get('metric', 'score')})", *cells, str(first["n"]), f"{100 * first['chance']:.0f}")
+            (f"{suite} ({first.get('metric', 'score')})", *cells, items_told(models), f"{100 * first['chance']:.0f}")
         )
     columns = ("suite", *scored, "items", "chance")
     return _table("Accuracy in percent (95 % interval)", columns, rows, width, spared=4)

@@ -97,9 +97,16 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
             "refused_items": {name: exam.refused for name, exam in read.items() if exam.refused},
+            **({"set_aside_items": aside} if (aside := _set_aside(candidates)) else {}),
             **({"answer_weights": said} if said else {}),
         },
     )
+
+
+def _set_aside(candidates: Sequence[Candidate]) -> dict[str, dict[str, list[str]]]:
+    """Return {model: {suite: items}}: the items that do not fit into a model's positions."""
+    named = {one.name: {r.suite: list(r.set_aside) for r in one.results if r.set_aside} for one in candidates}
+    return {name: suites for name, suites in named.items() if suites}
 
 
 def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
@@ -199,7 +206,10 @@ def sit(
 def completeness(
     scores: Mapping[str, Mapping[str, Mapping[str, Any]]], items: Mapping[str, int], models: Iterable[str] = MODELS
 ) -> Gate:
-    """Return the gate that each of `models` has a finite score from 0 to 1 on every suite, over all of its items."""
+    """Return the gate that each of `models` has a finite score from 0 to 1 on every suite, over all of its items.
+
+    Items that were set aside, because they do not fit into the model's positions, are counted and have no score.
+    """
     problems = []
     for model in models:
         for suite, expected in items.items():
@@ -210,9 +220,9 @@ def completeness(
             error = entry["stderr"]
             if not math.isfinite(entry["score"]) or not 0 <= entry["score"] <= 1:
                 problems.append(f"{model} on {suite}: score {entry['score']} is not a number from 0 to 1")
-            if entry["n"] != expected:
+            if entry["n"] + entry.get("set_aside", 0) != expected:
                 problems.append(f"{model} on {suite}: {entry['n']} of {expected} items have a score")
-            if expected > 1 and (error is None or not math.isfinite(error)):
+            if entry["n"] > 1 and (error is None or not math.isfinite(error)):
                 problems.append(f"{model} on {suite}: standard error {error} is not a number")
     return Gate(name="scores_complete", passed=not problems, evidence={"suites": dict(items), "problems": problems})
 

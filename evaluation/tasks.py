@@ -23,6 +23,7 @@ from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluation.exams import ExamItem
+from training.data.exams.generation import check_generation
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
 from training.parts.outside import PartFailed
@@ -98,6 +99,7 @@ def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
     config |= benchmark.lm_eval
     if benchmark.num_fewshot is not None:
         config["num_fewshot"] = benchmark.num_fewshot
+    check_generation(benchmark.name, config)
     return config
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benchmarks import parallel
 from training.data.exams.grading import Values
 from training.data.exams.settings import BenchmarkRecipe
+from training.job import DataError
 
 torch = pytest.importorskip("torch")
 
@@ -214,6 +216,32 @@ def test_scores_come_with_samples_standard_errors_and_chance(base_folder):
     assert questions.samples[0]["prompt"] == "Question: which colour has the sky?\nAnswer:"
     assert all("\n" not in sample["response"] for sample in questions.samples + chat.samples)
     assert {questions.how["form"], chat.how["form"]} == {"raw"} and questions.how["num_fewshot"] == 0
+
+
+def test_items_that_do_not_fit_are_set_aside_by_name_and_change_no_other_score(base_folder):
+    model, long = LocalModel(base_folder, batch_size=4), "dog " * 2000
+    cases = [
+        (CLOZE, CLOZE_ITEMS, replace(CLOZE_ITEMS[0], id="long choice", choices=("180 degrees", long, "40", "dogs"))),
+        (CLOZE, CLOZE_ITEMS, replace(CLOZE_ITEMS[0], id="long question", question=long)),
+        (QUESTIONS, OPEN_ITEMS, replace(OPEN_ITEMS[0], id="long", question=long)),
+    ]
+    for suite, items, other in cases:
+        (alone,) = run_suites(model, [(suite, items)], has_template=False)
+        (result,) = run_suites(model, [(suite, [items[0], other, *items[1:]])], has_template=False)
+        assert result.set_aside == (other.id,) and result.as_json() == alone.as_json() | {"set_aside": 1}
+        assert [sample["item"] for sample in result.samples] == [item.id for item in items]
+        with pytest.raises(DataError, match="none of 1 items fits with its answer into the"):
+            run_suites(model, [(suite, [other])], has_template=False)
+
+
+def test_an_item_fits_up_to_the_model_s_last_position(base_folder):
+    model = LocalModel(base_folder, batch_size=4)
+    item, room = OPEN_ITEMS[0], model.max_length
+    asked = len(model.tok_encode(f"Question: {item.question}\nAnswer:"))
+    for longest, aside in ((room - asked, ()), (room - asked + 1, (item.id,))):
+        suite, items = replace(QUESTIONS, max_new_tokens=longest), [item, replace(item, id="short", question="a")]
+        (result,) = run_suites(model, [(suite, items)], has_template=False)
+        assert result.set_aside == aside
 
 
 def test_a_model_with_a_template_is_asked_through_it(chat_folder):

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from evaluation.exams import read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
-from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config
+from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
 from tests.evaluation.conftest import SPECIAL
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
@@ -258,8 +258,36 @@ def test_fields_of_a_task_need_a_task():
         BenchmarkRecipe(name="a", uri="x.jsonl", kind="chat", lm_eval={"dataset_path": "x"})
 
 
-def test_the_record_says_how_answers_were_generated_and_not_what_the_task_asked_for(tmp_path, folder):
-    asked = {"until": ["\n"], "max_gen_toks": 4, "do_sample": True, "temperature": 0.9}
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"generation_kwargs": {"do_sample": True, "temperature": 0.9}}, r"sampled \(do_sample=True, temperature=0.9"),
+        ({"generation_kwargs": {"temperature": 0.2}}, r"sampled \(do_sample=None, temperature=0.2"),
+        ({"generation_kwargs": {"num_beams": 4}}, r"generation_kwargs\.num_beams=4 is not done here"),
+        ({"generation_kwargs": {"repetition_penalty": 1.1}}, r"repetition_penalty=1.1 is not done"),
+        ({"repeats": 10}, "repeats=10: each item is answered once"),
+    ],
+    ids=str,
+)
+def test_answers_that_would_not_be_made_as_the_task_asks_are_refused(tmp_path, asked, said):
+    with pytest.raises(RecipeError, match=f"own: .*{said}"):
+        own_suite(tmp_path, lm_eval={**OWN, **asked})  # when the recipe is read
+    file = tmp_path / "task.yaml"
+    file.write_text(json.dumps({**OWN, **asked}))
+    with pytest.raises(RecipeError, match=f"own: .*{said}"):
+        task_config(own_suite(tmp_path, lm_eval={}, task_file=str(file)))
+
+
+def test_a_task_of_lm_eval_that_samples_is_refused_until_the_recipe_asks_otherwise(tmp_path):
+    suite = own_suite(tmp_path, task="gsm8k_cot_self_consistency", lm_eval={})
+    with pytest.raises(RecipeError, match="own: repeats=64"):
+        task_config(suite)
+    asked = {"repeats": 1, "generation_kwargs": {"until": ["Q:"], "do_sample": False}}
+    assert task_config(replace(suite, lm_eval=asked))["repeats"] == 1
+
+
+def test_the_record_says_how_answers_were_generated(tmp_path, folder):
+    asked = {"until": ["\n"], "max_new_tokens": 4, "do_sample": False, "temperature": 0.9}
     suite = own_suite(tmp_path, lm_eval={**OWN, "generation_kwargs": asked})
     (result,) = run_suites(LocalModel(folder, batch_size=4), [(suite, read_exam(suite, {}).items)], has_template=False)
     assert result.how["generation"] == {"until": ["\n"], "max_new_tokens": 4, "do_sample": False}

@@ -289,6 +289,8 @@ def test_a_missing_or_infinite_score_fails_the_gate():
     for bad in ({"score": float("nan")}, {"n": 3}, {"stderr": None}, {"stderr": float("inf")}):
         assert not completeness({model: {"a": good | bad} for model in MODELS}, {"a": 4}).passed
     assert not completeness({"base": {"a": good}, "sft": {"a": good}}, {"a": 4}).passed
+    assert completeness({model: {"a": good | {"set_aside": 2}} for model in MODELS}, {"a": 6}).passed
+    assert not completeness({model: {"a": good | {"set_aside": 1}} for model in MODELS}, {"a": 6}).passed
 
 
 def by_torchrun(job: Job, processes: int, *, kill_rank: int | None = None) -> int:

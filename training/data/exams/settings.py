@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.data.exams.generation import check_generation
 from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
 from training.names import check_name
@@ -80,6 +81,7 @@ class BenchmarkRecipe:
             raise RecipeError(
                 *(f"{self.name}: lm_eval.{name} is decided by the suite; leave it out" for name in decided)
             )
+        check_generation(self.name, self.outside_fields() | self.lm_eval)
 
     @property
     def _parts(self) -> PartsOf:

@@ -7,10 +7,11 @@ weighted sum of the recipe's rewards: the reward model's standardized score, whe
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from datasets import Dataset
@@ -119,7 +120,7 @@ def _trainer(
         reward_funcs=list(rewards),
         train_dataset=Dataset.from_list([prompts[i] for i in order]),
         processing_class=given.tokenizer,
-        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
+        peft_config=adapter_config(recipe.peft, given.sft_model, task="CAUSAL_LM", where="align"),
     )
 
 
@@ -177,8 +178,13 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     """
     given = job.inputs_of("prompt_data")
     rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [row | prompt_of(row) for row in pairs.train_rows]
-    held_out = [row["prompt"] for row in pairs.held_out_rows]
-    reasons = [_why_not(row, chat, held_out, recipe.max_length - recipe.max_new_tokens) for row in rows]
+    held_out = {_as_text(row["prompt"]) for row in pairs.held_out_rows}
+    most = recipe.max_length - recipe.max_new_tokens
+    lengths = map(len, chat.encode_prompts([row["prompt"] for row in rows]))
+    reasons = [
+        "held_out" if _as_text(row["prompt"]) in held_out else "longer_than_max_length" if length > most else ""
+        for row, length in zip(rows, lengths, strict=True)
+    ]
     kept = [row for row, why in zip(rows, reasons, strict=True) if not why]
     dropped = Counter(filter(None, reasons))
     if not kept:
@@ -198,8 +204,5 @@ def _needs_right(recipe: AlignRecipe, name: str) -> bool:
     return name in parts and parts[name].needs_right
 
 
-def _why_not(row: Row, chat: Chat, held_out: Sequence[list[Message]], max_tokens: int) -> str:
-    """Return why no answers to a prompt can be sampled; empty if they can."""
-    if row["prompt"] in held_out:
-        return "held_out"
-    return "longer_than_max_length" if len(chat.encode_prompts([row["prompt"]])[0]) > max_tokens else ""
+def _as_text(prompt: list[Message]) -> str:
+    return json.dumps(prompt, sort_keys=True)
