@@ -7,6 +7,7 @@ continues with the next row, whatever the library's samplers do.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import random
@@ -32,7 +33,7 @@ from training.generate.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
-from training.posttrain.adapter_settings import keeps_weights
+from training.posttrain.adapter_settings import check_adapters, keeps_weights
 from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
@@ -333,14 +334,18 @@ def _create_scheduler(
 # Adapters
 
 
-def adapter_config(peft: Mapping[str, Any], *, task: str, where: str) -> Any:
+def adapter_config(peft: Mapping[str, Any], model: Path, *, task: str, where: str) -> Any:
     """Return peft's LoraConfig with the recipe's fields, or None if there are none and all weights are trained.
 
-    Where the recipe does not say otherwise, every linear layer except the head has adapters.
+    Where the recipe does not say otherwise, every linear layer except the head has adapters. Raise RecipeError if the
+    adapters could not be merged into the model in the folder `model`.
     """
     if not peft:
         return None
     from peft import LoraConfig
+
+    tied = bool(json.loads((model / "config.json").read_text("utf-8")).get("tie_word_embeddings"))
+    check_adapters(peft, where=f"{where}.peft", tied=tied, has_head=task == "CAUSAL_LM")
 
     fields: dict[str, Any] = {"target_modules": "all-linear", "task_type": task, **peft}
     try:
@@ -366,13 +371,13 @@ def merged(trainer: Any, sample: Mapping[str, torch.Tensor], folder: Path) -> Me
     is.
     """
     model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    model.eval()
     if not hasattr(model, "merge_and_unload"):
-        return Merged(model=model)
+        return Merged(model=model.eval())
+    files = _save_adapter(model, folder)  # before anything that may fail
+    model.eval()
     rows, width = sample["input_ids"].shape
     some = next(passes([width] * rows))
     sample = {name: values[some] for name, values in sample.items()}
-    files = _save_adapter(model, folder)
     before = logits_of(model, sample)
     model = merge_adapters(model) if is_spread(model) else model.merge_and_unload()
     difference = float((logits_of(model, sample) - before).abs().max())
@@ -400,7 +405,7 @@ def _save_adapter(model: Any, folder: Path) -> tuple[str, ...]:
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     # Of a spread model peft would join all weights, and then leave out those of the model itself.
     own = {name: weight for name, weight in model.state_dict().items() if name in trained} if is_spread(model) else None
-    adapters = get_peft_model_state_dict(model, state_dict=own)
+    adapters = get_peft_model_state_dict(model, state_dict=own, save_embedding_layers=False)
     weights = {name: tensor.contiguous() for name, tensor in sorted(adapters.items())}
     save_tensors(weights, folder / ADAPTER_FOLDER / "adapter_model.safetensors")
     return tuple(f"{ADAPTER_FOLDER}/{name}" for name in ("adapter_config.json", "adapter_model.safetensors"))

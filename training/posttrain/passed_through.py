@@ -11,9 +11,13 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from training.posttrain.adapter_settings import check_adapters
 from training.records import RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
 
 # RESERVED: fields of TRL that a field of the recipe sets, with that field's name. REFUSED: beginnings of the names of
 # fields that the pipeline decides, that would send data away or run foreign code, or whose adapters cannot be merged.
@@ -74,6 +78,7 @@ REFUSED = {
         "loftq_",
         "use_qalora",
         "qalora_",
+        "ensure_weight_tying",
     ),
 }
 QUANTIZED = {"quantization_config", "load_in_4bit", "load_in_8bit", "loftq_config", "use_qalora"}
@@ -92,18 +97,33 @@ _WRITTEN = {
 }
 
 
-def check_passed_through(section: Any, config: str, *, where: str) -> None:
+def check_passed_through(section: Any, config: str, *, where: str, tied: bool | None = None) -> None:
     """Check the fields `trl` and `peft` of a section of the recipe against the classes `config` of TRL and LoraConfig.
 
     Raise RecipeError for a field that the class does not have, a value of a wrong type, or a field that the pipeline or
     another field of the section decides. If the libraries are not installed here, only the stage checks the fields,
-    when it runs.
+    when it runs. Adapters that cannot be merged and saved are refused too; `tied` says whether the model's head is its
+    embeddings, None that it is not known here.
     """
     _check_fields(section.peft, "LoraConfig", f"{where}.peft", {})
     if isinstance(rank := section.peft.get("r", 1), int) and rank < 1:
         raise RecipeError(f"{where}.peft.r={rank} must be at least 1; peft: {{}} trains every weight")
+    check_adapters(section.peft, where=f"{where}.peft", tied=tied, has_head=config != "RewardConfig")
     own = {field: name for field, name in RESERVED.items() if hasattr(section, name)}
     _check_fields(section.trl, config, f"{where}.trl", own)
+
+
+def has_tied_head(recipe: Recipe) -> bool | None:
+    """Whether the head of the model that a recipe trains or adopts is its embeddings.
+
+    None if the adopted model is not on this machine.
+    """
+    if recipe.adopt.model:
+        from training.data.tokens.adopted_folder import folder_here
+
+        if folder_here(recipe.adopt.model, field="model") is None:
+            return None
+    return recipe.model.tied_embeddings  # of an adopted model, what its config.json says
 
 
 def _check_fields(passed: Mapping[str, Any], config: str, where: str, reserved: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from training.generate.spread import is_first, is_spread
 from training.job import RefusedInput
 from training.model_files import INDEX, WEIGHTS
 from training.pretrain.tensor_files import Saved, TensorPlace, header, save_tensors, write_tensor
+from training.records import RecipeError
 
 PARTS_FOLDER = "parts"
 SCHEDULE_FILE = "scheduler.json"
@@ -44,7 +45,12 @@ def saving_parts(trainer_class: type) -> Any:
             self._has_shares = is_spread(model)
             if self._has_shares and given.get("peft_config"):
                 _let_peft_ask_for_features()
-            super().__init__(model=model, **given)
+            try:
+                super().__init__(model=model, **given)
+            except (ValueError, IndexError, AttributeError) as error:
+                if given.get("peft_config") is None:
+                    raise
+                raise RecipeError(f"peft: {str(error).splitlines()[0]}") from error
             if is_spread(self.model):
                 _join_copies(self.model)
 

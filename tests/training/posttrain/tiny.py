@@ -87,7 +87,7 @@ def write_tokenizer(folder: Path, texts: Sequence[str] = (), *, vocabulary: int 
     return folder
 
 
-def write_model(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 2) -> Path:
+def write_model(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 2, tied: bool = True) -> Path:
     """A random Llama beside a trained tokenizer, in the transformers layout."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -105,7 +105,7 @@ def write_model(folder: Path, *, seed: int = 0, width: int = 32, layers: int = 2
         bos_token_id=None,
         eos_token_id=0,
         pad_token_id=1,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder

@@ -135,7 +135,7 @@ def pairs_trainer(
         args=trainer_config(DPOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
         train_dataset=table([pairs[i] for i in pairs_order(given)], recipe.batch_size),
         processing_class=given.tokenizer,
-        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
+        peft_config=adapter_config(recipe.peft, given.sft_model, task="CAUSAL_LM", where="align"),
     )
 
 

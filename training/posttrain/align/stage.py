@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from training.data.sections import with_data
 from training.guards import CLEAN_DATA
 from training.posttrain.align.method import start_gates
-from training.posttrain.passed_through import check_passed_through
+from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.preferences.fits import pairs_fit
 from training.stage import Asset, Input, Stage
 
@@ -46,7 +46,7 @@ def _longest_pair(recipe: Recipe) -> int | None:
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.align, recipe.align.declared.config, where="align")
+    check_passed_through(recipe.align, recipe.align.declared.config, where="align", tied=has_tied_head(recipe))
 
 
 ASSETS = (

@@ -94,7 +94,7 @@ def answers_trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: st
         args=trainer_config(KTOConfig, given.job, given.work, where="align", recipe=recipe, extra=extra),
         train_dataset=table(answers, recipe.batch_size, estimates_divergence=loss == ESTIMATES_DIVERGENCE),
         processing_class=given.tokenizer,
-        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="align"),
+        peft_config=adapter_config(recipe.peft, given.sft_model, task="CAUSAL_LM", where="align"),
     )
 
 

@@ -108,7 +108,7 @@ def trainer_of(
         args=trainer_config(RewardConfig, job, work, where="reward", recipe=recipe, extra=extra),
         train_dataset=table,
         processing_class=tokenizer,
-        peft_config=adapter_config(recipe.peft, task="SEQ_CLS", where="reward"),
+        peft_config=adapter_config(recipe.peft, sft, task="SEQ_CLS", where="reward"),
     )
     return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
-from training.posttrain.passed_through import check_passed_through
+from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.preferences.fits import pairs_fit
 from training.stage import Asset, Input, Stage
 
@@ -27,7 +27,7 @@ REWARD = Stage(
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.reward, "RewardConfig", where="reward")
+    check_passed_through(recipe.reward, "RewardConfig", where="reward", tied=has_tied_head(recipe))
 
 
 ASSETS = (

@@ -142,7 +142,7 @@ def trainer_of(
         args=config,
         train_dataset=table,
         processing_class=tokenizer,
-        peft_config=adapter_config(recipe.peft, task="CAUSAL_LM", where="sft"),
+        peft_config=adapter_config(recipe.peft, base, task="CAUSAL_LM", where="sft"),
     )
     return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from training.data.sections import sections
 from training.guards import CLEAN_DATA
-from training.posttrain.passed_through import check_passed_through
+from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.sft.fits import CONVERSATIONS_FIT
 from training.scopes import asks_for
 from training.stage import Asset, Input, Stage
@@ -43,7 +43,7 @@ def _check_template(recipe: Recipe) -> None:
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.sft, "SFTConfig", where="sft")
+    check_passed_through(recipe.sft, "SFTConfig", where="sft", tied=has_tied_head(recipe))
 
 
 ASSETS = (

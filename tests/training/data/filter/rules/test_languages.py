@@ -39,6 +39,7 @@ def test_a_page_is_identified_by_its_text_outside_of_code():
         page, _ = judge({**row(text), "code": spans}, rules)
         assert (page.columns["language"], page.text) == (language, text)
     page = page_of({**row(f"{prose}\n\n{code}"), "code": [212, 212 + len(code)]})
+    assert page.prose == f"{prose}\n\n "
     page.text = code  # edited by a rule, so the places of code are those of another text
     assert page.prose == code
 
