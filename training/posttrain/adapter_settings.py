@@ -78,7 +78,7 @@ def _check_values(peft: Mapping[str, Any], where: str) -> None:
     if peft.get("fan_in_fan_out"):
         raise RecipeError(f"{where}.fan_in_fan_out has no effect: no layer here keeps its weights transposed")
     on_layers = [name for name in ON_LAYERS if peft.get(name) is not None]
-    if on_layers and not isinstance(peft.get("target_modules"), list | tuple):
+    if on_layers and not isinstance(peft.get("target_modules"), (list, tuple)):
         raise RecipeError(f"{where}.{on_layers[0]} needs a list of names in {where}.target_modules")
     if on_layers == ["layers_pattern"]:
         raise RecipeError(f"{where}.layers_pattern has an effect with {where}.layers_to_transform only")
