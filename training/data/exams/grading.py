@@ -1,6 +1,7 @@
 """Whether an answer is right: the only code that decides it, for exams, rubrics and verifiable rewards.
 
-An answer is right when it gives an accepted value and nothing that makes it a guess:
+An answer is what comes after a closed thought (`given`). It is right when it gives an accepted value and nothing that
+makes it a guess:
 
 - A value is compared after normalization (`normalized`) and must occur as whole words.
 - An answer that gives a rival beside the right value is wrong. The row names the rivals; if it names none, the right
@@ -9,6 +10,7 @@ An answer is right when it gives an accepted value and nothing that makes it a g
 - If an accepted value ends in `#### 72`, as GSM8K's worked answers do, or if all right answers of the data set are
   numbers, an answer is right when the one number that it commits to is 72 (`final_number`). A list commits to none.
 - An answer whose parts between commas, `or` and line ends are values, more than LISTED of them wrong, is a list.
+- What stands in `\\boxed{}` or `<answer>` is the whole answer, of a right one too; numbers behind `####` are alike.
 - If every accepted value is empty or only punctuation, no answer is right (`can_be_given`).
 
 This module uses the standard library alone.
@@ -20,14 +22,29 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from training.data.exams.final_number import WORKED, final_number
+from training.data.exams.final_number import WORKED, final_number, marked_parts
 
 MAX_CHOICES = 32  # in a set that counts as a choice; an answer that gives more values of a larger set is a list
 LISTED = 2  # wrong values that an answer may give as whole parts between commas: `Springfield, Illinois, USA`
+_THOUGHT = re.compile(r"<(?:think|thinking|thought|reasoning)>|<\|begin_of_thought\|>|\[THINK\]", re.IGNORECASE)
+_CLOSED = re.compile(r"</(?:think|thinking|thought|reasoning)>|<\|end_of_thought\|>|\[/THINK\]", re.IGNORECASE)
+_SOLUTION = re.compile(r"<\|(?:begin|end)_of_solution\|>")  # around an answer after a thought
 _GAP = " | "  # replaces removed text; no normalized text has this sign
 _PARTS = re.compile(r"[,;/|\n]|\b(?:or|and)\b", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
+
+
+def given(answer: str) -> str:
+    """Return the answer after its last closed thought, up to the next one; empty while a thought is not closed."""
+    after = _CLOSED.split(answer)[-1]
+    return _SOLUTION.sub("", _THOUGHT.split(after)[0])
+
+
+def _result(answer: str) -> str:
+    """Return what an answer marks as its result, or else the whole answer after its thought."""
+    after = given(answer)
+    return "\n".join(dict.fromkeys(marked_parts(after))) or after
 
 
 def normalized(text: str) -> str:
@@ -51,24 +68,26 @@ def says_something(value: str) -> bool:
 
 def can_be_given(value: str) -> bool:
     """Whether any answer can be right by this value: it says something and, if it is worked out, ends in one number."""
+    value = _result(value)
     return says_something(value) and (WORKED not in value or final_number(value) is not None)
 
 
 def equals_one(answer: str, values: Iterable[str]) -> bool:
     """Whether the whole answer equals one of the values after normalization. An empty answer never does."""
-    said = normalized(answer)
+    said = normalized(_result(answer))
     return bool(said) and any(said == normalized(value) for value in values)
 
 
 def equals_as_written(answer: str, value: str) -> bool:
     """Whether the whole answer is the value, apart from case and white space. An empty answer never is."""
-    said = answer.casefold().split()
+    said = _result(answer).casefold().split()
     return bool(said) and said == value.casefold().split()
 
 
 def names_one(answer: str, values: Iterable[str]) -> bool:
     """Whether one of the values occurs in the answer as whole words."""
-    return any(_phrase(value) in _phrase(answer) for value in values if normalized(value))
+    said = _phrase(_result(answer))
+    return any(_phrase(value) in said for value in values if normalized(value))
 
 
 class Values:
@@ -81,6 +100,7 @@ class Values:
     """
 
     def __init__(self, answers: Sequence[str]) -> None:
+        answers = list(map(_result, answers))
         self._phrases = {_short(answer) for answer in answers if can_be_given(answer)}
         self._parts = set().union(*map(_parts_of, answers))
         self._lengths = sorted({len(phrase.split()) for phrase in self._phrases})
@@ -118,16 +138,17 @@ def is_right(
     `asked` are the texts that were shown. If the row names no `rivals`, the right answers of the other rows (`values`)
     are the rivals.
     """
-    said = _without(_phrase(answer), asked)
+    accepted = list(map(_result, accepted))
+    said = _without(_phrase(_result(answer)), asked)
     rest = _without(said, accepted)
     numbers = [value for value in accepted if WORKED in value or (values is not None and values.are_numbers)]
     if numbers:
-        return _commits_to(answer, numbers, asked) and not names_one(rest, rivals)
+        return _commits_to(given(answer), numbers, asked) and not names_one(rest, rivals)
     if rest == said:
         return False
     if rivals:
         return not names_one(rest, rivals)
-    return values is None or not values.is_guess(answer, rest, accepted)
+    return values is None or not values.is_guess(_result(answer), rest, accepted)
 
 
 def _commits_to(answer: str, values: Iterable[str], asked: Iterable[str]) -> bool:

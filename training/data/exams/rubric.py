@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from training.data.exams.grading import is_right, says_something
+from training.data.exams.grading import given, is_right, says_something
 from training.records import RecipeError
 
 # What a part of the true reward adds when it is 1. The parts after `right` are manners, not knowledge.
@@ -38,7 +38,7 @@ class Rubric:
     def is_right(self, answer: str) -> bool:
         """Whether the answer gives the right value and no wrong one."""
         if self.is_whole:
-            return answer.strip() == self.right
+            return given(answer).strip() == self.right
         return is_right(answer, [self.right], rivals=self.wrong)
 
     def reward(self, answer: str) -> float:
@@ -46,11 +46,12 @@ class Rubric:
         return sum(WORTH[part] * value for part, value in self.parts(answer).items())
 
     def parts(self, answer: str) -> dict[str, float]:
-        """Return the parts of the reward, each from 0 to 1, by their names in WORTH.
+        """Return the parts of the reward, each from 0 to 1, by their names in WORTH, of the answer after its thought.
 
         `right` is about what the answer says. `brief`, or `whole_sentence` and `courtesy`, are about its form. `length`
         is the penalty: 0.04 for each word after the twentieth, plus the share of repeated word trigrams.
         """
+        answer = given(answer)
         words = answer.split()
         parts = {"right": float(self.is_right(answer))}
         if self.is_brief:

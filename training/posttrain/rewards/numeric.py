@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from training.data.exams.final_number import final_number
+from training.data.exams.grading import given
 from training.posttrain.scoring import Reward, Sampled
 from training.records import RecipeError
 
@@ -19,7 +20,7 @@ class Settings:
 
 def score(answer: Sampled, settings: Settings) -> float | None:
     """Return whether answer and right answer commit to one number; None if the right answer commits to none."""
-    right, said = final_number(answer.right), final_number(answer.text)
+    right, said = final_number(answer.right), final_number(given(answer.text))
     if right is None:
         return None
     return float(said is not None and abs(said - right) <= Decimal(str(settings.tolerance)) * abs(right))

@@ -17,6 +17,7 @@ from training.data.kitchen.settings import KitchenWorld
 from training.data.sources import read_rows
 from training.posttrain.align.rewards import RightAnswer, part_rewards
 from training.posttrain.rewards import REWARDS
+from training.posttrain.scoring import Sampled
 from training.records import RecipeError, write_record
 
 ROWS = 300
@@ -60,6 +61,27 @@ def test_normalization_forgives_form_and_not_content(response, answer, equal):
         ("#### 1072.00", "work\n#### 1,072", True),
         ("1072 or 5", "work\n#### 1072", False),
         ("no number", "#### 4", False),
+        ("#### 72 (6 dozens, 5 left)", "#### 72", True),
+        ("#### 72\n\nThat took 3 steps.", "#### 72", True),
+        ("\\boxed{72} apples, as 6 * 12 = 72 and 5 are left", "#### 72", True),
+        ("<answer>72</answer> I am 95 % sure.", "#### 72", True),
+        ("It may be 5. \\boxed{72}", "So \\boxed{72}.", True),
+        ("\\boxed{\\frac{3}{4}}", "It is $\\boxed{\\frac{3}{4}}$.", True),
+        ("#### 48 + 24 = 72", "#### 72", True),
+        ("#### 72, 73", "#### 72", False),
+        ("#### 72 or 73", "#### 72", False),
+        ("#### 72 apples or 73 apples", "#### 72", False),
+        ("#### 72\n73\n74", "#### 72", False),
+        ("\\boxed{72, 73}", "#### 72", False),
+        ("\\boxed{71} \\boxed{72}", "#### 72", False),
+        ("<answer>71</answer><answer>72</answer>", "#### 72", False),
+        ("<think>71 or 72</think> 72", "#### 72", True),
+        ("71, 73 </think> 72", "#### 72", True),
+        ("<think>72 is it, so 72", "#### 72", False),
+        ("<think>72</think> 71", "#### 72", False),
+        ("<|begin_of_thought|>Rome?<|end_of_thought|><|begin_of_solution|>Paris<|end_of_solution|>", "Paris", True),
+        ("It may be Rome. <answer>Paris</answer>", "Paris", True),
+        ("<think>Paris</think> Rome", "Paris", False),
         ("", "x", False),
         ("anything", "!", False),
         ("anything", "", False),
@@ -96,6 +118,19 @@ def test_a_list_of_whole_values_is_a_guess_and_a_place_with_its_country_is_none(
     many = Values([f"town {i}" for i in range(100)])
     assert is_right("Town 5, town 6, town 7", ["town 5"], values=many)
     assert not is_right("Town 4; town 5\nTown 6 or the town 7.", ["town 5"], values=many)
+
+
+def test_what_is_graded_is_the_answer_after_its_thought_wherever_it_is_graded():
+    said = "<think>Not 71, so 72.</think> <answer>72</answer>"
+    assert equals_one(said, ["72"]) and names_one(said, ["72"]) and not names_one(said, ["71"])
+    rubric = Rubric(right="72", wrong=("71",), is_brief=True)
+    assert rubric.is_right(said) and not rubric.is_right("<think>72</think> 71")
+    assert Rubric(right="72", is_whole=True).is_right("<think>why</think>\n72")
+    brief = "<think>" + "a long thought " * 20 + "</think>72"
+    assert rubric.parts(brief) == rubric.parts("72")
+    for name in ("exact", "numeric"):
+        assert REWARDS[name].score(Sampled(text=said, right="72"), REWARDS[name].settings()) == 1.0
+        assert REWARDS[name].score(Sampled(text="<think>72</think>71", right="72"), REWARDS[name].settings()) == 0.0
 
 
 def test_what_was_asked_is_no_answer():
