@@ -325,7 +325,6 @@ def test_an_artifact_made_again_replaces_every_digest_that_points_to_the_lost_on
     for asset, name in (("base_model", "guards"), ("contamination_report", "inputs")):
         made = cells[asset, "kitchen"].artifact
         items = [item | ({"record_digest": name} if item["asset"] == cell.asset else {}) for item in made.record[name]]
-        assert len(items) > 1  # the digests of the others point to no artifact of this cell
         commit_record(made.path, {**made.record, name: items})
     comparison, told = compare(kitchen, tmp_path), cell.artifact.record_digest  # by the guards of the other trainings
     asking = replace(cell, reference=replace(cell.reference, record_digest="reference"))
