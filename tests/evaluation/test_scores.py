@@ -113,7 +113,7 @@ def judged(tmp_path_factory, models, scored) -> Path:
     pairs = [
         {
             "prompt": [{"role": "user", "content": f"{n}?"}],
-            **{side: [{"content": side}] for side in ("chosen", "rejected")},
+            **{side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")},
         }
         for n in range(3)
     ]
