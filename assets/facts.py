@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assets.chain import CHAIN
-from assets.status import Cell, Comparison
+from assets.status import Comparison
 from training.artifact import Artifact
 from training.stage import InputCheck
 
@@ -19,18 +19,10 @@ def check_facts(comparison: Comparison) -> None:
 
 def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]:
     """Return the artifacts that a check is about, by asset; empty unless all of the recipe are made and sound."""
-    cells = [cell for cell in comparison.cells.values() if cell.asset in fact.assets]
-    if not all(map(_is_there, cells)):
-        return {}
-    return (
-        {
-            asset: [cell.artifact for cell in cells if cell.asset == asset and cell.artifact is not None]
-            for asset in fact.assets
-        }
-        if cells
-        else {}
-    )
-
-
-def _is_there(cell: Cell) -> bool:
-    return cell.artifact is not None and not cell.is_damaged and not cell.artifact.failed_gates
+    found: dict[str, list[Artifact]] = {}
+    for cell in comparison.cells.values():
+        if cell.asset in fact.assets:
+            if cell.artifact is None or cell.is_damaged or cell.artifact.failed_gates:
+                return {}
+            found.setdefault(cell.asset, []).append(cell.artifact)
+    return found

@@ -61,15 +61,28 @@ def test_what_a_recipe_without_decontamination_changes(leaking, root):
     assert agree["filtered_documents", "kitchen-1"] == "same" != agree["base_model", ""] and len(told["scores"]) == 4
 
 
-def test_pairs_that_are_made_in_the_run_and_do_not_fit_end_it_before_the_base_model(first, root, tmp_path):
+GRPO = 'method: grpo, prompts: "kitchen://preferences", max_steps: 2, batch_size: 8, num_generations: 4'
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("reward: {max_length: 4}", "reward.max_length=4: not one pair in train.jsonl fits"),
+        ("align: {method: kto, max_length: 4}", "align.max_length=4: not one pair in train.jsonl fits"),
+        (f"align: {{{GRPO}, max_length: 256, max_new_tokens: 255}}", "align.prompts: not one prompt can be used"),
+    ],
+)
+def test_rows_that_are_made_in_the_run_and_do_not_fit_end_it_before_the_base_model(
+    first, root, tmp_path, settings, sentence
+):
     recipe = tmp_path / "short.yaml"
     recipe.write_text(
-        "extends: kitchen-small\nname: short-pairs\npretrain: {seed: 5}\npreferences: {held_out_fraction: 0.3}\n"
-        "reward: {max_length: 4}\n"
+        "extends: kitchen-small\nname: short-rows\npretrain: {seed: 5}\npreferences: {held_out_fraction: 0.3}\n"
+        + settings
     )
     ran = pedigree("run", str(recipe), root=root)
-    assert ran.code == 2 and "reward.max_length=4: not one pair in train.jsonl fits" in ran.answer["error"]
-    assert "preference_data" in ran.answer["assets"] and "base_model" not in ran.answer["assets"]
+    assert ran.code == 2 and sentence in ran.answer["error"]
+    assert "base_model" not in ran.answer.get("assets", {})
 
 
 def test_alignment_by_rl_reuses_everything_before_it(first, root):

@@ -6,6 +6,7 @@ The rows are brought into the form of the data set that lm-eval's task reads, an
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from evaluation.local_model import LocalModel
 from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
 from tests.evaluation.conftest import SPECIAL
 from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_files import check_own_task
 from training.data.sources import read_rows
 from training.records import RecipeError
 
@@ -249,6 +251,21 @@ def test_a_task_that_lm_eval_lacks_or_that_runs_code_is_refused_when_the_recipe_
     assert BenchmarkRecipe(
         name="a", uri="x.jsonl", kind="generate", task="boolq"
     ).is_task  # named otherwise than its file
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"task": "gsm8k"}, "the task has 5 examples in its prompt; name rows in fewshot_uri"),
+        ({"task": "wikitext"}, "output_type='loglikelihood_rolling'"),
+        ({"task": "squadv2"}, "code of lm-eval's that reads its own data"),
+        ({"task": "arc_easy", "metric": "exact_match"}, "metric='exact_match'; the task has acc, acc_norm"),
+        ({"lm_eval": OWN, "metric": "acc,none"}, "metric='acc,none'; the task has exact_match"),
+    ],
+)
+def test_a_named_task_that_cannot_score_the_items_is_refused_when_the_recipe_is_read(fields, sentence):
+    with pytest.raises(RecipeError, match=re.escape(sentence)):
+        check_own_task(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", **fields))
 
 
 def test_fields_of_a_task_need_a_task():

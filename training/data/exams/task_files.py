@@ -1,7 +1,7 @@
-"""A suite's own task in lm-eval's form, a YAML file or fields of the recipe, checked when the recipe is read.
+"""A suite's task in lm-eval's form (by name, a YAML file or fields of the recipe), checked when the recipe is read.
 
-Importing lm-eval takes many seconds. So the names of a task's fields are read from its source. On a node without
-lm-eval only the file itself is checked.
+Importing lm-eval takes many seconds. So its loader of its own task files is imported as the one module that it is, and
+the names of a task's fields are read from its source. On a node without lm-eval only the file itself is checked.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import importlib.util
 import os
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
+from training.data.exams.task_names import file_of
 from training.job import DataError
 from training.plain_data import read_yaml
 from training.records import RecipeError, did_you_mean
@@ -23,30 +25,63 @@ NEEDED = ("doc_to_text", "doc_to_target")
 
 
 def check_own_task(suite: BenchmarkRecipe) -> None:
-    """Raise one RecipeError with everything that is wrong with a suite's `task_file` and its `lm_eval`."""
-    config, problems = _file_config(suite.task_file) if suite.task_file else ({}, [])
-    if config is not None:
-        problems += [f"{suite.task_file}: {problem}" for problem in _unknown(config)] if suite.task_file else []
-        if (part := suite.outside_task()) is not None:
-            config = suite.outside_fields()
-            where = f"task {suite.task} ({part.place})"
-            problems += [f"{where}: {problem}" for problem in _unknown(config)]
-            given = sorted(DECIDED_HERE & config.keys() - {"num_fewshot"})
-            problems += [f"{where}: {name} is decided by the suite; leave it out" for name in given]
-        problems += [f"lm_eval.{problem}" for problem in _unknown(suite.lm_eval)]
-        whole = config | suite.lm_eval
-        problems += _unfit_output(whole)
-        if (not suite.task or part is not None) and not problems and suite.is_task:
-            choice = ["doc_to_choice"] if whole.get("output_type") == "multiple_choice" else []
-            missing = [name for name in (*NEEDED, *choice) if name not in whole]
-            problems += [f"the task has no {name}" for name in missing]
-        shots = whole.get("num_fewshot") if suite.num_fewshot is None else suite.num_fewshot
-        if shots and suite.is_task and not suite.fewshot_uri:
-            problems.append(
-                f"the task has {shots} examples in its prompt; name rows in fewshot_uri, or set num_fewshot to 0"
-            )
+    """Raise one RecipeError with everything that is wrong with a suite's task and its `lm_eval`."""
+    config, problems = _given(suite)
+    problems += [f"lm_eval.{problem}" for problem in _unknown(suite.lm_eval)]
+    if config is not None and suite.is_task:
+        problems += _unfit(suite, config | suite.lm_eval, is_whole=not problems)
     if problems:
         raise RecipeError(*(f"{suite.name}: {problem}" for problem in problems))
+
+
+def _given(suite: BenchmarkRecipe) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the fields of the task that a suite names, and the problems with them.
+
+    The fields are None if they cannot be read on this machine now.
+    """
+    if suite.task_file:
+        config, problems = _file_config(suite.task_file)
+        return config, problems + [f"{suite.task_file}: {problem}" for problem in _unknown(config or {})]
+    if (part := suite.outside_task()) is not None:
+        config, where = suite.outside_fields(), f"task {suite.task} ({part.place})"
+        given = sorted(DECIDED_HERE & config.keys() - {"num_fewshot"})
+        problems = [f"{where}: {problem}" for problem in _unknown(config)]
+        return config, problems + [f"{where}: {name} is decided by the suite; leave it out" for name in given]
+    if suite.task:
+        return _named_config(suite.task)
+    return {}, []
+
+
+def _named_config(name: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the fields of lm-eval's own task of that name, with those that it includes, and the problems with it."""
+    place, loader = file_of(name), _module("tasks/_yaml_loader.py")
+    if place is None or loader is None:
+        return None, []
+    config = loader.load_yaml(place, resolve_func=False)
+    if "class" in config:
+        return None, [f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows"]
+    return config, []
+
+
+def _unfit(suite: BenchmarkRecipe, whole: dict[str, Any], *, is_whole: bool) -> list[str]:
+    """Return why the fields of a task do not ask and score the items of a suite.
+
+    `is_whole` says that no field has a problem, so that one that is missing is not there under another name.
+    """
+    problems = _unfit_output(whole)
+    if is_whole and not problems:
+        choice = ["doc_to_choice"] if whole.get("output_type") == "multiple_choice" else []
+        problems += [f"the task has no {name}" for name in (*NEEDED, *choice) if name not in whole]
+    shots = whole.get("num_fewshot") if suite.num_fewshot is None else suite.num_fewshot
+    if shots and not suite.fewshot_uri:
+        problems.append(
+            f"the task has {shots} examples in its prompt; name rows in fewshot_uri, or set num_fewshot to 0"
+        )
+    metrics = [one["metric"] for one in whole.get("metric_list") or () if isinstance(one.get("metric"), str)]
+    wanted = (suite.metric or "").partition(",")[0]
+    if wanted and metrics and "process_results" not in whole and wanted not in metrics:
+        problems.append(f"metric={suite.metric!r}; the task has {', '.join(metrics)}")
+    return problems
 
 
 def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
@@ -98,6 +133,18 @@ def _fields() -> frozenset[str]:
     return frozenset(
         node.target.id for node in config.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     )
+
+
+@cache
+def _module(place: str) -> ModuleType | None:
+    """Return one module of lm-eval, loaded without the package around it; None if lm-eval is not installed."""
+    source = _source(place)
+    spec = importlib.util.spec_from_file_location("lm_eval_task_files", source) if source else None
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _source(place: str) -> Path | None:

@@ -26,11 +26,8 @@ def check_task(name: str, where: str) -> None:
         raise RecipeError(
             f"{where}: task={name!r} runs code that the model writes, which nothing here confines; take another suite"
         )
-    if not _files() or _is_named(name):
-        return
-    names = _all_names()
-    if name not in names:
-        near = get_close_matches(name, names, n=3)
+    if _files() and file_of(name) is None:
+        near = get_close_matches(name, _all_names(), n=3)
         raise RecipeError(
             f"{where}: task={name!r}: lm-eval has no task of that name (a group or a tag is none)"
             + (f"; near it are {', '.join(near)}" if near else "")
@@ -38,21 +35,22 @@ def check_task(name: str, where: str) -> None:
 
 
 @cache
-def _is_named(name: str) -> bool:
-    """Whether a file whose name resembles the task's declares this task; if so, not all files have to be opened.
+def file_of(name: str) -> str | None:
+    """Return the path of lm-eval's file that declares a task; None if there is none, or no lm-eval.
 
-    The file or its folder must have the task's name, or some successive words of it: `strategyqa.yaml` declares
-    `bigbench_strategyqa_multiple_choice`. Names with the most words are tried first.
+    Not all files have to be opened if the file or its folder has the task's name, or some successive words of it:
+    `strategyqa.yaml` declares `bigbench_strategyqa_multiple_choice`. Names with the most words are tried first.
     """
     words = name.split("_")
     runs = ((start, start + number) for number in range(len(words), 0, -1) for start in range(len(words) - number + 1))
-    return any(name in _names(_files().get("_".join(words[start:end]), ())) for start, end in runs)
+    near = (path for start, end in runs for path in _files().get("_".join(words[start:end]), ()))
+    return next((path for path in near if name in _names([path])), None) or _all_names().get(name)
 
 
 @cache
-def _all_names() -> set[str]:
-    """Return the names of all lm-eval tasks, which means opening each of lm-eval's task files once."""
-    return _names({path for paths in _files().values() for path in paths})
+def _all_names() -> dict[str, str]:
+    """Return the names of all lm-eval tasks with their files, which means opening each of lm-eval's task files once."""
+    return {name: path for path in {one for paths in _files().values() for one in paths} for name in _names([path])}
 
 
 @cache

@@ -7,7 +7,6 @@ weighted sum of the recipe's rewards: the reward model's standardized score, whe
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections import Counter
@@ -17,13 +16,14 @@ from typing import Any
 from datasets import Dataset
 
 from training.generate.pass_rows import MERGED_ROWS
-from training.job import Counts, DataError, Job
+from training.job import Counts, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.drawn import drawing_alike, spread_reference
+from training.posttrain.align.prompts import as_text, check_usable, reasons_of
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.answer_weights import while_sampling
-from training.posttrain.chat import Chat, Message
+from training.posttrain.chat import Chat
 from training.posttrain.compact import said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
@@ -43,7 +43,6 @@ from training.posttrain.rows.forms import Row, prompt_of
 from training.posttrain.rows.sorting import PROMPTS_FILE, read_jsonl
 from training.posttrain.rows_read import rows_read
 from training.posttrain.scoring import LEARNED, RIGHT_ANSWER
-from training.records import RecipeError
 
 SAMPLED = ("prompt", "answer", "rivals")  # fields of a prompt that TRL and the rewards read
 Rewards = dict[Callable[..., list[float | None]], float]  # reward functions with their weights
@@ -173,36 +172,13 @@ def read_prompts(job: Job, recipe: AlignRecipe, chat: Chat, pairs: Pairs) -> tup
     """Return the rows to sample from, with their sources, and the counts of kept and dropped rows.
 
     The rows are those of `prompt_data`, or the prompts of the training pairs if the recipe names no prompts. Held-out
-    prompts of the preference pairs are dropped. Raise DataError if no row can be used. Raise RecipeError if the
-    verifiable reward has weight and no row has a right answer.
+    prompts of the preference pairs are dropped. Raise DataError if no row can be used, or if a reward with weight needs
+    right answers and no row has one.
     """
     given = job.inputs_of("prompt_data")
     rows = read_jsonl(given[0].file(PROMPTS_FILE)) if given else [row | prompt_of(row) for row in pairs.train_rows]
-    held_out = {_as_text(row["prompt"]) for row in pairs.held_out_rows}
-    most = recipe.max_length - recipe.max_new_tokens
-    lengths = map(len, chat.encode_prompts([row["prompt"] for row in rows]))
-    reasons = [
-        "held_out" if _as_text(row["prompt"]) in held_out else "longer_than_max_length" if length > most else ""
-        for row, length in zip(rows, lengths, strict=True)
-    ]
+    reasons = reasons_of(rows, recipe, chat, {as_text(row["prompt"]) for row in pairs.held_out_rows})
     kept = [row for row, why in zip(rows, reasons, strict=True) if not why]
+    check_usable(recipe, kept)
     dropped = Counter(filter(None, reasons))
-    if not kept:
-        raise DataError(f"align.prompts: none of {len(rows)} prompts can be used; reasons: {dropped}")
-    checking = [name for name in recipe.reward_weights if name == RIGHT_ANSWER or _needs_right(recipe, name)]
-    if checking and not any(row["answer"] for row in kept):
-        named = f"rewards: {checking[0]}" if recipe.rewards else "verifiable_reward_weight"
-        raise RecipeError(
-            f"align.{named} has the weight {recipe.reward_weights[checking[0]]}, but no prompt has a field `answer` to"
-            " check against; name other prompts in align.prompts or leave the reward out"
-        )
     return kept, Counts(records_in=len(rows), kept=len(kept), dropped=dict(sorted(dropped.items())))
-
-
-def _needs_right(recipe: AlignRecipe, name: str) -> bool:
-    parts = recipe.reward_parts
-    return name in parts and parts[name].needs_right
-
-
-def _as_text(prompt: list[Message]) -> str:
-    return json.dumps(prompt, sort_keys=True)

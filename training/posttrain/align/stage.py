@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from training.data.sections import with_data
 from training.guards import CLEAN_DATA
 from training.posttrain.align.method import start_gates
+from training.posttrain.align.prompts import PROMPTS_FIT
 from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.preferences.fits import pairs_fit
 from training.stage import Asset, Input, Stage
@@ -41,10 +42,6 @@ def _samples(recipe: Recipe) -> bool:
     return recipe.align.declared.learns_from == "samples"
 
 
-def _longest_pair(recipe: Recipe) -> int | None:
-    return recipe.align.max_length if recipe.align.declared.learns_from == "pairs" else None
-
-
 def _check_libraries(recipe: Recipe) -> None:
     check_passed_through(recipe.align, recipe.align.declared.config, where="align", tied=has_tied_head(recipe))
 
@@ -66,6 +63,6 @@ ASSETS = (
         ),
         guards=CLEAN_DATA,
         checks=(_check_libraries,),
-        facts=(pairs_fit("align", _longest_pair),),
+        facts=(pairs_fit("align", lambda recipe: recipe.align.max_length), PROMPTS_FIT),
     ),
 )

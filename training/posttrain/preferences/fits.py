@@ -14,22 +14,20 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
-def pairs_fit(where: str, longest: Callable[[Recipe], int | None]) -> InputCheck:
+def pairs_fit(where: str, longest: Callable[[Recipe], int]) -> InputCheck:
     """Return the check that a pair to train on, and a held-out one, have at most so many tokens as `longest` returns.
 
-    `where` is the section whose `max_length` that is. If `longest` returns None, the recipe learns from no pairs.
+    `where` is the section whose `max_length` that is. Every method reads pairs: those that learn from answers take both
+    of a pair, and those that sample measure their rewards on pairs.
     """
     return InputCheck(assets=("preference_data", *TOKENIZERS), check=partial(_check_lengths, where, longest))
 
 
-def _check_lengths(where: str, longest: Callable[[Recipe], int | None], recipe: Recipe, made: Made) -> None:
+def _check_lengths(where: str, longest: Callable[[Recipe], int], recipe: Recipe, made: Made) -> None:
     from training.posttrain.preferences.pairs import encode_pairs, is_pair
     from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE
 
-    most = longest(recipe)
-    if most is None:
-        return
-    chat = chat_of(recipe, made)
+    most, chat = longest(recipe), chat_of(recipe, made)
     for name in (TRAIN_FILE, HELD_OUT_FILE):
         rows = batches(made["preference_data"][0].path / name)
         encoded = (pair for some in rows for pair in encode_pairs([row for row in some if is_pair(row)], chat))
