@@ -20,7 +20,7 @@ SHIPPED = Path(__file__).parent / "recipes"
 
 
 class RecipeFolders(tuple[Path, ...]):
-    """RecipeFolders of recipes. Only the first one may be a root's."""
+    """Folders in which recipes are searched, in order. Only the first one may be a root's (`is_of_root`)."""
 
     is_of_root = False
 

@@ -66,7 +66,7 @@ def rewritten(html: str) -> str:
         return html
     if OPEN in html or CLOSE in html:
         html = html.replace(OPEN, "").replace(CLOSE, "")
-    return _Pass(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
+    return _Rewriting(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
 
 
 @lru_cache(maxsize=4)
@@ -79,7 +79,7 @@ def _edges(name: str) -> re.Pattern[str]:
     return re.compile(rf"<(/?){name}(?=[\s>/])", re.IGNORECASE)
 
 
-class _Pass:
+class _Rewriting:
     """One pass over a page: pieces of the result, and where the page was copied up to."""
 
     def __init__(self, html: str, starts: re.Pattern[str]) -> None:
