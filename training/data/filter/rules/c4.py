@@ -16,6 +16,7 @@ from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limi
 from training.records import RecipeError, Uri, check_above_zero
 
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
+_FORMULA = re.compile(r"\$(?=[^$]*[\\^_])[^$]+\$|\\\(.*?\\\)|\\\[.*?\\\]")  # TeX between its delimiters
 _SENTENCE_ENDS = (".", "?", "!", '"', "'")
 _POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 UNSPACED = ("ja", "th", "zh")
@@ -33,7 +34,7 @@ class Settings(CommonSettings):
     c4_lines_end_with_punctuation: bool = False  # remove all other lines, as C4 does and FineWeb does not
     c4_drop_javascript_lines: bool = True
     c4_drop_policy_lines: bool = True  # "terms of use", "uses cookies" …
-    c4_drop_curly_brackets: bool = True  # drops the whole page; set to false to keep code
+    c4_drop_curly_brackets: bool = True  # drops the whole page, except for those in formulas; false keeps code
     c4_drop_lorem_ipsum: bool = True  # drops the whole page; manuals of template languages contain it too
     c4_drop_citations: bool = True  # removes "[1]", "[edit]" from lines; set to false for code, where r[1] is an index
     c4_max_word_length: int | None = 1000  # a line with a longer word is removed; None: no limit
@@ -117,7 +118,7 @@ def _objection(line: str, settings: Settings) -> str:
         return "lorem_ipsum"
     if settings.c4_drop_javascript_lines and "javascript" in lowered:
         return "javascript"
-    if settings.c4_drop_curly_brackets and "{" in line:
+    if settings.c4_drop_curly_brackets and "{" in _FORMULA.sub("", line):
         return "curly_bracket"
     return "policy" if settings.c4_drop_policy_lines and any(phrase in lowered for phrase in _POLICY) else ""
 

@@ -44,6 +44,20 @@ def test_a_line_with_a_word_that_is_too_long_goes_if_there_is_a_limit():
     assert judge(row(text), make_rules(without, None))[0].text == text
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (r"The root is $x = \frac{-b}{2a}$, and $$\sum_{i} x_{i}$$ is the sum of all of them.", KEPT),
+        (r"The set \({1, 2}^{n}\) and the line \[\mathbf{x}\] are shown in the first figure here.", KEPT),
+        ("In this language $total = {$first + $second} is the sum of the two named numbers.", "curly_bracket"),
+        (r"The root is $x = \frac{-b}{2a}$, and this { opens what nobody closes in the text.", "curly_bracket"),
+    ],
+)
+def test_curly_brackets_of_formulas_are_none_of_code(line, reason):
+    recipe = FilterRecipe(rules=("c4",), c4_drop_curly_brackets=True, c4_min_sentences=0)
+    assert reason_of(line, recipe) == (reason if reason == KEPT else f"c4:{reason}")
+
+
 def test_curly_brackets_may_stay():
     text, _ = CASES["c4"]["curly_bracket"]
     assert reason_of(text, FilterRecipe(rules=("c4",), c4_drop_curly_brackets=False)) == KEPT
