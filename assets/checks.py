@@ -15,6 +15,7 @@ ASKS = {
     "counts_balance": "Every record that came in was kept, dropped or quarantined; none was lost.",
     "dpo_starts_at_ln2": "Before its first step DPO's loss is ln 2: model and reference are the same.",
     "every_row_is_in": "The index holds as many rows of post-training as its inputs have, whatever became of them.",
+    "every_source_gives": "Each source gives rows; one that gives none is told with the settings that fit.",
     "export_equals_trainer": "The exported model gives the same logits as the trained model.",
     "fertility": "On held-out text a token stands for at least as many bytes as the recipe asks.",
     "held_out_pair_accuracy": "On held-out pairs the reward model agrees with the choices as often as the recipe asks.",

@@ -30,6 +30,7 @@ UNDECLARED = {
     "pyyaml": ("reads recipes; what they say is in the settings", EVERYWHERE),
     "zstandard": ("packs and unpacks; the bytes inside are the same", EVERYWHERE),
     "isal": ("unpacks gzip; the bytes inside are the same", EVERYWHERE),
+    "pypdf": ("reads PDF of a folder; what `crawl` lists of such a file has its version", {"extract"}),
     "brotli": ("unpacks responses; the bytes inside are the same", {"extract"}),
     "fastwarc": ("checks digests of WARC records; a test compares with the records of warcio", {"crawl", "extract"}),
     "fsspec": ("fetches bytes that are known by their checksum", EVERYWHERE),

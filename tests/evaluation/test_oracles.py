@@ -66,6 +66,9 @@ class Oracle(LM):
         self.items, self.say, self.chosen = items, say, chosen
         self.generated = {}
 
+    def fits(self, request):
+        return True
+
     def generate_until(self, requests, disable_tqdm=False):
         return [self.say(request.doc_id) for request in requests]
 

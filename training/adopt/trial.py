@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder
@@ -235,7 +235,7 @@ def _text(path: Path) -> str:
 def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
     from jinja2 import TemplateError
     from jinja2.exceptions import SecurityError
-    from jinja2.ext import loopcontrols
+    from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
@@ -247,7 +247,16 @@ def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
     def as_json(value: Any, **_: Any) -> str:
         return json.dumps(value)
 
-    place = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    class Generation(Extension):
+        """The tag of transformers around what a model says: its content alone."""
+
+        tags: ClassVar = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    place = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     place.filters["tojson"] = as_json
     given = {"messages": TURNS, "add_generation_prompt": False, "raise_exception": refuse, "strftime_now": today}
     size = 0

@@ -340,7 +340,7 @@ def test_answers_without_room_for_a_prompt_are_refused_before_training(chain, tm
 
 def test_a_verifiable_reward_without_answers_is_refused(chain, tmp_path):
     prompts = prompt_data(tmp_path, [{"prompt": "What?"}])
-    with pytest.raises(RecipeError, match="`answer`"):
+    with pytest.raises(DataError, match="`answer`"):
         align(chain, tmp_path / "out", {**RL, "verifiable_reward_weight": 0.5}, prompts)
 
 
