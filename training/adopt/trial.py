@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder
@@ -250,7 +250,7 @@ def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
     class Generation(Extension):
         """The tag of transformers around what a model says: its content alone."""
 
-        tags: ClassVar = {"generation"}
+        tags = {"generation"}  # noqa: RUF012 - of jinja's class
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
