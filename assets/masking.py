@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from training.artifact import ARTIFACT_FILE, COPY_FILE, commit_record, record_digest
+from training.artifact import ARTIFACT_FILE, COPY_FILE, record_digest
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed
 from training.data.words.ngrams import Hashes
 from training.files.erased import may_be_erased
@@ -209,20 +209,20 @@ def _mask_sealed(path: Path, wanted: Hashes, swap: Swap) -> None:
     """Mask the texts in a record or a job, such as the pages that a gate shows; write its checksum again.
 
     The record says that it replaces the one before, so that references to that one still hold. For whoever does not
-    believe it, the takedown notes both digests.
+    believe it, the takedown notes both digests. A record that is not what its own digest says stays damaged, and
+    neither it nor its copy is written over the other.
     """
     fields = read_sealed(path)
     clean = _clean_within(fields, wanted)
     if clean == fields:
         raise Left(NAMES)
     clean.pop("checksum")
-    if path.name not in RECORDS:
-        swap.then.append(partial(write_sealed, path, clean))
-        return
-    before = clean.pop("record_digest", None) or record_digest(fields)
-    clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
-    swap.records.append(MaskedRecord(folder=path.parent, before=before, after=record_digest(clean)))
-    swap.then.append(partial(commit_record, path.parent, clean))
+    before = record_digest(fields)
+    if path.name in RECORDS and fields.get("record_digest") == before:
+        clean |= {"replaces": sorted({*clean.get("replaces", ()), before})}
+        clean |= {"record_digest": record_digest(clean)}
+        swap.records.append(MaskedRecord(folder=path.parent, before=before, after=clean["record_digest"]))
+    swap.then.append(partial(write_sealed, path, clean))
 
 
 # Tables

@@ -7,7 +7,9 @@ import json
 import sqlite3
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +19,21 @@ import zstandard
 
 from assets.erasing import Eraser, Gone, scan
 from assets.masking import mask, masked_text, texts_of_program
+from assets.tombstones import Tombstone, append, is_masked, note_overwritten
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
-from training.artifact import commit_record, damaged_files, digest_of_files, find, manifest, write_json
+from training.artifact import (
+    ARTIFACT_FILE,
+    Damaged,
+    commit_record,
+    damaged_files,
+    digest_of_files,
+    find,
+    find_copy,
+    manifest,
+    record_digest,
+    write_json,
+)
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.data.words.ngrams import Hashes
 from training.files.writing import write_sealed
@@ -150,8 +164,8 @@ def test_weights_are_counted_and_not_read_and_a_damaged_file_is_named(tmp_path):
 CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "without a name", "parquet", "sqlite")
 
 
-def mask_at_once(root: Path, wanted: Hashes = WANTED) -> dict[str, str]:
-    with Swap(takedown=3, note=lambda files, records: None) as swap:
+def mask_at_once(root: Path, wanted: Hashes = WANTED, note: Any = lambda files, records: None) -> dict[str, str]:
+    with Swap(takedown=3, note=note) as swap:
         told = mask(root, [root / one["path"] for one in scan(root, wanted).hits], wanted, swap)
         swap.commit()
     return told
@@ -184,6 +198,23 @@ def test_masked_json_stays_json_and_a_masked_file_of_an_artifact_is_sound(tmp_pa
     assert HARMLESS in text and "spoons under" not in text
     (folder / "samples.json").write_text(text.replace("Nine", "Zero"))
     assert damaged_files(made)
+
+
+@pytest.mark.parametrize("states_former", [False, True], ids=["its own digest", "the digest of the former record"])
+def test_masking_a_record_that_somebody_changed_is_no_evidence_for_it(tmp_path, states_former):
+    folder = tmp_path / "base_model" / ("a" * 32)
+    record = {"files": [], "digest": digest_of_files([]), "inputs": [], "notes": {"nearest": SECRET}}
+    commit_record(folder, record)
+    held, forged = find(folder).record_digest, record | {"seed": 7}
+    write_sealed(folder / ARTIFACT_FILE, forged | {"record_digest": held if states_former else record_digest(forged)})
+    append(tmp_path, *(Tombstone(number=one, time="2026-01-01", reason="asked", entries=()) for one in (1, 2, 3)))
+    mask_at_once(tmp_path, note=partial(note_overwritten, tmp_path, 3))
+    if states_former:
+        with pytest.raises(Damaged, match="another record digest"):
+            find(folder)
+    else:
+        assert find(folder).record["seed"] == 7 and not is_masked(find(folder), held)
+    assert is_masked(find_copy(folder), held) and not scan(tmp_path, WANTED).hits  # nobody had changed the copy
 
 
 def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
