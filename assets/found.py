@@ -81,15 +81,15 @@ def look(folder: Path, asset: str, held: set[str]) -> Found:
     try:
         if erased := why_no_input(folder):
             return Found(damage=f"{folder}: {erased}")
-        if unknown := erased_by(folder)[1]:
-            return Found(damage=unknown[0])
         found = artifact.find(folder)
         damage = "" if found is None else _difference(found, asset, held)
     except Unsealed as error:
         return Found(damage=f"{folder}: {error}")
     except Damaged as error:
         found, damage = None, str(error)
-    return Found(artifact=_copy(folder, asset, held) if damage else found, damage=damage)
+    found = _copy(folder, asset, held) if damage else found
+    unknown = erased_by(found)[1] if found is not None else ()
+    return Found(damage=unknown[0]) if unknown else Found(artifact=found, damage=damage)
 
 
 def _copy(folder: Path, asset: str, held: set[str]) -> Artifact | None:

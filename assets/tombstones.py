@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -254,7 +255,7 @@ def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
 def note_overwritten(root: Path, takedown: int, files: Sequence[ErasedFile], records: Sequence[MaskedRecord]) -> None:
     """Note what a takedown is about to overwrite in artifacts. Without this note nobody believes that it did."""
     noted = {
-        "files": sorted([*_name_of(one.folder), one.path, asdict(one.state)] for one in files),
+        "files": sorted([*_name_of(one.folder), one.path, one.before, asdict(one.state)] for one in files),
         "records": sorted([*_name_of(one.folder), one.before, one.after] for one in records),
     }
     if not files and not records:
@@ -272,12 +273,19 @@ def _name_of(folder: Path) -> tuple[str, str]:
     return asset, folder.name.partition(".")[0]
 
 
+Noted = Mapping[tuple[str, ...], Sequence[tuple[str, Any]]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Overwritten:
-    """What all takedowns of a root say that they overwrote: states of files, and records by asset and fingerprint."""
+    """What all takedowns of a root say that they overwrote, oldest first.
 
-    files: frozenset[tuple[str, str, str, ErasedState]] = frozenset()
-    records: Mapping[tuple[str, str], Sequence[tuple[str, str]]] = field(default_factory=dict)
+    `files` has the sha256 before and the state after, by asset, fingerprint and path; `records` has the digests before
+    and after, by asset and fingerprint.
+    """
+
+    files: Noted = field(default_factory=dict)
+    records: Noted = field(default_factory=dict)
 
 
 def _overwritten(root: Path) -> _Overwritten:
@@ -287,7 +295,7 @@ def _overwritten(root: Path) -> _Overwritten:
 
 @lru_cache(maxsize=8)
 def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
-    files, records = set(), dict[tuple[str, str], list[tuple[str, str]]]()
+    files, records = defaultdict(list), defaultdict(list)
     for takedown, name in lists:
         path = Path(root, FOLDER, f"{name[:32]}{OVERWRITTEN}")
         try:
@@ -297,35 +305,57 @@ def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
         if hashlib.sha256(text.encode()).hexdigest() != name:
             raise DataError(f"{path}: is not what was written; {WAY_OUT}")
         noted = json.loads(text)
-        files |= {(*where, ErasedState(**state)) for *where, state in noted["files"] if state["takedown"] == takedown}
-        for asset, fingerprint, before, after in noted["records"]:
-            records.setdefault((asset, fingerprint), []).append((before, after))
-    return _Overwritten(files=frozenset(files), records=records)
+        for *where, before, state in noted["files"]:
+            if state["takedown"] == takedown:
+                files[tuple(where)].append((before, ErasedState(**state)))
+        for *where, before, after in noted["records"]:
+            records[tuple(where)].append((before, after))
+    return _Overwritten(files=dict(files), records=dict(records))
 
 
 def is_masked(made: Artifact, held: str) -> bool:
     """Whether takedowns of its root say that they made an artifact's record of one that had the digest `held`."""
     if held == made.record_digest:
         return False
-    for before, after in _overwritten(made.path.parents[1]).records.get(_name_of(made.path), ()):
-        held = after if before == held else held
-    return held == made.record_digest
+    noted = _overwritten(made.path.parents[1]).records.get(_name_of(made.path), ())
+    return _lead(noted, held, made.record_digest)
 
 
-def erased_by(folder: Path) -> tuple[list[str], list[str]]:
+def _lead(changes: Iterable[tuple[str, str]], first: str, last: str) -> bool:
+    """Whether some of these changes, each from one digest to another and oldest first, made `last` of `first`."""
+    reached = {first}
+    for before, after in changes:
+        if before in reached:
+            reached.add(after)
+    return last in reached
+
+
+def erased_by(made: Artifact) -> tuple[list[str], list[str]]:
     """Return which files of an artifact takedowns have overwritten, and what its list says of this and no takedown."""
     try:
-        states = [(path, one) for path, some in erased_in(folder).items() for one in some]
+        states = [(path, one) for path, some in erased_in(made.path).items() for one in some]
     except Unsealed as error:
-        return [], [f"{folder}: {error}"]
-    noted = _overwritten(folder.parents[1]).files if states else ()
-    own = _name_of(folder) if states else ()
-    known = [(path, one) for path, one in states if (*own, path, one) in noted]
+        return [], [f"{made.path}: {error}"]
+    known = [(path, one) for path, one in states if _is_noted(made, path, one)]
     return [f"takedown {one.takedown} erased pages in {path}" for path, one in known], [
-        f"{folder / path}: {ERASED_FILE} says that takedown {one.takedown} overwrote it, and that takedown does not"
+        f"{made.path / path}: {ERASED_FILE} says that takedown {one.takedown} overwrote it, and that takedown does not"
         for path, one in states
         if (path, one) not in known
     ]
+
+
+def _is_noted(made: Artifact, path: str, state: ErasedState) -> bool:
+    """Whether a takedown noted this state of a file, and made it of the file that the artifact's record lists.
+
+    What a takedown made of a file that somebody had changed before is no state of the artifact's own. A job may have
+    finished the artifact after the takedown, so its record may also list what became of the state.
+    """
+    noted = _overwritten(made.path.parents[1]).files.get((*_name_of(made.path), path), ())
+    if state not in [one for _, one in noted]:
+        return False
+    changes = [(before, one.sha256) for before, one in noted]
+    listed = [one["sha256"] for kind in ("files", "beside") for one in made.record.get(kind, ()) if one["path"] == path]
+    return all(_lead(changes, one, state.sha256) or _lead(changes, state.sha256, one) for one in listed)
 
 
 def as_said(one: Tombstone) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
         changed = [line for other, line in told if other.key == cell.key]
         damage += [*broken, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
-        erased, unknown = erased_by(cell.artifact.path)
+        erased, unknown = erased_by(cell.artifact)
         damage += unknown
         found.remarks += [(cell, line) for line in erased]
         found.problems += [(cell, line) for line in damage]

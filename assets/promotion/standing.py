@@ -50,7 +50,7 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
         if cell.artifact is not None and (is_near or before_promotion):
             reads = is_near or CHAIN[cell.asset].stage.by_a_model
             lines += artifact.problems_of(cell.artifact, reads=reads)
-            lines += erased_by(cell.artifact.path)[1]
+            lines += erased_by(cell.artifact)[1]
     return lines
 
 

@@ -35,10 +35,11 @@ class Overwriting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasedFile:
-    """A file of the artifact in `folder` that a takedown overwrites, and its state after that."""
+    """A file of the artifact in `folder` that a takedown overwrites: its sha256 before, and its state after."""
 
     folder: Path
     path: str
+    before: str
     state: ErasedState
 
 
@@ -153,4 +154,5 @@ class Swap:
             is_input=new.is_input,
             pages=new.pages,
         )
-        return ErasedFile(folder=new.folder, path=path.relative_to(new.folder).as_posix(), state=state)
+        name, before = path.relative_to(new.folder).as_posix(), sha256_of(path)
+        return ErasedFile(folder=new.folder, path=name, before=before, state=state)

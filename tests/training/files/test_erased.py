@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assets.found import look
-from assets.tombstones import Tombstone, append, note_overwritten
+from assets.tombstones import Tombstone, append, erased_by, note_overwritten
 from tests.training.data import chain
-from training.artifact import check_record, damaged_files, find
+from training.artifact import check_record, damaged_files, find, manifest
+from training.data.documents import read_documents
 from training.files.erased import ERASED_FILE
 from training.job import InputArtifact, RefusedInput
 from training.provenance.erase import Withdrawn, erase_rows
@@ -24,8 +28,12 @@ def item(tmp_path) -> InputArtifact:
     return chain.documents(tmp_path, "one", [["a withdrawn text", "a text that stays"]])
 
 
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return list(read_documents(folder / NAME))
+
+
 def erased(item: InputArtifact) -> Path:
-    gone, root = Withdrawn(ids=frozenset({chain.rows(item)[0]["id"]})), Path(item.path).parents[1]
+    gone, root = Withdrawn(ids=frozenset({rows_in(Path(item.path))[0]["id"]})), Path(item.path).parents[1]
     append(root, *(Tombstone(number=one, time="2026-01-01", reason="asked", entries=()) for one in range(1, 5)))
     with Swap(takedown=4, note=partial(note_overwritten, root, 4)) as swap:
         assert erase_rows(Path(item.path), NAME, gone, swap) == 1
@@ -81,3 +89,33 @@ def test_who_is_killed_between_the_list_and_the_file_leaves_a_sound_artifact(ite
             raise Unchanged
         swap.commit()
     assert (folder / NAME).read_bytes() == data
+
+
+@pytest.mark.parametrize("is_aside", [False, True], ids=["where it is", "in a folder that was set aside"])
+def test_a_takedown_excuses_no_file_that_somebody_had_changed_before_it(item, is_aside):
+    """In the second case what the takedown makes of a foreign folder of the same name is copied into the artifact."""
+    folder = Path(item.path)
+    foreign = chain.documents(folder.parents[1] / "x", "one", [["a withdrawn text", "somebody's"]])
+    place = folder.with_name(f"{folder.name}.damaged-1") if is_aside else folder
+    if is_aside:
+        shutil.copytree(folder, place)
+    shutil.copyfile(Path(foreign.path) / NAME, place / NAME)
+    erased(replace(item, path=str(place)))
+    for name in (NAME, ERASED_FILE) if is_aside else ():
+        shutil.copyfile(place / name, folder / name)
+    made = find(folder)
+    assert made is not None and [row["text"] for row in rows_in(folder)] == ["", "somebody's"]
+    known, unknown = erased_by(made)
+    assert not known and len(unknown) == 1 and "that takedown does not" in unknown[0]
+
+
+def test_a_file_is_known_after_several_takedowns_and_in_an_artifact_that_was_finished_between_them(item):
+    folder = erased(item)
+    made = find(folder)
+    assert made is not None
+    with Swap(takedown=3, note=partial(note_overwritten, folder.parents[1], 3)) as swap:
+        assert erase_rows(folder, NAME, Withdrawn(ids=frozenset({chain.rows(item)[1]["id"]})), swap) == 1
+        swap.commit()
+    assert [line.split()[1] for line in erased_by(made)[0]] == ["4", "3"] and not erased_by(made)[1]
+    finished = replace(made, record=made.record | {"files": manifest(folder, [NAME])})
+    assert len(erased_by(finished)[0]) == 2 and not erased_by(finished)[1]
