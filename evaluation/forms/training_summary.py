@@ -339,7 +339,10 @@ TEMPLATE: Mapping[str, Sequence[tuple[str, Fill]]] = {
     "3.2": (("Measures against illegal content", lambda facts: [*_left_out(facts), facts.stated("illegal_content")]),),
     "3.3": (("Other information about data processing (optional)", lambda facts: facts.also("comments") or ["None."]),),
 }
-"""The fields of the template, and what fills each of them. Questions are named by what they ask."""
+"""The fields of the Commission's template by its section numbers, each with the function that fills it.
+
+A field that is a question in the template has the name of what it asks.
+"""
 
 
 def fields_of(recipe: Recipe, records: Sequence[Record], reading: Reading | None, domains_file: str) -> list[Field]:
@@ -361,7 +364,8 @@ def as_page(fields: Sequence[Field], line: Callable[[Any], str]) -> str:
             last = field.number[0]
             parts.append(f"\n## {SECTIONS[last]}\n")
         said = [one.shown if isinstance(one, Cited) else one for one in field.said]
-        parts.append(f"\n**{field.number} {field.name}**\n".replace("**0 ", "**"))
+        number = "" if field.number == "0" else f"{field.number} "  # the template numbers no field before section 1
+        parts.append(f"\n**{number}{field.name}**\n")
         parts += [f"\n- {line(one)}" for one in said]
         parts.append("\n")
     return "".join(parts)
