@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from html import unescape
 
+import numpy as np
 import pytest
 
 from benchmarks import extraction
 from tests.training.data.extract.page_cases import CASES, Case
 from training.data.extract.html import extract_html
-from training.data.extract.rewriting import rewritten
+from training.data.extract.rewriting import FORMULA_SIGNS, OTHER_SIGNS, _first_sign, _signs, rewritten
 from training.data.extract.settings import ExtractRecipe
 
 HELD = re.compile(r"<(p|li|td|th|dd|dt|h[1-6]|div|span)\b[^>]*>([^<>]{3,})(?=</\1>)")
@@ -52,3 +53,21 @@ def test_a_page_without_such_markup_is_not_touched():
     html = "<p>The ferry leaves at 10. It costs $4, and $5 in summer.</p>"
     assert rewritten(html) is html
     assert extract_html(html.encode(), settings=ExtractRecipe(min_characters=0)).num_formulas == 0
+
+
+SIGNS = [sign.decode() for sign in (*FORMULA_SIGNS, *OTHER_SIGNS)]
+
+
+@pytest.mark.parametrize("find", [_first_sign, _first_sign.py_func], ids=["compiled", "plain"])
+def test_each_sign_is_seen_at_every_place_and_its_beginning_alone_is_none(find):
+    def seen(text: str) -> str:
+        found = find(np.frombuffer(text.encode(), np.uint8), *_signs())
+        return "" if found < 0 else "formulas" if found < len(FORMULA_SIGNS) else "others"
+
+    for number, sign in enumerate(SIGNS):
+        kind = "formulas" if number < len(FORMULA_SIGNS) else "others"
+        for text in (sign, f"ä {sign}", f"{sign} ä", f"<<{sign}"):
+            assert seen(text) == kind, text
+        assert seen(sign[:-1]) == seen(f"ä{sign[:-1]} ") == "", sign
+    assert seen(f"{OTHER_SIGNS[0].decode()} {SIGNS[0]}") == "formulas"
+    assert seen("") == seen("<") == ""
