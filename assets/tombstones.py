@@ -296,7 +296,7 @@ def _overwritten(root: Path) -> _Overwritten:
 @lru_cache(maxsize=8)
 def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
     files, records = defaultdict(list), defaultdict(list)
-    for takedown, name in lists:
+    for _, name in lists:
         path = Path(root, FOLDER, f"{name[:32]}{OVERWRITTEN}")
         try:
             text = path.read_text("utf-8")
@@ -306,8 +306,7 @@ def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
             raise DataError(f"{path}: is not what was written; {WAY_OUT}")
         noted = json.loads(text)
         for *where, before, state in noted["files"]:
-            if state["takedown"] == takedown:
-                files[tuple(where)].append((before, ErasedState(**state)))
+            files[tuple(where)].append((before, ErasedState(**state)))
         for *where, before, after in noted["records"]:
             records[tuple(where)].append((before, after))
     return _Overwritten(files=dict(files), records=dict(records))

@@ -12,11 +12,12 @@ import pytest
 from assets import tombstones
 from assets.recipe_folders import load_recipe
 from assets.status import LEARNED, compare
-from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, read_tombstones
+from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, is_masked, note_overwritten, read_tombstones
 from tests.assets.fabricate import make_all
-from training.artifact import digest_of
+from training.artifact import Artifact, digest_of
 from training.files.writing import sealed_text, write_sealed
 from training.job import DataError
+from training.provenance.swap import MaskedRecord
 from training.settings.withdrawals import WithdrawalRecipe
 
 KITCHEN = load_recipe("kitchen")
@@ -104,6 +105,56 @@ def test_a_root_that_lost_all_its_tombstones_is_refused(root):
         (root / name).unlink()
     with pytest.raises(DataError, match=r"takedowns.jsonl: is gone"):
         compare(KITCHEN, root, skip_unavailable=True)
+
+
+def masked(root: Path, before: str, after: str, *, takedown: int = 1) -> None:
+    """Note that a takedown made the record `after` of the record `before`."""
+    folder = root / "base_model" / ("a" * 32)
+    note_overwritten(root, takedown, [], [MaskedRecord(folder=folder, before=before, after=after)])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda one: one.write_text(one.read_text().replace("held", "mine")), "is not what was written"),
+        (lambda one: one.write_bytes(b"\xff"), "cannot be read"),
+        (Path.unlink, "cannot be read"),
+    ],
+    ids="edited no-text gone".split(),
+)
+def test_a_changed_or_missing_list_of_what_was_overwritten_is_refused(root, change, sentence):
+    append(root, stone(1, DOMAIN))
+    masked(root, "held", "now")
+    (noted,) = (root / "takedowns").glob("*.overwritten.json")
+    change(noted)
+    with pytest.raises(DataError, match=sentence):
+        is_masked(Artifact(path=root / "base_model" / ("a" * 32), record={}), "held")
+
+
+def test_a_root_that_lost_its_tombstones_and_keeps_a_list_of_what_was_overwritten_is_refused(root):
+    append(root, stone(1, DOMAIN))
+    masked(root, "held", "now")
+    for name in (FILE, HEAD_FILE):
+        (root / name).unlink()
+    with pytest.raises(DataError, match=r"takedowns.jsonl: is gone"):
+        read_tombstones(root)
+
+
+@pytest.mark.parametrize("takedown", [0, 2])
+def test_a_line_of_what_a_takedown_overwrote_that_comes_before_it_is_refused(root, takedown):
+    append(root, stone(1, DOMAIN))
+    masked(root, "held", "now", takedown=takedown)
+    with pytest.raises(DataError, match="line 2: is not what was written"):
+        read_tombstones(root)
+
+
+def test_a_record_that_was_masked_in_another_way_after_a_kill_still_stands_for_the_former_one(root):
+    """The first takedown noted a record that it did not write any more; the second one had more words."""
+    made = Artifact(path=root / "base_model" / ("a" * 32), record={"seed": 1})
+    append(root, stone(1, DOMAIN), stone(2, DOMAIN))
+    masked(root, "held", "never written")
+    masked(root, "held", made.record_digest, takedown=2)
+    assert is_masked(made, "held") and not is_masked(made, "never written") and not is_masked(made, "other")
 
 
 @pytest.mark.parametrize("number", [1, 2])
