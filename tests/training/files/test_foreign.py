@@ -54,6 +54,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "model/pipe.jinja": os.mkfifo,
     "model/socket": put_a_socket,
     "model/empty": lambda path: path.mkdir(),
+    "model/scratch": lambda path: path.mkdir(),  # a job keeps such a folder at the top alone
     "model/sub": swap,
     "model": swap,
 }
