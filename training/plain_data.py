@@ -162,7 +162,10 @@ class _YamlValue:
             self._anchors[anchor] = value, size
 
     def _put(self, value: Any, size: int, line: int, *, is_merge: bool = False, is_counted: bool = False) -> None:
-        """Put a finished value where it stands. `is_counted`: its parts are among `_values` already."""
+        """Add a finished value to the mapping or list that is open, or make it the file's value.
+
+        `size` counts the value and all values in it. With `is_counted`, `_values` has the inner ones already.
+        """
         self._values += 1 if is_counted else size
         if self._values > MOST_VALUES:
             raise RecipeError(
@@ -187,10 +190,10 @@ class _YamlValue:
     def _take_key(self, inside: _Open, key: Any, line: int, *, is_merge: bool) -> None:
         if isinstance(key, (dict, list)) or key is None:
             raise RecipeError(f"line {line}: {key!r:.{SHOWN_CHARACTERS}} as a key; a key is one word")
-        first = inside.lines.setdefault(str(key), line)
-        if len(inside.lines) == len(inside.value) + bool(inside.merged):  # no key was added
+        if first := inside.lines.get(str(key)):
             place = masked(f"{inside.where}.{key}" if inside.where else str(key))
             raise RecipeError(f"line {line}: {place} is given twice, first in line {first}; leave one of them out")
+        inside.lines[str(key)] = line
         inside.key, inside.has_key = (_MERGE if is_merge else key), True
 
     def _bases(self, value: Any, line: int) -> list[Any]:

@@ -28,6 +28,7 @@ YAML = {
     "key twice, once in quotes": ("a: 1\n'a': 2\n", "line 2: a is given twice, first in line 1"),
     "key twice, as number and text": ("1: a\n'1': b\n", "line 2: 1 is given twice, first in line 1"),
     "merge twice": ("a: &a {x: 1}\nb:\n  <<: *a\n  <<: *a\n", "line 4: b.<< is given twice, first in line 3"),
+    "key twice behind a merge of nothing": ("<<: []\na: 1\na: 2\n", "line 3: a is given twice, first in line 2"),
     "bomb of lists": (bomb("[{}]"), "more than 200,000 values with all aliases written out"),
     "bomb of merges": (bomb("{{<<: [{}]}}"), "more than 200,000 values with all aliases written out"),
     "alias of itself": ("a: &a\n- *a\n", "line 2, a[0]: the alias *a holds itself"),
