@@ -12,6 +12,7 @@ from assets.run import keep_recipe
 from training import plain_data
 from training.plain_data import json_value, yaml_value
 from training.records import RecipeError, read_record
+from training.settings.bounds import check_bounds
 from training.settings.promote import PromoteRecipe
 
 
@@ -133,3 +134,12 @@ def test_what_a_root_keeps_is_no_base(tmp_path):
     files = recipe_files(folders)
     assert files.load("kitchen").description.startswith("edited")
     assert files.load(str(tmp_path / "mine.yaml")).description == kept.description
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [("filter", "min_language_score", 1e30), ("pretrain", "learning_rate", 1e20), ("mixture", "weights", {"web": -1e20})],
+)
+def test_a_fraction_far_outside_its_bounds_is_refused_like_one_just_outside(section, field, value):
+    with pytest.raises(RecipeError, match=rf"{section}\.{field}.* is right"):
+        check_bounds({section: {field: value}})

@@ -40,7 +40,7 @@ def check_bounds(data: Mapping[str, Any]) -> None:
         inside = data.get(section)
         value = inside.get(field) if isinstance(inside, dict) else None
         for place, one in _numbers(value, f"{section}.{field}"):
-            if abs(one) <= LARGEST and not least <= one <= most:
+            if not least <= one <= most and not _is_too_large(one):
                 wrong.append(f"{place}={str(one)[:40]}; {least:g} to {most:g} is right")
     if wrong:
         raise RecipeError(*dict.fromkeys(wrong))
@@ -61,5 +61,10 @@ def _too_large(value: Any, where: str) -> Iterator[tuple[str, int]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield from _too_large(one, f"{where}[{number}]")
-    elif type(value) is int and abs(value) > LARGEST:
+    elif _is_too_large(value):
         yield where, value
+
+
+def _is_too_large(value: Any) -> bool:
+    """Whether a value is a whole number beyond 64 bits, which no field takes; `check_bounds` names it once."""
+    return type(value) is int and abs(value) > LARGEST
