@@ -231,14 +231,17 @@ def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Co
     return comparison
 
 
-def keep_recipe(recipe: Recipe, root: Path) -> None:
-    """Save the resolved recipe under `root/recipes`, so that jobs and the UI find a recipe that was given by path."""
+def keep_recipe(recipe: Recipe, root: Path, *, given: Path | None = None) -> None:
+    """Save the resolved recipe under `root/recipes`, so that jobs and the UI find a recipe that was given by path.
+
+    Where that very file was given, it stays as its author wrote it: it is found by name already.
+    """
     import yaml
 
-    artifact.write_text(
-        root / "recipes" / f"{recipe.name}.yaml",
-        yaml.safe_dump(recipe_as_data(recipe), sort_keys=False, allow_unicode=True),
-    )
+    kept = root / "recipes" / f"{recipe.name}.yaml"
+    if given is not None and kept.exists() and kept.samefile(given):
+        return
+    artifact.write_text(kept, yaml.safe_dump(recipe_as_data(recipe), sort_keys=False, allow_unicode=True))
 
 
 def ask_registry(comparison: Comparison, profile: str) -> Standing | None:

@@ -78,7 +78,7 @@ def run_named(
     with signals_noted() as received:
         try:
             if name.endswith((".yaml", ".yml")):
-                keep_recipe(recipe, root)
+                keep_recipe(recipe, root, given=Path(name))
             with Display(recipe, root, profile=loaded) as display:
                 report = run_recipe(
                     recipe,
