@@ -138,7 +138,7 @@ def test_what_a_root_keeps_is_no_base(tmp_path):
 
 @pytest.mark.parametrize(
     ("section", "field", "value"),
-    [("filter", "min_language_score", 1e30), ("pretrain", "learning_rate", 1e20), ("mixture", "weights", {"web": -1e20})],
+    [("filter", "min_language_score", 1e30), ("pretrain", "learning_rate", 1e20), ("mixture", "weights", {"a": -1e20})],
 )
 def test_a_fraction_far_outside_its_bounds_is_refused_like_one_just_outside(section, field, value):
     with pytest.raises(RecipeError, match=rf"{section}\.{field}.* is right"):
