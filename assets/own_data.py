@@ -46,7 +46,12 @@ def recipe_for(place: str, name: str, file: str) -> str:
         listed = [(one, paths) for one in found.data for paths in one.snapshots]
         snapshots = [_snapshot(one, paths, f"{name}-{number}") for number, (one, paths) in enumerate(listed, 1)]
         said = f"{counted(found.files)}, {_size(found.bytes)}"
-    return "".join(f"{line}\n" for line in _lines(place, name, file, found, snapshots, said))
+    return "".join(f"{_printable(line)}\n" for line in _lines(place, name, file, found, snapshots, said))
+
+
+def _printable(line: str) -> str:
+    """Return a line with the escapes of Python, which YAML reads in quotes, for all that would not stay in the line."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line)
 
 
 def name_of(place: str) -> str:

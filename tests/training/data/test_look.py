@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +17,10 @@ from assets.recipe_folders import load_recipe
 from tests.own_model import write_tokenizer
 from tests.own_pages import sentences, write_warc
 from training.data.crawl.crawl import source_files
+from training.data.crawl.folder import folder_files
 from training.data.look import look_at
 from training.job import DataError
+from training.plain_data import yaml_value
 from training.records import RecipeError
 
 GERMAN = "Der Kuchen steht auf dem Tisch, und die Kinder warten schon lange auf ihre Mutter, die noch kochen will. " * 2
@@ -159,3 +163,21 @@ def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
     ):
         with pytest.raises(DataError, match=said):
             look_at(str(place))
+
+
+def test_no_name_in_a_folder_writes_a_line_of_the_recipe(tmp_path):
+    (tmp_path / "a.txt").write_text("Bread rises when the dough is warm. " * 20)
+    (tmp_path / "b.x\nadopt: {model: other}").write_text("")
+    (tmp_path / "c.jsonl").write_text('{"x\\nadopt: {model: other}": 1}\n')
+    text = recipe_for(str(tmp_path), "own", "own.yaml")
+    assert "adopt" not in yaml_value(text.encode(), "own.yaml")
+    assert text.count(r"\nadopt: {model: other}") == 2
+
+
+def test_a_file_whose_name_is_no_text_is_named_and_not_read(tmp_path):
+    (tmp_path / "a.txt").write_text("Bread rises when the dough is warm. " * 20)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("Bread")
+    assert [file.name for file in folder_files([str(tmp_path)])] == ["a.txt"]
+    assert "# Not read, a name that is not UTF-8: 1 .txt." in recipe_for(str(tmp_path), "own", "own.yaml")
+    with pytest.raises(DataError, match=r"is not UTF-8; rename the file"):
+        folder_files([f"{tmp_path}/*.txt"])

@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from training.data.sources import expand, is_remote, resolve
+from training.job import DataError
 
 FILES: Final = "files"
 """The source, and the form, of snapshots whose files are documents."""
@@ -115,7 +116,7 @@ def format_of(name: str) -> str:
 def folder_files(paths: Iterable[str]) -> list[FolderFile]:
     """Return the files behind paths, folders with their subfolders, globs and URLs, sorted by path and place.
 
-    Raise DataError for a path without any file that is read.
+    Raise DataError for a path without any file that is read, and for a pattern with a file whose name is not UTF-8.
     """
     found: set[FolderFile] = set()
     for given in paths:
@@ -126,6 +127,9 @@ def folder_files(paths: Iterable[str]) -> list[FolderFile]:
             found.update(inside)
         else:
             expand([given], tuple(ENDINGS))  # says what is missing
+    for file in found:
+        if not _is_text(file.path):
+            raise DataError(f"{file.location!a} is not UTF-8; rename the file")
     return sorted(found, key=lambda file: (file.path, file.location))
 
 
@@ -143,11 +147,22 @@ def walked(folder: str) -> Iterator[tuple[Path, str, str]]:
 def _why_not(file: Path, path: str, top: str) -> str:
     if any(part.startswith(".") for part in path.split(os.sep)):
         return "hidden"
+    if not _is_text(path):
+        return "a name that is not UTF-8"
     if file.is_symlink() and not os.path.realpath(file).startswith(f"{top}{os.sep}"):
         return "a link out of the folder"
     if not file.is_file():
         return "no file"
     return "" if format_of(path) else "no text is read from this format"
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path is UTF-8; Python reads other bytes of a name as halves of surrogate pairs."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # What git says
