@@ -7,7 +7,8 @@ not what an earlier run made of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from assets.chain import CHAIN
@@ -19,15 +20,15 @@ VARIABLE = "PEDIGREE_RECIPES"
 SHIPPED = Path(__file__).parent / "recipes"
 
 
-class RecipeFolders(tuple[Path, ...]):
-    """Folders in which recipes are searched, in order. Only the first one may be a root's (`is_of_root`)."""
+@dataclass(frozen=True, slots=True)
+class RecipeFolders:
+    """Folders in which recipes are searched by name: those a root keeps first, then those of bases."""
 
-    is_of_root = False
+    kept: tuple[Path, ...]
+    bases: tuple[Path, ...]
 
-    @property
-    def bases(self) -> tuple[Path, ...]:
-        """The folders in which bases are searched: all but the root's."""
-        return self[1:] if self.is_of_root else self
+    def __iter__(self) -> Iterator[Path]:
+        return iter((*self.kept, *self.bases))
 
 
 def recipe_folders(root: Path | None = None) -> RecipeFolders:
@@ -36,13 +37,10 @@ def recipe_folders(root: Path | None = None) -> RecipeFolders:
     First come the recipes saved under `root`, then the folders in PEDIGREE_RECIPES (separated by ':'), then the shipped
     recipes.
     """
-    kept = [root / "recipes"] if root else []
     named = os.environ.get(VARIABLE, "")
     local_path(named, VARIABLE)  # an address would be divided at its colon
-    added = [Path(folder) for folder in named.split(os.pathsep) if folder]
-    folders = RecipeFolders((*kept, *added, SHIPPED))
-    folders.is_of_root = bool(kept)
-    return folders
+    added = (Path(folder) for folder in named.split(os.pathsep) if folder)
+    return RecipeFolders(kept=(root / "recipes",) if root else (), bases=(*added, SHIPPED))
 
 
 def find_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Path:

@@ -18,4 +18,4 @@ def test_a_recipe_of_the_root_goes_before_an_added_one_and_that_before_a_shipped
     assert said == {"a": "recipes", "b": "first", "c": "second", "webdocs": "second"}
     assert load_recipe("a").description == "first"  # without a root
     monkeypatch.delenv("PEDIGREE_RECIPES")
-    assert recipe_folders() == (SHIPPED,)
+    assert tuple(recipe_folders()) == (SHIPPED,)
