@@ -152,7 +152,7 @@ def write_plans(peer: Any, file: Path) -> None:
 
 
 def main() -> None:
-    """Run the part of the benchmark that the command line names."""
+    """Measure recall and precision, or write the table of plans anew, as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", choices=("measure", "plans"))
     parser.add_argument("--peers", required=True, help="site-packages with phonenumbers")

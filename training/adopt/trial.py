@@ -64,7 +64,11 @@ def check_tried(folder: Path, *, adopt: bool = False) -> None:
 
 @lru_cache(maxsize=64)
 def _said(folder: Path, what: tuple[str, ...], _files: tuple[tuple[str, int, int], ...]) -> str:
-    """Return what is wrong with a folder; empty if it can be opened."""
+    """Return why a model's folder cannot be opened in a confined process; empty if it can.
+
+    `what` are arguments of that process. `_files` are part of the key of the cache, so that a changed folder is tried
+    anew.
+    """
     command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), *what]
     alone = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
     alone["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [alone.get("PYTHONPATH")])])

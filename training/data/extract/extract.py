@@ -92,9 +92,15 @@ __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this 
 OTHER_TYPES = frozenset({"warcinfo", "request", "metadata", "revisit", "continuation"})  # the standard's other types
 EXTRACTOR_FAILED = "extractor_failed"  # the reason for a page on which the extractor crashed, or raised
 METRICS = (
-    "other_records", "text_characters", "replaced_characters", "doubtful_pages", "second_extractor_pages",
-    "truncated_pages", "charset_disagreements", "formulas",
-)  # fmt: skip
+    "other_records",
+    "text_characters",
+    "replaced_characters",
+    "doubtful_pages",
+    "second_extractor_pages",
+    "truncated_pages",
+    "charset_disagreements",
+    "formulas",
+)
 MAX_WAITING_RECORDS = 4096  # most records, pages or not, in a batch
 TRIED_FIRST, TRIED_EVERY = 50, 50  # documents of a token shard whose texts are encoded again
 MIN_SAME_FRACTION = 0.95  # of these, in the gate `tokens_return`; the ends of documents that were cut differ

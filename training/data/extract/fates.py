@@ -18,11 +18,8 @@ CODE = pa.field("code", pa.list_(pa.int32()))  # where code begins and ends in t
 TERMS = ("robots", "tdm_reservation", "licence", "usage")
 TRUNCATED = "truncated"  # why the archive has only the page's beginning (WARC-Truncated); empty for a whole one
 DESCRIBED = (*TERMS, "kind", TRUNCATED)  # texts, empty where a page says nothing
-ADDED = (
-    *(pa.field(name, pa.string()) for name in DESCRIBED),
-    pa.field("formulas", pa.int32()),
-    CODE,
-)  # columns of documents beyond those of every document
+# Columns of documents beyond those of every document.
+ADDED = (*(pa.field(name, pa.string()) for name in DESCRIBED), pa.field("formulas", pa.int32()), CODE)
 
 
 def columns_of(listing: Mapping[str, Any]) -> tuple[str | pa.Field, ...]:

@@ -201,7 +201,10 @@ def _parts(url: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=4)
 def read_site_terms(uris: tuple[str, ...]) -> SiteTerms:
-    """Return what the sites of these archives state. Raise DataError for an archive that holds none of the files."""
+    """Return the newest robots.txt, ai.txt and similar files (FILES) of each site, read from archives of such files.
+
+    Raise DataError for an archive that holds none of them.
+    """
     newest: dict[str, dict[str, tuple[str, str]]] = {}
     for uri in uris:
         found = _read(uri, checksum_of(uri))
