@@ -4,28 +4,36 @@
 
 Recipes, profiles and commands of tests/assets/test_bad_inputs.py are given to the real command line, files of YAML and
 JSON of tests/training/test_plain_data.py to their loader, and the model folders of tests/model_folders.py to adoption.
-The exit code is 1 if one of them is accepted, ends in a traceback, or gets more than one sentence.
+Each input has a process of its own, forked from one that has imported everything, so that an input that ends its process
+or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from assets.cli import main as command_line
 from tests import model_folders
 from tests.assets.test_bad_inputs import COMMANDS, PROFILES, RECIPES, write_files
 from tests.training.test_plain_data import JSON, YAML
 from training.adopt.folder import shape_of
+from training.exit_codes import BAD_INPUT, FAILED, OK
 from training.plain_data import json_value, yaml_value
 from training.records import RecipeError
 
 SECONDS = 120
 SHOWN = 160
+SENTENCE, ACCEPTED, EXCEPTION, ENDLESS = "one sentence before the start", "wrongly accepted", "exception", "endless"
 
 
 def main() -> None:
@@ -33,66 +41,97 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a word of the inputs to try")
     only = parser.parse_args().only
-    number = faults = 0
+    counts, started = Counter[str](), time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        for name, said in answers(Path(place), only):
-            number += 1
-            faults += said.startswith("!")
-            print(f"{name}: {said.replace(place, '')[:SHOWN]}", flush=True)
-    print(f"{number} bad inputs, {faults} without a sentence")
-    raise SystemExit(1 if faults else 0)
+        for name, call in inputs(Path(place)):
+            if only in name:
+                kind, said = answer(call, Path(place, "said"))
+                counts[kind] += 1
+                print(
+                    f"{'' if kind == SENTENCE else f'! {kind}: '}{name}: {said.replace(place, '')[:SHOWN]}", flush=True
+                )
+    told = ", ".join(f"{kind} {counts[kind]}" for kind in (SENTENCE, ACCEPTED, EXCEPTION, ENDLESS))
+    print(f"{counts.total()} bad inputs in {time.monotonic() - started:.0f} s: {told}")
+    raise SystemExit(0 if counts.total() == counts[SENTENCE] else 1)
 
 
-def answers(place: Path, only: str) -> Iterator[tuple[str, str]]:
-    """Yield each bad input's name and what is said of it; `!` before it if that is no sentence."""
+def inputs(place: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield each bad input's name and what reads it."""
     write_files(place)
     (place / "other.yaml").write_text("extends: mine\nname: other\n")
     commands = [
-        (f"recipe, {name}", text, "run {folder}/mine.yaml --until crawl_archives")
-        for name, (text, _) in RECIPES.items()
+        *(
+            (f"recipe, {name}", text, "run {folder}/mine.yaml --until crawl_archives")
+            for name, (text, _) in RECIPES.items()
+        ),
+        *(
+            (f"profile, {name}", text, "run kitchen --profile {folder}/mine.yaml")
+            for name, (text, _) in PROFILES.items()
+        ),
+        *((f"command, {name}", "", asked) for name, (asked, _) in COMMANDS.items()),
     ]
-    commands += [
-        (f"profile, {name}", text, "run kitchen --profile {folder}/mine.yaml") for name, (text, _) in PROFILES.items()
-    ]
-    commands += [(f"command, {name}", "", asked) for name, (asked, _) in COMMANDS.items()]
     for name, text, asked in commands:
-        if only in name:
-            (place / "mine.yaml").write_text(text.replace("{folder}", str(place)))
-            yield name, of_command(asked.replace("{folder}", str(place)).split(), place / "root")
+        arguments = f"{asked} --root {{folder}}/root".replace("{folder}", str(place)).split()
+        yield name, lambda text=text, arguments=arguments: command(place / "mine.yaml", text, arguments)
     for kind, cases, read in (("YAML", YAML, yaml_value), ("JSON", JSON, json_value)):
         for name, (text, _) in cases.items():
-            if only in f"{kind}, {name}":
-                yield f"{kind}, {name}", of_call(lambda read=read, text=text: read(text.encode(), "file"))
+            yield f"{kind}, {name}", lambda read=read, text=text: read(text.encode(), "file")
     good = model_folders.sound(place / "sound")
     for case in model_folders.CASES:
-        if only in f"model, {case}" and case not in model_folders.IN_WEIGHTS:
-            folder = model_folders.changed(case, good, place / case.replace("/", "_"))
-            yield f"model, {case}", of_call(lambda folder=folder: shape_of(str(folder)))
+        if case not in model_folders.IN_WEIGHTS:
+            folder = place / case.replace("/", "_")
+            yield (
+                f"model, {case}",
+                lambda case=case, folder=folder: shape_of(str(model_folders.changed(case, good, folder))),
+            )
 
 
-def of_command(arguments: list[str], root: Path) -> str:
-    """Return the exit code and the sentence of a command."""
-    command = [sys.executable, "-c", "from assets.cli import main; main()", *arguments, "--root", str(root)]
-    alone = {name: value for name, value in os.environ.items() if name != "PEDIGREE_DATA"}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=alone)
-    except subprocess.TimeoutExpired:
-        return f"! does not end within {SECONDS} s"
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    is_right = done.returncode == 2 and len(lines) == 1 and "Traceback" not in done.stderr
-    return f"{'' if is_right else '! '}{done.returncode}, {' '.join(lines) or done.stderr[-SHOWN:]}"
+def command(file: Path, text: str, arguments: list[str]) -> None:
+    """Give the command line a command that may name a file of this text."""
+    file.write_text(text.replace("{folder}", str(file.parent)))
+    os.environ.pop("PEDIGREE_DATA", None)
+    sys.argv = ["pedigree", *arguments]
+    command_line()
 
 
-def of_call(call: object) -> str:
-    """Return the sentence with which a reader refuses a file."""
-    assert callable(call)
+def answer(call: Callable[[], object], said: Path) -> tuple[str, str]:
+    """Return how a call in a process of its own ended, and what it said. `said` is a file for its standard error."""
+    if not (process := os.fork()):
+        os.setsid()
+        _in_the_child(call, said)
+    until = time.monotonic() + SECONDS
+    while not (ended := os.waitpid(process, os.WNOHANG))[0] and time.monotonic() < until:
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)  # and what it started
+    if not ended[0]:
+        os.waitpid(process, 0)
+        return ENDLESS, f"does not end within {SECONDS} s"
+    code, text = os.waitstatus_to_exitcode(ended[1]), said.read_text()
+    lines = [line for line in text.splitlines() if line.startswith("error: ")]
+    if code == OK:
+        return ACCEPTED, text[-SHOWN:]
+    is_right = code == BAD_INPUT and len(lines) == 1 and "Traceback" not in text
+    return SENTENCE if is_right else EXCEPTION, f"{code}, {' '.join(lines) or text[-SHOWN:]}"
+
+
+def _in_the_child(call: Callable[[], object], said: Path) -> None:
+    """Call, write standard error to a file, and end this process with the exit code of the command line."""
+    code: object = FAILED
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
         call()
+        code = OK
     except RecipeError as error:
-        return f"2, {error}"
-    except Exception as error:
-        return f"! {type(error).__name__}: {error}"
-    return "! accepted"
+        print(f"error: {error}", file=sys.stderr)
+        code = BAD_INPUT
+    except SystemExit as ended:
+        code = ended.code or OK
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else FAILED)
 
 
 if __name__ == "__main__":
