@@ -4,8 +4,8 @@
 
 Recipes, profiles and commands of tests/assets/test_bad_inputs.py are given to the real command line, files of YAML and
 JSON of tests/training/test_plain_data.py to their loader, and the model folders of tests/model_folders.py to adoption.
-Each input has a process of its own, forked from one that has imported everything, so that an input that ends its process
-or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
+Each input has a process of its own, forked from one that has imported everything, so that an input that ends its
+process or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
 """
 
 from __future__ import annotations
