@@ -366,8 +366,7 @@ def _hits_in(path: Path, wanted: Hashes, gone: Gone | None) -> tuple[int, Hashes
         texts = [text for row in read_lines(path) if not gone.has_row(row["id"]) for text in texts_in(row)]
         return count_in(texts, wanted)
     with suppress(NotRead):
-        if not path.name.endswith(WEIGHTS):
-            seen += [count_in(one.texts, wanted)[1] for one in pieces_of(path)]
+        seen += [count_in(one.texts, wanted)[1] for one in pieces_of(path)]
     every = np.unique(np.concatenate(seen))
     return len(every), every
 
@@ -410,11 +409,9 @@ def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None, swap: 
             size = content.stat().st_size
         except FileNotFoundError:
             continue  # a temporary file
-        if path.name.endswith(WEIGHTS):
-            _count(found, "safetensors, not read", size)
-            continue
-        found.files += 1
-        found.bytes += size
+        if not path.name.endswith(WEIGHTS):
+            found.files += 1
+            found.bytes += size
         _count(found, _kind(path), size)
         try:
             for piece in pieces_of(content):
@@ -440,6 +437,8 @@ def files_under(root: Path) -> Iterator[Path]:
 
 def _kind(path: Path) -> str:
     name = path.name
+    if name.endswith(WEIGHTS):
+        return "safetensors, the header alone read"
     return (
         ".warc" if ".warc" in name else "".join(path.suffixes[-2:]) if name.endswith((".gz", ".zst")) else path.suffix
     )

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 from assets.tombstones import ROW_ASSETS
 from training.artifact import Artifact
 from training.data.address_lists import Target
-from training.data.words.ngrams import Hashes, words
-from training.job import DataError
+from training.data.documents import read_lines
+from training.data.exams.folding import folded_words
+from training.job import DataError, InputArtifact
 from training.provenance.grams import WORDS, grams_of, is_in
 from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED
 from training.provenance.lineage import artifacts_under
-from training.provenance.rows.build import Row, runs_of
+from training.provenance.rows.build import OUTCOMES, Row, texts_in
 from training.provenance.rows.rows import INDEXES, RowIndex, row_indexes_under, rows_holding
 from training.provenance.sound import sound
 from training.provenance.withdrawal import EXTRACTED, ids_of
@@ -32,38 +33,44 @@ WITH_ROWS = tuple(asset for assets in INDEXES.values() for asset in assets)
 
 def check_text(text: str) -> None:
     """Raise DataError for a text that is too short to be told from others."""
-    if len(words(text)) < WORDS:
-        raise DataError(f"takedown: --text has {len(words(text))} words; give at least {WORDS} of it in a row")
+    if len(own := folded_words(text)) < WORDS:
+        raise DataError(f"takedown: --text has {len(own)} words; give at least {WORDS} of it in a row")
 
 
 def text_key(text: str) -> str:
     """Return the checksum by which the same text is known when it is asked for again, whatever its case or spaces."""
-    return hashlib.sha256(" ".join(words(text)).encode()).hexdigest()
+    return hashlib.sha256(" ".join(folded_words(text)).encode()).hexdigest()
 
 
 def pages_holding(indexes: Sequence[Index], text: str) -> list[list[str]]:
     """Return, for each index, the ids of the pages in whose extracted text the words of a text stand in a row.
 
-    Case, punctuation and spaces do not matter. Pages that the extraction dropped have no text.
+    Words are folded as `folded_words` does. Pages that the extraction dropped have no text.
     """
-    wanted, known = runs_of([text]), dict[str, list[str]]()
+    known = dict[str, list[str]]()
     for item in (index.inputs[EXTRACTED] for index in indexes):
         if item.fingerprint not in known:
             files = sorted(name for name in item.files() if name.startswith("documents/"))
-            known[item.fingerprint] = [id_ for name in files for id_ in _holding(sound(item, name), text, wanted)]
+            known[item.fingerprint] = [id_ for name in files for id_ in _holding(sound(item, name), text)]
     return [known[index.inputs[EXTRACTED].fingerprint] for index in indexes]
 
 
-def _holding(path: Path, text: str, wanted: Hashes) -> Iterator[str]:
-    said = f" {' '.join(words(text))} "
+def _holding(path: Path, text: str) -> Iterator[str]:
     with pq.ParquetFile(path) as parquet:
         for number in range(parquet.num_row_groups):
             rows = parquet.read_row_group(number, columns=["id", "text"], use_threads=False)
-            texts = [text or "" for text in rows["text"].to_pylist()]
-            grams, of = grams_of(texts)
-            for row in np.unique(of[is_in(grams, wanted)]).tolist():
-                if said in f" {' '.join(words(texts[row]))} ":
-                    yield rows["id"][row].as_py()
+            for row in _that_hold(text, rows["text"].to_pylist()):
+                yield rows["id"][row].as_py()
+
+
+def _that_hold(text: str, texts: Iterable[str | None]) -> Iterator[int]:
+    """Yield the numbers of those texts in which the words of a text stand in a row."""
+    known = [one or "" for one in texts]
+    grams, of = grams_of(known, folds=True)
+    said = f" {' '.join(folded_words(text))} "
+    for number in np.unique(of[is_in(grams, np.unique(grams_of([text], folds=True)[0]))]).tolist():
+        if said in f" {' '.join(folded_words(known[number]))} ":
+            yield number
 
 
 def rows_named(known: Sequence[RowIndex], names: Sequence[str]) -> list[Row]:
@@ -79,10 +86,23 @@ def rows_named(known: Sequence[RowIndex], names: Sequence[str]) -> list[Row]:
 
 
 def rows_with(known: Sequence[RowIndex], text: str) -> list[Row]:
-    """Return the rows of instructions, preferences and prompts in which all words of a text stand."""
-    number = len(runs_of([text]))
-    found = _with_artifact(known, lambda index: index.repeating([text]))
-    return [row for row in found if row["shared"] == number and row["asset"] in ROW_ASSETS]
+    """Return the rows of instructions, preferences and prompts in a text of which the words of a text stand in a row.
+
+    No index has folded words, so the rows are read.
+    """
+    return _with_artifact(
+        known, lambda index: [row for item in index.inputs.values() for row in _in(index, item, text)]
+    )
+
+
+def _in(index: RowIndex, item: InputArtifact, text: str) -> Iterator[Row]:
+    if item.asset not in ROW_ASSETS:
+        return
+    for name in (one for one in OUTCOMES if one in item.files()):
+        rows = [list(texts_in(row)) for row in read_lines(sound(item, name))]
+        of = [line for line, texts in enumerate(rows) for _ in texts]
+        lines = {of[place] for place in _that_hold(text, (one for texts in rows for one in texts))}
+        yield from index.at(item.asset, name, lines) if lines else ()
 
 
 def _with_artifact(known: Sequence[RowIndex], rows_in: Callable[[RowIndex], list[Row]]) -> list[Row]:

@@ -1,9 +1,10 @@
 """Prove on a real crawl, by the commands that a person gives, what `pedigree trace` and `pedigree takedown` promise.
 
-    PEDIGREE_DATA=DATA python -m benchmarks.proofs [--folder FOLDER] [--documents 1000] [--only snapshot,leak]
+    PEDIGREE_DATA=DATA python -m benchmarks.proofs [--folder FOLDER] [--pages 40] [--only snapshot,leak]
 
-All 14 archives of the crawl of `webdocs` are used, and a model of 1.3 million weights. Four of the pages are also a
-snapshot of their own, which the model reads so often that it learns them by heart. The proofs:
+Of each host in the 14 archives of the crawl of `webdocs` the first pages are taken, as they are, and a model of 1.3
+million weights. Four pages are also a snapshot of their own, which the model reads so often that it learns them by
+heart. The proofs:
 
 - snapshot: the corpus of the first snapshot is made with its indexes, then the second one is added, up to a promoted
   model. Nothing that was made before changes, and exactly the assets that depend on the new snapshot are made, its
@@ -33,20 +34,26 @@ import os
 import random
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, field
 from html import unescape
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fastwarc.warc import ArchiveIterator
+from safetensors.numpy import save_file
 
 from assets.chain import descendants
 from assets.erasing import scan
@@ -55,16 +62,17 @@ from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
 from assets.tombstones import read_tombstones
 from benchmarks.both_ways import record_url
-from benchmarks.second_scan import Window, places, texts_of, windows, windows_in
+from benchmarks.second_scan import Window, files_in, places, texts_of, windows, windows_in
 from benchmarks.takedown import command, copied, words_of
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training import artifact
+from training.data.words.ngrams import Hashes
 from training.job import InputArtifact
 from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.contents import pieces_of
-from training.provenance.grams import grams_of
+from training.provenance.grams import grams_of, is_in
 from training.provenance.lineage import item_of
 
 EXAM, ITEMS = "data://benchmarks/arc_easy.jsonl.gz", 100
@@ -78,6 +86,7 @@ DOMAINS = {  # each with its archive
     "pylibs.test": "web-05-00000.warc.gz",
 }
 KEEPING = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
+PARTS, FATES = ("@pages", "@snapshot-1", "@snapshot-2"), ("documents", "dropped")
 IN_RANKS = (
     "extracted_documents",
     "document_scores",
@@ -100,16 +109,16 @@ name: NAME
 description: A real crawl, and a small model that learns four of its pages by heart.
 snapshots:
   - {name: pages, source: warc, label: pages, paths: ["PAGES"]}
-  - {name: snapshot-1, source: warc, label: web, paths: ["data://crawl/snapshot-1/web-*-00000.warc.gz"]}
+  - {name: snapshot-1, source: warc, label: web, paths: ["CRAWL/snapshot-1/web-*-00000.warc.gz"]}
 decontaminate:
   action: "off"
   benchmarks: &exam
     - {name: arc-easy, uri: "EXAM", kind: multiple_choice, question_field: query, limit: ITEMS}
-tokenizer: {vocabulary: 4096}
+tokenizer: {vocabulary: 2048}
 shards: {buckets: none}
 mixture: {weights: {pages: 0.75, web: 0.25}, source_epochs: {pages: 300.0}}
-model: {width: 128, layers: 4, heads: 4, kv_heads: 4, mlp_width: 344}
-pretrain: {tokens: 409600, sequence_length: 256, global_batch_tokens: 4096}
+model: {width: 128, layers: 3, heads: 4, kv_heads: 4, mlp_width: 344}
+pretrain: {tokens: 327680, sequence_length: 256, global_batch_tokens: 4096}
 sft: {data: []}
 preferences: {data: []}
 evaluation: {suites: *exam, contamination: after, held_out_limit: 20}
@@ -173,17 +182,22 @@ class Place:
 
     def recipe(self, name: str, second: str = "") -> None:
         """Write a recipe; `second` are the archives of the second snapshot."""
-        text = RECIPE.replace("NAME", name).replace("PAGES", str(self.folder / "crawl" / "pages-00000.warc.gz"))
-        text = text.replace("EXAM", EXAM).replace("ITEMS", str(ITEMS))
+        text = RECIPE.replace("NAME", name).replace("PAGES", str(self.crawl / "pages-00000.warc.gz"))
+        text = text.replace("CRAWL", str(self.crawl)).replace("EXAM", EXAM).replace("ITEMS", str(ITEMS))
         if second:
             text = text.replace("decontaminate:\n", SECOND.replace("PATHS", second) + "decontaminate:\n")
         (self.folder / "recipes").mkdir(exist_ok=True)
         (self.folder / "recipes" / "proofs-base.yaml").write_text(BASE, "utf-8")
         (self.folder / "recipes" / f"{name}.yaml").write_text(text, "utf-8")
 
+    @property
+    def crawl(self) -> Path:
+        """The folder of the archives that are read, with a folder for each snapshot."""
+        return self.folder / "crawl"
+
     def archive(self, snapshot: int, name: str) -> Path:
-        """Return an archive of the real crawl."""
-        return self.data / "crawl" / f"snapshot-{snapshot}" / name
+        """Return an archive that is read."""
+        return self.crawl / f"snapshot-{snapshot}" / name
 
     def run(self, *arguments: str, root: Path | None = None) -> Ran:
         """Give a command of `pedigree` with --json."""
@@ -204,7 +218,8 @@ def main() -> int:
     """Do the proofs in order; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="keeps what is made; without, it is removed")
-    parser.add_argument("--documents", type=int, default=1_000, help="to follow both ways")
+    parser.add_argument("--pages", type=int, default=40, help="of each host in each archive; 0 takes all")
+    parser.add_argument("--documents", type=int, default=300, help="to follow both ways")
     parser.add_argument("--only", default=",".join(PROOFS), help="proofs to do; the first one makes the root")
     options = parser.parse_args()
     if not os.environ.get("PEDIGREE_DATA"):
@@ -215,7 +230,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         place = Place((options.folder or Path(temporary)).resolve(), Path(os.environ["PEDIGREE_DATA"]))
         os.environ["PEDIGREE_RECIPES"] = str(place.folder / "recipes")
-        prepare(place)
+        prepare(place, options.pages or None)
         failed = 0
         for name in options.only.split(","):
             begun, proof = time.monotonic(), Proof()
@@ -227,17 +242,29 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def prepare(place: Place) -> None:
-    """Write the archive of the pages that are learned by heart, and the recipes."""
-    (place.folder / "crawl").mkdir(parents=True, exist_ok=True)
-    source = place.archive(1, "web-01-00000.warc.gz")
-    own = [part for part in members(source) if part.type == "warcinfo" or part.url in LEARNED_PAGES]
-    target = place.folder / "crawl" / "pages-00000.warc.gz"
-    content = b"".join(source.read_bytes()[part.start : part.stop] for part in own if part.type != "request")
-    if not target.exists() or target.read_bytes() != content:
-        target.write_bytes(content)
+def prepare(place: Place, pages: int | None) -> None:
+    """Write the archives with the first pages of each host, that of the pages that are learned, and the recipes."""
+    place.crawl.mkdir(parents=True, exist_ok=True)
+    for source in sorted((place.data / "crawl").glob("snapshot-*/web-*-00000.warc.gz")):
+        responses = [part for part in members(source) if part.type == "response"]
+        by_host = defaultdict[str, list[str]](list)
+        for part in responses:
+            by_host[urlsplit(part.url).netloc].append(part.url)
+        own = {url for urls in by_host.values() for url in urls[:pages]}
+        _cut(source, place.crawl / source.parent.name / source.name, own)
+    _cut(place.data / "crawl" / "snapshot-1" / LEAKING, place.crawl / "pages-00000.warc.gz", set(LEARNED_PAGES))
     place.recipe(ONE)
-    place.recipe(TWO, "data://crawl/snapshot-2/web-*-00000.warc.gz")
+    place.recipe(TWO, f"{place.crawl}/snapshot-2/web-*-00000.warc.gz")
+
+
+def _cut(source: Path, target: Path, urls: Set[str]) -> None:
+    """Write the responses of an archive with these URLs, and what it says of the crawl."""
+    content = source.read_bytes()
+    own = [part for part in members(source) if part.type == "warcinfo" or part.url in urls]
+    data = b"".join(content[part.start : part.stop] for part in own if part.type in ("warcinfo", "response"))
+    target.parent.mkdir(exist_ok=True)
+    if not target.exists() or target.read_bytes() != data:
+        target.write_bytes(data)
 
 
 @dataclass(frozen=True)
@@ -482,7 +509,7 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
     page = chosen_page(place)
     folder = place.folder / "leak"
     folder.mkdir(exist_ok=True)
-    for archive in sorted(place.archive(2, "").glob("web-*-00000.warc.gz")):
+    for archive in sorted(place.archive(2, "").glob("web-*")):
         shutil.copyfile(archive, folder / archive.name)
     offset = plant(folder / LEAKING, page["url"], f"{item['query']} {item['choices'][item['gold']]}")
     proof.same("offset of the changed record", offset, page["warc_offset"])
@@ -615,13 +642,17 @@ def _ids(root: Path, shard: Any) -> list[str]:
 
 
 def withdrawal(place: Place, proof: Proof, options: argparse.Namespace) -> None:
-    """Withdraw three domains, each on a copy of the root, and compare lists, ranks, documents and words."""
+    """Withdraw three domains, each on a copy of the root, and compare lists, ranks, documents and words.
+
+    In the last copy words of a page lie in files that no stage wrote: the command names what it may not change.
+    """
     for domain, archive in DOMAINS.items():
         with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
-            _withdrawn(place, copied(place.root, Path(temporary) / "root"), domain, archive, proof)
+            own = copied(place.root, Path(temporary) / "root")
+            _withdrawn(place, own, domain, archive, proof, plants=domain == list(DOMAINS)[-1])
 
 
-def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof) -> None:
+def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof, *, plants: bool) -> None:
     named = ("--domain", domain, "--reason", "asked by its owner")
     before, files = pages_of(place, own), state_of(own)
     asked = place.run("takedown", *named, "--dry-run", root=own)
@@ -638,10 +669,22 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof)
     proof.same(f"{domain}: exit code", place.run("takedown", *named, "--yes", "--no-rebuild", root=own).code, 0)
     wanted, gone = words_of(own), {one.entry for stone in read_tombstones(own) for one in stone.entries}
     exams = [path for path in sorted((own / "benchmark_index").rglob("*")) if path.is_file()]
-    raw = only_of(before, domain, gone)
+    raw = only_of(place, own, domain, gone)
     raw -= {run for path in exams for text in texts_of(path) for run in windows_in(text)}
-    sentence = next(" ".join(run) for run in sorted(raw) if all(word.isalpha() for word in run))
+    sentence = sentence_of(raw, wanted)
+    held, _, _ = places(files_in(own), raw)
+    proof.control(f"{domain}: the words before, by the second scanner", is_noticed=len(held) > len(KEEPING))
     tokenizers = {one: one.read_bytes() for one in own.rglob("tokenizer.json")}
+    seconds, left = 0.0, planted(own, sentence) if plants else {}
+    if left:
+        ended = place.run("takedown", *named, "--yes", root=own)
+        seconds, proven = ended.seconds, (ended.answer.get("report") or {}).get("proof", {})
+        proof.control(f"{domain}: planted words", is_noticed=ended.code == 1 and not proven.get("is_proved", True))
+        said = {own / one["path"] for one in proven.get("hits", ())}
+        proof.same(f"{domain}: planted words that are named", said, set(left))
+        proof.same(f"{domain}: planted words by the second scanner", set(places(files_in(own), raw)[0]), set(left))
+        for path, content in left.items():
+            _replace(path, content)
     ended = place.run("takedown", *named, "--yes", root=own)
     proof.check(ended.code == 0, ended.errors[-300:])
     report = ended.answer.get("report") or {"proof": {"is_proved": False, "files": 0, "runs": 0}}
@@ -649,22 +692,69 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof)
     proof.check(all(one.read_bytes() == was for one, was in tokenizers.items()), f"{domain}: a tokenizer was changed")
     after = pages_of(place, own)
     for key, rows in before.items():
-        left = {id_: row for id_, row in rows.items() if not is_of(domain, row[0]) and id_ not in gone}
+        stays = {id_: row for id_, row in rows.items() if not is_of(domain, row[0]) and id_ not in gone}
         proof.same(
-            f"{domain}, {key}: documents that changed", sorted(set(left.items()) ^ set(after[key].items()))[:3], []
+            f"{domain}, {key}: documents that changed", sorted(set(stays.items()) ^ set(after[key].items()))[:3], []
         )
     proof.figures.append(f"{domain}: {told} pages and {more} of their clusters; {made_again(place, own, proof)}")
     is_made = [cell.state == "made" for (asset, _), cell in place.cells(TWO, own).items() if asset in CORPUS]
     proof.check(all(is_made), f"{domain}: a part of the corpus is not made")
     proof.same(f"{domain}: places with words", [one["path"] for one in scan(own, wanted).hits], [])
-    found, read, size = places(own, raw, without=("takedowns",))
+    found, read, size = places(files_in(own), raw)
     proof.same(f"{domain}: places with words by the second scanner", found, {})
     proof.figures.append(
         f"{len(wanted):,} runs in none of {report['proof']['files']:,} files; {len(raw):,} by a second scanner in none"
-        f" of {read:,} files of {size:,} bytes; {ended.seconds:.0f} s"
+        f" of {read:,} files of {size:,} bytes, before in {len(held):,}; {seconds + ended.seconds:.0f} s"
     )
     _put_back(own, sentence, raw, proof)
     proof.control("the documents of before", is_noticed=before != after)
+
+
+def sentence_of(raw: set[Window], wanted: Hashes) -> str:
+    """Return eight words that both scanners look for."""
+    for run in sorted(raw):
+        text = " ".join(run)
+        if all(word.isalpha() for word in run) and is_in(grams_of([text])[0], wanted).all():
+            return text
+    raise AssertionError("the two scanners look for no run of words together")
+
+
+def _replace(path: Path, content: bytes | None) -> None:
+    """Give a file that may be linked to another root's a content of its own; None removes it."""
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+
+
+def planted(own: Path, sentence: str) -> dict[Path, bytes | None]:
+    """Write a sentence into files of every kind under a root.
+
+    Return those which no takedown may change, with their earlier contents.
+    """
+    text = f"Somebody noted: {sentence}."
+    for log in sorted(own.glob("base_model/*/log.txt"))[:1]:
+        _replace(log, log.read_bytes() + f"{text}\n".encode())
+    run = sorted((own / "dagster" / "history" / "runs").glob("*-*.db"))[0]
+    for database, statement in (
+        (own / "mlflow.db", "UPDATE params SET value = ? WHERE rowid = (SELECT min(rowid) FROM params)"),
+        (run, "INSERT INTO event_logs (run_id, event, timestamp) VALUES ('planted', ?, '2026-01-01 00:00:00')"),
+    ):
+        with closing(sqlite3.connect(database)) as store, store:
+            store.execute(statement, (text,))
+    notes = own / "mlflow-artifacts" / "notes"
+    notes.mkdir(parents=True)
+    (notes / "said.jsonl.gz").write_bytes(gzip.compress(f"{json.dumps({'said': text})}\n".encode()))
+    pq.write_table(pa.table({"said": [text]}), notes / "said.parquet")
+    tokenizer = sorted(own.glob("base_model/*/model/tokenizer.json"))[0]
+    left: dict[Path, bytes | None] = {tokenizer: tokenizer.read_bytes(), notes / "said.npy": None}
+    fields = json.loads(left[tokenizer] or b"")
+    fields["added_tokens"].append({**fields["added_tokens"][0], "id": 1 << 20, "content": text})
+    _replace(tokenizer, json.dumps(fields).encode())
+    np.save(notes / "said.npy", np.array([text]))
+    left[checkpoint := own / "checkpoint" / "step.safetensors"] = None
+    checkpoint.parent.mkdir()
+    save_file({"weight": np.zeros(4, np.float32)}, checkpoint, metadata={"said": text})
+    return left
 
 
 def _put_back(own: Path, sentence: str, raw: set[Window], proof: Proof) -> None:
@@ -673,6 +763,7 @@ def _put_back(own: Path, sentence: str, raw: set[Window], proof: Proof) -> None:
     forms = {
         "notes.txt": sentence.encode(),
         "capitals.txt": sentence.upper().replace(" ", "\n").encode(),
+        "wide.txt": sentence.encode("utf-16"),
         "notes.json": json.dumps({"said": [sentence]}).encode(),
         "notes.jsonl.gz": gzip.compress(sentence.encode()),
         "page.html": f"<p>{sentence.replace(' ', '<b> </b>')}</p>".encode(),
@@ -680,8 +771,8 @@ def _put_back(own: Path, sentence: str, raw: set[Window], proof: Proof) -> None:
     for name, data in forms.items():
         (folder := own / "put-back" / name).parent.mkdir(exist_ok=True)
         folder.write_bytes(data)
-    hits = {Path(one["path"]).name for one in scan(own, wanted, sorted((own / "put-back").iterdir())).hits}
-    found, _, _ = places(own / "put-back", raw)
+    hits = {Path(one["path"]).name for one in scan(own, wanted, files_in(own / "put-back")).hits}
+    found = {path.name for path in places(files_in(own / "put-back"), raw)[0]}
     for name in forms:
         proof.control(f"a sentence in {name}", is_noticed=name in hits)
         proof.control(f"a sentence in {name} by the second scanner", is_noticed=name in found)
@@ -692,12 +783,21 @@ def is_of(domain: str, url: str) -> bool:
     return f"//{domain}/" in url
 
 
-def only_of(pages: Mapping[Any, Mapping[str, tuple[str, str]]], domain: str, gone: Set[str]) -> set[Window]:
-    """Return the runs of words that only withdrawn pages have."""
+def only_of(place: Place, root: Path, domain: str, gone: Set[str]) -> set[Window]:
+    """Return the runs of words that only withdrawn pages have: no other document, kept or dropped, and no record."""
     own, others = set[Window](), set[Window]()
-    for rows in pages.values():
-        for id_, (url, text) in rows.items():
-            (own if is_of(domain, url) or id_ in gone else others).update(windows(text))
+    for asset, part, fate in product(KEEPING, PARTS, FATES):
+        for file in _files(place, asset, f"{fate}/*.parquet", part, root):
+            for row in pq.read_table(file, columns=["id", "url", "text"]).to_pylist():
+                is_gone = is_of(domain, row["url"] or "") or row["id"] in gone
+                (own if is_gone else others).update(windows(row["text"] or ""))
+    for archive in sorted(place.crawl.rglob("*.warc.gz")):
+        snapshot = archive.parent.name if archive.parent != place.crawl else "pages"
+        with archive.open("rb") as stream:
+            for record in ArchiveIterator(stream, parse_http=True, auto_decode="all"):
+                url = (record.headers.get("WARC-Target-URI") or "").strip("<>")
+                if not is_of(domain, url) and f"{snapshot}/{archive.name}/{record.stream_pos:012d}" not in gone:
+                    others |= windows_in(record.reader.read().decode("utf-8", "ignore"))
     return own - others
 
 
@@ -710,7 +810,7 @@ def pages_of(place: Place, root: Path) -> dict[tuple[str, str], dict[str, tuple[
     """Return URL and text of every document that a stage kept, by id."""
     found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
     for asset in KEEPING:
-        for part in ("@pages", "@snapshot-1", NEW):
+        for part in PARTS:
             rows = pa.concat_tables(
                 pq.read_table(file, columns=["id", "url", "text"])
                 for file in _files(place, asset, "documents/*.parquet", part, root)

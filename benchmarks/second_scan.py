@@ -2,10 +2,11 @@
 
     from benchmarks.second_scan import places, windows
 
-Both lists are of eight words in a row, made of ASCII letters and digits alone, in lower case. A file is read as it is,
-and unpacked by what its first bytes say, whatever its name: gzip and zstd members wherever they begin, zip, parquet,
-SQLite's own dump, NumPy arrays and token files by the tokenizer beside them. Escapes of JSON and entities of HTML are
-undone. What cannot be unpacked was still read as it is.
+Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as it is, with
+characters of one byte or more, and unpacked by what its first bytes say, whatever its name: gzip and zstd
+members wherever they begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix
+arrays, which give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still
+read as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +30,7 @@ import zstandard
 from tokenizers import Tokenizer
 
 LENGTH = 8
-WORD = re.compile(r"[a-z0-9]+")
+WORD = re.compile(r"[^\W_]+")
 ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})|\\+[nrt]")
 TAG = re.compile(r"<[^<>]{0,2000}>")
 GZIP, ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
@@ -37,48 +40,52 @@ Window = tuple[str, ...]
 
 def windows(text: str) -> set[Window]:
     """Return all runs of eight words of a text that have a letter."""
+    return {run for run in _runs(text) if any(not word.isdigit() for word in run)}
+
+
+def _runs(text: str) -> Iterator[Window]:
     found = WORD.findall(text.lower())
-    runs = {tuple(found[at : at + LENGTH]) for at in range(len(found) - LENGTH + 1)}
-    return {run for run in runs if any(not word.isdigit() for word in run)}
+    return zip(*(found[at:] for at in range(LENGTH)), strict=False)
 
 
-def places(root: Path, wanted: set[Window], *, without: Iterable[str] = ()) -> tuple[dict[str, int], int, int]:
-    """Return the files under a root that hold one of these runs, with their number, and the files and bytes read.
+def windows_in(text: str, wanted: set[Window] | None = None) -> set[Window]:
+    """Return the runs of a text as it is, without escapes, and without tags: all, or those that are wanted."""
+    texts = [text]
+    if "\\" in text:
+        texts.append(ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text))
+    if "<" in text or "&" in text:
+        texts.append(html.unescape(TAG.sub(" ", text)))
+    if wanted is None:
+        return set().union(*map(windows, texts))
+    return {run for one in texts for run in _runs(one) if run in wanted}
 
-    Files in the folders `without` of the root, and weights, are left out.
-    """
-    found: dict[str, int] = {}
+
+def places(paths: Iterable[Path], wanted: set[Window]) -> tuple[dict[Path, int], int, int]:
+    """Return those of some files that hold one of these runs, with their number, and the files and bytes read."""
+    found: dict[Path, int] = {}
     files = size = 0
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if not path.is_file() or path.is_symlink() or name.split("/")[0] in without or path.suffix == ".safetensors":
-            continue
+    for path in paths:
         files, size = files + 1, size + path.stat().st_size
-        hits = {run for text in texts_of(path) for run in windows_in(text) & wanted}
-        if hits:
-            found[name] = len(hits)
+        if hits := {run for text in texts_of(path) for run in windows_in(text, wanted)}:
+            found[path] = len(hits)
     return found, files, size
 
 
-def windows_in(text: str) -> set[Window]:
-    """Return the runs of a text as it is, without escapes, and without tags."""
-    found = windows(text)
-    if "\\" in text:
-        plain = ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text)
-        found |= windows(plain)
-    if "<" in text or "&" in text:
-        found |= windows(html.unescape(TAG.sub(" ", text)))
-    return found
+def files_in(root: Path) -> list[Path]:
+    """Return every file under a folder."""
+    return sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def texts_of(path: Path) -> Iterator[str]:
     """Yield everything in a file that may be text."""
     data = path.read_bytes()
-    yield data.decode("utf-8", "ignore")
-    yield from (one.decode("utf-8", "ignore") for one in unpacked(data))
+    yield from _decoded(data)
+    for one in unpacked(data):
+        yield from _decoded(one)
     if data.startswith(b"PK"):
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
-            yield from (packed.read(name).decode("utf-8", "ignore") for name in packed.namelist())
+            for name in packed.namelist():
+                yield from _decoded(packed.read(name))
     if data.startswith(b"PAR1"):
         with suppress(pa.ArrowException):
             for column in pq.read_table(path).columns:
@@ -88,6 +95,12 @@ def texts_of(path: Path) -> Iterator[str]:
             yield "\n".join(database.iterdump())
     if (tokens := tokens_of(path)) is not None:
         yield tokens
+
+
+def _decoded(data: bytes) -> Iterator[str]:
+    yield data.decode("utf-8", "ignore")
+    if b"\0" in data:
+        yield data.replace(b"\0", b"").decode("utf-8", "ignore")  # characters of two or four bytes
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
@@ -105,11 +118,32 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def tokens_of(path: Path) -> str | None:
-    """Return the text of a file of tokens; None for any other file."""
-    listing = path.parent.parent / "shards.json"
-    if path.suffix != ".bin" or not listing.exists():
-        return None
-    record = json.loads((listing.parent / "artifact.json").read_text("utf-8"))
-    (name,) = [one["fingerprint"] for one in record["inputs"] if one["asset"] == "tokenizer"]
-    tokenizer = Tokenizer.from_file(str(listing.parents[2] / "tokenizer" / name / "tokenizer.json"))
-    return tokenizer.decode(np.fromfile(path, json.loads(listing.read_text("utf-8"))["dtype"]).tolist())
+    """Return the text of a file of tokens or of a suffix array; None for any other file."""
+    folder = path.parent.parent
+    shards, index = folder / "shards.json", folder / "text_index.json"
+    if path.suffix == ".bin" and shards.exists():
+        return _text_of(folder, np.fromfile(path, json.loads(shards.read_text("utf-8"))["dtype"]))
+    if path.parent.name == "suffixes" and not path.name.endswith(".first.npy") and index.exists():
+        # The suffixes that begin with one token stand together: where they stand, the token stands in the text.
+        suffixes, first = np.load(path), np.load(path.with_suffix(".first.npy"))
+        tokens = np.zeros(len(suffixes), np.int64)
+        for token in np.flatnonzero(np.diff(first)).tolist():
+            tokens[suffixes[first[token] : first[token + 1]]] = token
+        return _text_of(_input_of(folder, "token_shards"), tokens)
+    return None
+
+
+def _text_of(shards: Path, tokens: Any) -> str:
+    return _tokenizer(_input_of(shards, "tokenizer") / "tokenizer.json").decode(tokens.tolist())
+
+
+@cache
+def _tokenizer(path: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(path))
+
+
+def _input_of(folder: Path, asset: str) -> Path:
+    """Return the folder of an artifact's input, also of an artifact that is unfinished or lies in the trash."""
+    said = next(path for name in ("artifact.json", "job.json") if (path := folder / name).exists())
+    (name,) = [one["fingerprint"] for one in json.loads(said.read_text("utf-8"))["inputs"] if one["asset"] == asset]
+    return next(place for one in folder.parents if (place := one / asset / name).is_dir())

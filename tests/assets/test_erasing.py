@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from safetensors.numpy import save_file
 
 from assets.erasing import Eraser, Gone, scan
 from assets.masking import mask, masked_text, texts_of_program
@@ -118,7 +119,21 @@ def packed_page(data: bytes) -> bytes:
     return response("a", b"<html>") + response("b", gzip.compress(data), Content_Encoding="gzip")
 
 
+def in_array(folder: Path, text: str) -> Path:
+    np.save(path := folder / "said.npy", np.array([["no", text]]))
+    return path
+
+
+def in_header(folder: Path, text: str) -> Path:
+    save_file({"weight": np.zeros(3, np.float32)}, path := folder / "step.safetensors", metadata={"said": text})
+    return path
+
+
 KINDS: dict[str, Callable[[Path, str], Path]] = {
+    "array of texts": in_array,
+    "header of weights": in_header,
+    "two bytes a character": in_bytes(".log", lambda data: data.decode().encode("utf-16")),
+    "four bytes a character": in_bytes(".dat", lambda data: data.decode().encode("utf-32")),
     "text": in_bytes(".log", bytes),
     "words in another case, folded and in other spaces": in_bytes(
         ".txt", lambda data: data.upper().replace(b" ", b",\n")
@@ -152,13 +167,13 @@ def test_a_planted_text_is_found_in_every_kind_of_file(tmp_path, kind):
     assert {one["path"] for one in scan(tmp_path, WANTED).hits} == {hit}
 
 
-def test_weights_are_counted_and_not_read_and_a_damaged_file_is_named(tmp_path):
+def test_of_weights_the_header_alone_is_read_and_a_damaged_file_is_named(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 64 + SECRET.encode())
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(SECRET.encode())[:-9])
     found = scan(tmp_path, WANTED)
     assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz"} and not found.hits
-    assert found.by_kind["safetensors, not read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
+    assert found.by_kind["safetensors, the header alone read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
 
 
 CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "without a name", "parquet", "sqlite")

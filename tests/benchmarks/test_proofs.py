@@ -80,7 +80,7 @@ def test_the_recipes_are_valid(tmp_path, monkeypatch):
         write_warc(data / "crawl" / f"snapshot-{number}" / "web-01-00000.warc.gz", pages=2)
     monkeypatch.setenv("PEDIGREE_DATA", str(data))
     place = Place(tmp_path / "place", data)
-    proofs.prepare(place)
+    proofs.prepare(place, None)
     (place.folder / "recipes").mkdir(exist_ok=True)
     recipe = proofs.load_recipe(proofs.TWO, (place.folder / "recipes", proofs.SHIPPED))
     assert [one.name for one in recipe.snapshots] == ["pages", "snapshot-1", "snapshot-2"]

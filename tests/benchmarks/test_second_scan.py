@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.second_scan import places, windows
+from benchmarks.second_scan import files_in, places, windows
 from tests.assets.test_erasing import HARMLESS, KINDS
 
 SECRET = "The aunt of Mr Smith keeps nine silver spoons under the third stair"
-NOT_READ = {"suffix array"}  # holds places in a shard, and no text without arithmetic
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - NOT_READ))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_planted_text_is_found_in_every_kind_of_file(tmp_path, kind):
     path = KINDS[kind](tmp_path, SECRET)
-    found, files, size = places(tmp_path, windows(SECRET))
-    assert path.relative_to(tmp_path).as_posix() in found and files >= 1 and size >= path.stat().st_size
+    found, files, size = places(files_in(tmp_path), windows(SECRET))
+    assert path in found and files >= 1 and size >= path.stat().st_size
     (tmp_path / "other").mkdir()
     KINDS[kind](tmp_path / "other", HARMLESS)
-    assert places(tmp_path / "other", windows(SECRET))[0] == {}
+    assert places(files_in(tmp_path / "other"), windows(SECRET))[0] == {}

@@ -43,7 +43,11 @@ QUOTED = {
     "capitals": str.upper,
     "wrapped lines": lambda text: text.replace(" ", "\n", 3).replace(" of ", "\n  of "),
     "doubled blanks": lambda text: text.replace(" ", "  "),
+    "soft hyphens": lambda text: text.replace("broken", "bro\u00adken").replace("ferry", "fer\u00adry"),
+    "small capitals": lambda text: text.translate(str.maketrans("abdeimnorstvy", "ᴀʙᴅᴇɪᴍɴᴏʀꜱᴛᴠʏ")),
+    "entities and accents": lambda text: text.replace(" ", "&nbsp;").replace("captain", "càptaïn"),
 }
+HYPHENATED = QUOTE.replace("captain", "cap\u00adtain")
 
 
 def prose(seed: object) -> str:
@@ -118,7 +122,8 @@ def made(tmp_path_factory) -> Path:
     """A root with a page of numbers, letters and a sentence of its own, another page, and a tokenizer registered."""
     pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
     pages["http://goes.example/0"] = f"{NUMBERS} {ALPHABET} {SAID}. {prose('goes')}"
-    pages |= {"http://said.example/": f"{prose('a')} {QUOTE}. {prose('b')}", "http://mirror.example/": f"Once {QUOTE}."}
+    pages |= {"http://said.example/": f"{prose('a')} {QUOTE}. {prose('b')}"}
+    pages |= {"http://mirror.example/": f"Once {HYPHENATED}."}
     place = root_of(tmp_path_factory.mktemp("withdrawals"), pages, until=("provenance_index", "text_index"))
     (source,) = place.glob("tokenizer/*/tokenizer.json")
     for copy in ("model", "components"):  # as the registry keeps a model
@@ -141,8 +146,10 @@ def test_a_quotation_is_found_and_withdrawn_in_any_letters_lines_and_blanks(made
     assert traced.code == 0, traced.errors
     exact = {page["url"] for span in traced.answer["spans"] if span["text"] == said for page in span["pages"]}
     folded = {page["url"] for span in traced.answer["folded"] for page in span["pages"]}
-    assert exact | folded == {"http://said.example/", "http://mirror.example/"}
-    assert bool(folded) == (spelling != "as it is")
+    if spelling == "as it is":  # what was found word for word is not looked for in other letters
+        assert exact == {"http://said.example/"} and not folded
+    else:
+        assert exact | folded == {"http://said.example/", "http://mirror.example/"} and folded
     asked = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=made)
     assert asked.code == 0 and asked.answer["pages"] == 2, asked.errors
 
@@ -220,7 +227,7 @@ def test_a_list_beside_an_artifact_excuses_nothing_that_no_takedown_wrote(made):
 def test_a_text_is_withdrawn_for_good_and_may_be_asked_for_again(made):
     told = withdrawn(made, "--text", QUOTE.upper())
     assert told["report"]["proof"]["is_proved"] and "VILLAGE" not in json.dumps(told["report"]).upper()
-    assert QUOTE not in shard_texts(made)
+    assert "village" not in shard_texts(made)
     assert withdrawn(made, "--text", QUOTE)["done"] == "was withdrawn before"
 
 

@@ -9,8 +9,9 @@
 | `.gz`, `.zst`, `.zip` | what is packed in it |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
 | a tokenizer's vocabulary | each entry by itself, because the order of entries is no text |
-| other | as UTF-8, or, if it is binary, every run of readable characters |
-| safetensors | not read: weights, of which no text can be read |
+| NumPy | the texts of an array; an array of numbers as any other binary file |
+| safetensors | the header alone: of weights no text can be read |
+| other | as UTF-8, or, if it is binary, every run of readable characters, of one byte each or more |
 """
 
 from __future__ import annotations
@@ -95,6 +96,13 @@ def _pieces(path: Path) -> Iterator[TextPiece]:
         yield from _tokens(path, name)
     elif path.parent.name == "suffixes" and name.endswith(".npy") and not name.endswith(".first.npy"):
         yield from _suffixes(path)
+    elif name.endswith(".npy") and (array := _array_of_texts(path)) is not None:
+        yield TextPiece("array", [" ".join(one if isinstance(one, str) else _readable(one) for one in array)])
+    elif name.endswith(WEIGHTS):
+        with open(path, "rb") as stream:
+            yield TextPiece(
+                "header", [_readable(stream.read(min(int.from_bytes(stream.read(8), "little"), MOST_BLOCK)))]
+            )
     elif ".warc" in name:
         yield from _warc(path)
     elif name in TOKENIZER_FILES:
@@ -128,7 +136,17 @@ def _texts_in(block: bytes) -> list[str]:
         return [text]
     if block[:1024].count(0) * 3 > len(block[:1024]) and (wide := block.decode("utf-16-le", "ignore")).isprintable():
         return [wide]
-    return [run.decode("utf-8", "replace") for run in READABLE.findall(block)]
+    narrow = [block, block.replace(b"\x00", b"")] if block.count(0) * 3 > len(block) else [block]
+    return [run.decode("utf-8", "replace") for one in narrow for run in READABLE.findall(one)]
+
+
+def _array_of_texts(path: Path) -> list[str | bytes] | None:
+    """Return the texts of an array; None if it has none, or is one of Python's objects."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:
+        return None
+    return array.ravel().tolist() if array.dtype.kind in "US" else None
 
 
 def _vocabulary(path: Path) -> Iterator[TextPiece]:

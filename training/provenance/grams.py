@@ -16,6 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from training.data.exams.folding import folded_hashes, folding, readable
 from training.data.words.hashes import hash_words
 from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 
@@ -86,17 +87,22 @@ def _replaced(view: View, pattern: re.Pattern[str], put: Callable[[str], str]) -
     return View(pattern.sub(note, view.text), view, spans)
 
 
-def grams_of(texts: Sequence[str]) -> tuple[Hashes, np.ndarray]:
-    """Return the hashes of all runs of eight words of texts, and the number of the text of each run."""
+def grams_of(texts: Sequence[str], *, folds: bool = False) -> tuple[Hashes, np.ndarray]:
+    """Return the hashes of all runs of eight words of texts, and the number of the text of each run.
+
+    With `folds`, words are those that a person reads as the same (training/data/exams/folding.py): soft hyphens, small
+    capitals and accents do not matter.
+    """
     if not any(texts):
         return np.empty(0, np.uint64), np.empty(0, np.int64)
+    texts = [readable(text) for text in texts] if folds else texts
     if sum(map(len, texts)) < COMPILED_FROM:
-        parts = [word_hashes(text) for text in texts]
+        parts = [folded_hashes(text) if folds else word_hashes(text) for text in texts]
         hashes, starts = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
     else:
         data = [text.encode("utf-8", "replace") for text in texts]
         offsets = np.cumsum([0, *map(len, data)])
-        hashes, starts = hash_words(np.frombuffer(b"".join(data), np.uint8), offsets)
+        hashes, starts = hash_words(np.frombuffer(b"".join(data), np.uint8), offsets, folding() if folds else None)
     of = np.repeat(np.arange(len(texts)), np.diff(starts))
     grams = ngram_hashes(hashes, WORDS)
     is_one = of[: len(grams)] == of[WORDS - 1 :][: len(grams)]

@@ -67,6 +67,15 @@ class RowIndex:
             for row in table.filter(pc.equal(table["source"], source)).select(list(WHERE)).to_pylist()
         ]
 
+    def at(self, asset: str, file: str, lines: Collection[int]) -> list[Row]:
+        """Return the rows that stand in some lines of a file of an asset."""
+        return [
+            row
+            for table, _ in self._parts()
+            for row in table.filter(pc.is_in(table["line"], pa.array(sorted(lines)))).select(list(WHERE)).to_pylist()
+            if (row["asset"], row["file"]) == (asset, file)
+        ]
+
     def repeating(self, texts: Iterable[str]) -> list[Row]:
         """Return the rows that share a run of eight words with a text, with the number of these runs, most first."""
         wanted = runs_of(list(texts))

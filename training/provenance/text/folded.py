@@ -1,8 +1,8 @@
 """Find the parts of a text that the pages in shards have in other letters: capitals, line ends, spaces, punctuation.
 
-Words are folded as for duplicates (training/data/words/ngrams.py), and eight in a row must be the same. No index has
-folded words, so the texts are read, which takes a minute for some gigabytes; only what the index of tokens has not
-found word for word is looked for.
+Words are folded as those of exams (training/data/exams/folding.py), so small capitals, soft hyphens and accents do not
+matter, and eight in a row must be the same. No index has folded words, so the texts are read, which takes a minute for
+some gigabytes; only what the index of tokens has not found word for word is looked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from training.data.words.ngrams import ngram_hashes, words_with_spans
+from training.data.exams.folding import end_of_character, folded_hashes, readable, word_spans
+from training.data.words.ngrams import ngram_hashes
 from training.job import DataError, RefusedInput
 from training.provenance.grams import WORDS, grams_of
 from training.provenance.lineage import SHARDS, Lineage
@@ -38,8 +39,8 @@ def folded_spans(lineage: Lineage, text: str, covered: Sequence[tuple[int, int]]
 
     A span within one of the ranges `covered` is left out. Raise DataError if the texts are not there any more.
     """
-    hashes, places = words_with_spans(text)
-    runs = ngram_hashes(hashes, WORDS)
+    plain = readable(text)
+    places, runs = word_spans(plain), ngram_hashes(folded_hashes(plain), WORDS)
     is_known = np.zeros(len(text) + 1, np.int64)
     for start, stop in covered:
         is_known[start:stop] = 1
@@ -59,7 +60,7 @@ def folded_spans(lineage: Lineage, text: str, covered: Sequence[tuple[int, int]]
     return [
         FoldedSpan(
             start=int(places[first, 0]),
-            stop=int(places[stop + WORDS - 2, 1]),
+            stop=end_of_character(plain, int(places[stop + WORDS - 2, 1])),
             words=stop - first + WORDS - 1,
             ids=tuple(sorted(stretches[first, stop])),
         )
@@ -98,7 +99,7 @@ def _in_file(path: Path, wanted: np.ndarray) -> Iterator[tuple[str, np.ndarray]]
     with pq.ParquetFile(path) as parquet:
         for number in range(parquet.num_row_groups):
             rows = parquet.read_row_group(number, columns=["id", "text"], use_threads=False)
-            grams, of = grams_of([text or "" for text in rows["text"].to_pylist()])
+            grams, of = grams_of([text or "" for text in rows["text"].to_pylist()], folds=True)
             is_hit = np.isin(grams, wanted)
             for row in np.unique(of[is_hit]).tolist():
                 yield rows["id"][row].as_py(), np.unique(grams[is_hit & (of == row)])
