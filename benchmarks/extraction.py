@@ -41,6 +41,7 @@ DEFAULT = ("trafilatura-stock", "trafilatura", "blocks", "blocks_or_trafilatura"
 LIBRARIES = ("trafilatura-stock-fast", "trafilatura-datatrove", "trafilatura-datatrove-fast")
 EXTRACTORS = (*DEFAULT, "resiliparse", *LIBRARIES)
 WORD = re.compile(r"\w+")
+NOTE_SIGN = re.compile(r"\[\w{1,4}\]")  # some labels have signs of footnotes; they count on neither side
 SHINGLE_WORDS = 4
 
 
@@ -132,7 +133,7 @@ def tell_doubts(name: str, chosen: list[Page]) -> None:
 
 def shingles(text: str) -> Counter[tuple[str, ...]]:
     """The text's 4-word shingles with their counts; a shorter text is one shingle."""
-    words = WORD.findall(text)
+    words = WORD.findall(NOTE_SIGN.sub("", text))
     last = max(1, len(words) - SHINGLE_WORDS + 1)
     return Counter(tuple(words[i : i + SHINGLE_WORDS]) for i in range(last) if words)
 

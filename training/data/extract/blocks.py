@@ -123,7 +123,7 @@ _COMMENTS = 1 << COMMENTS
 _TOGGLE = 1 << TOGGLE
 _CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
-_INFOBOX, _SIDEBAR = 1 << INFOBOX, 1 << SIDEBAR
+_INFOBOX, _SIDEBAR, _NOTICE = 1 << INFOBOX, 1 << SIDEBAR, 1 << NOTICE
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
 _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
@@ -708,7 +708,7 @@ def _select(
             )  # fmt: skip
             if num >= FEW_CHARACTERS:
                 break
-        _, found, missed, commented = _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
+        _, found, missed, commented, _ = _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
         if num >= FEW_CHARACTERS and LOST_RATIO * found >= missed + commented:
             break
     return root
@@ -716,15 +716,17 @@ def _select(
 
 @native
 def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
-    """Count characters outside links: in all kept blocks, in kept prose, in prose perhaps missed, and in comments.
+    """Count characters outside links: in all kept blocks, kept prose, prose perhaps missed, comments, and notices.
 
     Prose is perhaps missed if it was dropped because of a doubtful name, or lies outside the chosen element.
     """
     is_certain, is_comment = np.zeros(parent.size, np.bool_), np.zeros(parent.size, np.bool_)
+    is_notice = np.zeros(parent.size, np.bool_)
     for n in range(1, parent.size):
         is_certain[n] = is_certain[parent[n]] or (own_out[n] and marks[n] & _CERTAIN != 0)
         is_comment[n] = is_comment[parent[n]] or (own_out[n] and marks[n] & _COMMENTS != 0)
-    all_kept, prose_kept, prose_missed, prose_commented = 0, 0, 0, 0
+        is_notice[n] = is_notice[parent[n]] or (own_out[n] and marks[n] & _NOTICE != 0)
+    all_kept, prose_kept, prose_missed, prose_commented, prose_of_notices = 0, 0, 0, 0, 0
     for b in range(blocks):
         n = holder[b]
         plain = chars[b] - linked[b]
@@ -737,7 +739,9 @@ def _prose(parent, marks, own_out, holder, chars, linked, stops, kept, blocks):
                 prose_commented += plain
             else:
                 prose_missed += plain
-    return all_kept, prose_kept, prose_missed, prose_commented
+        elif is_prose and is_notice[n]:
+            prose_of_notices += plain
+    return all_kept, prose_kept, prose_missed, prose_commented, prose_of_notices
 
 
 @native
@@ -887,6 +891,7 @@ class Analysis:
     num_prose_kept: int
     num_prose_missed: int
     num_prose_commented: int
+    num_prose_of_notices: int
     num_in: tuple[int, int, int, int]  # characters kept: all, in code, in cells of tables, in items of lists
 
     @property
@@ -898,14 +903,13 @@ class Analysis:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether little text was found and not all prose, or much of the prose was dropped by doubtful rules.
+        """Whether little text was found, or much of the prose was dropped by doubtful rules.
 
         Comments are often long below short articles. If they are nearly all of a page, they may be its purpose.
         """
         prose = self.num_prose_kept + self.num_prose_missed
-        is_all = self.num_prose_kept > 0 and prose + self.num_prose_commented == self.num_prose_kept == self.num_kept
         return (
-            (self.num_kept < LITTLE_CHARACTERS and not is_all)
+            self.num_kept < LITTLE_CHARACTERS
             or self.num_prose_kept < FOUND_FRACTION * prose
             or self.num_prose_kept < FOUND_BESIDE_COMMENTS * (prose + self.num_prose_commented)
         )

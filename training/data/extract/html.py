@@ -239,7 +239,8 @@ def _read_blocks(html: bytes, decoded: Decoded, written: str, settings: ExtractR
     text, code_places = blocks.main_text(markup, found)
     is_asked = found.is_doubtful and settings.extractor == "blocks_or_trafilatura"
     second = _trafilatura_text(decoded.text, is_precise=False) if is_asked else ""
-    is_second = prose_characters(second) > max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS)
+    enough = max(CLEARLY_MORE * found.num_prose_kept, blocks.LITTLE_CHARACTERS) + found.num_prose_of_notices
+    is_second = prose_characters(second) > enough
     return _ExtractedPage(
         text=second if is_second else text,
         title=unescape(source[markup.title[0] : markup.title[1]].decode("utf-8", "replace")),

@@ -47,6 +47,7 @@ EXPONENT = re.compile(
     r"[+\-−–]?\d{1,6}(?:[.,/]\d+)?|\d?[+\-−]|[+\-−]?(?:\d*[a-z]|[A-Z])(?:\s?[+\-−*/]\s?\w{1,3})?|\w\s?[+\-−]\s?\w"
 )
 ORDINALS = frozenset("st nd rd th er re e ème eme o a os as r s me mes lle lles TM SM ® ™".split())
+GLUED = re.compile(r"[^\W\d_\u0e00-\uffff]{2}")  # letters of two words, in scripts that put blanks between words
 UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet yard yards sinh cosh tanh".split())
 MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
 INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", re.IGNORECASE)
@@ -110,6 +111,7 @@ class _Rewriting:
     def __init__(self, html: str, starts: re.Pattern[str]) -> None:
         self.html, self.starts = html, starts
         self.pieces: list[str] = []
+        self.tail = ""  # the last characters of the pieces
         self.copied = 0
         self.unclosed: set[str] = set()
         self.last: tuple[int, int, Formula] | None = None  # piece, end in the page, and formula
@@ -185,7 +187,9 @@ class _Rewriting:
         return -1, -1
 
     def write(self, text: str, start: int, end: int) -> None:
-        self.pieces += [self.html[self.copied : start], text]
+        copied = self.html[self.copied : start]
+        self.tail = (self.tail + copied[-MAX_SUP:] + text)[-MAX_SUP:]
+        self.pieces += [copied, text]
         self.copied = end
 
     def write_formula(self, made: Formula | None, start: int, end: int, *, is_dropped: bool = False) -> None:
@@ -210,10 +214,13 @@ class _Rewriting:
 
     def write_words(self, name: str, tag: re.Match[str], content: str, outer: int) -> int:
         if name == "sup":
-            said = _raised(self.html, tag, content)
+            since = self.html[max(self.copied, tag.start() - MAX_SUP) : tag.start()]
+            before = (self.tail + since)[-MAX_SUP:]
+            said = _raised(before, tag[2], content)
             if said is None:
                 return tag.end()
-            self.write(said, tag.start(), outer)
+            is_between = GLUED.fullmatch(before[-1:] + self.html[outer : outer + 1])
+            self.write(" " if is_between and not said else said, tag.start(), outer)
             return outer
         is_short = len(content) <= MAX_DELETED if name == "del" else len(content) <= MAX_STRUCK and "<p" not in content
         if is_short:
@@ -244,14 +251,16 @@ def _are_line_numbers(text: str) -> bool:
     return all(after == before + 1 for before, after in pairwise(numbers))
 
 
-def _raised(html: str, tag: re.Match[str], content: str) -> str | None:
-    """Return what a `sup` element becomes as plain text: nothing for a footnote's sign; None to leave it as it is."""
+def _raised(before: str, tag: str, content: str) -> str | None:
+    """Return what a `sup` element becomes as plain text: nothing for a footnote's sign; None to leave it as it is.
+
+    `before` is what stands before it.
+    """
     if len(content) > MAX_SUP or OPEN in content or "<img" in content or "<math" in content:
         return None
     text = unescape(ANY_TAG.sub("", content)).strip()
-    before = html[max(0, tag.start() - MAX_SUP) : tag.start()]
     word = _last_word(before)
-    is_linked = NOTE_ADDRESS.search(tag[2] + content) or NOTE_BEFORE.search(before)
+    is_linked = NOTE_ADDRESS.search(tag + content) or NOTE_BEFORE.search(before)
     if NOTE.fullmatch(text) and (is_linked or text.startswith("[")):
         return "" if word or INLINE.sub("", before).rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:

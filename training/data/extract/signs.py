@@ -12,12 +12,9 @@ from __future__ import annotations
     NAVIGATION, COMMENTS, RELATED, SHARING, PROMOTION, FORM, NOTICE, BYLINE, TAGGED, HIDDEN, FOOTER, SIDEBAR, CAPTION,
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
-CODE = 16  # code that is no `pre` or `code`
-SECTION = 17  # a section of a text
-INFOBOX = 18  # for tables only
-TOGGLE = 18  # a switch that shows text when it is clicked
-SHOWN = 19  # a name that only looks as if the element were hidden
-BODY, MAIN, LINKED = 20, 21, 22
+# CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked; SHOWN
+# is a name that only looks as if the element were hidden.
+CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED = range(16, 24)
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
 WORDS = {

@@ -377,4 +377,20 @@ CASES = [
         has=("of Debian , who knows",),
         lacks=("[83]",),
     ),
+    Case(
+        "footnotes-side-by-side",
+        "<p>It sails<sup><a href='#n1'>[1]</a></sup><sup><a href='#n2'>[2]</a></sup><sup><a href='#n3'>[3]</a></sup> in spring<sup><a href='#n4'>4</a></sup>and autumn.</p><p>Er f\u00e4hrt oft<sup><a href='#n5'>5</a></sup>weit; \u8239\u5f00<sup>[6]</sup>\u4e86.</p>",
+        has=("It sails in spring and autumn.", "oft weit; \u8239\u5f00\u4e86."),
+    ),
+    Case(
+        "footnotes-back",
+        "<ol><li><span class='mw-cite-backlink'>^ <a href='#r1'><sup><i><b>a</b></i></sup></a> <a href='#r2'><sup><i><b>b</b></i></sup></a></span> The timetable of the northern islands, printed by the harbour office.</li></ol>",
+        has=("The timetable of the northern islands",),
+        lacks=(" a b", "^ b"),
+    ),
+    Case(
+        "infobox",
+        "<table class='infobox vcard'><caption>Ferry</caption><tr><th>Owner</th><td>the harbour office</td></tr><tr><th>Founded</th><td>1998 in the north</td></tr><tr><th>Ships</th><td>four, of which two are old</td></tr></table>",
+        lacks=("Owner", "1998 in the north"),
+    ),
 ]
