@@ -12,8 +12,8 @@ from __future__ import annotations
     NAVIGATION, COMMENTS, RELATED, SHARING, PROMOTION, FORM, NOTICE, BYLINE, TAGGED, HIDDEN, FOOTER, SIDEBAR, CAPTION,
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
-# CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked; SHOWN
-# is a name that only looks as if the element were hidden.
+# CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked;
+# SHOWN is a name that only looks as if the element were hidden.
 CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED = range(16, 24)
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
