@@ -30,7 +30,7 @@ from evaluation.scoreboard import (
     numerics_lines,
     scoreboard,
 )
-from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
+from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, POST_TRAINED, domains_page, tables_of
 from evaluation.truth import Record, of_asset, sound
 from training.artifact import CLOCK, write_json, write_text
 from training.job import Job, Outcome, Work
@@ -97,7 +97,7 @@ def render_card(
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             shape=_shape(models),
-            read={asset: _rows_read(records, asset) for asset in ("sft_model", "aligned_model")},
+            read={asset: _rows_read(records, asset) for asset in POST_TRAINED},
             method=_method(records),
             content=[as_markdown(table, one_line) for table in tables],
             content_file=CONTENT_FILE,
@@ -132,8 +132,8 @@ def _method(records: Sequence[Record]) -> str:
 def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
     """Return the YAML that model hubs read: language, licence, data and tags.
 
-    Data are the snapshots that have shards, and the sources whose rows a post-training read. The language is that of
-    the filter, which drops all other pages.
+    Data are the snapshots that have shards, and the sources whose rows a post-training read, each once. The language
+    is that of the filter, which drops all other pages.
 
     The scores are in `.eval_results` of an exported model (evaluation/hub_results.py), and nowhere else: a hub that
     reads `model-index` too would show each of them twice.
@@ -153,11 +153,14 @@ def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
             "text-generation",
             *filter(None, [_method(records)]),
         ],
-        datasets=[
-            *(record["partition"].partition("@")[2] for _, record in of_asset(records, "token_shards")),
-            *_rows_read(records, "sft_model"),
-            *_rows_read(records, "aligned_model"),
-        ],
+        datasets=list(
+            dict.fromkeys(
+                [
+                    *(record["partition"].partition("@")[2] for _, record in of_asset(records, "token_shards")),
+                    *(name for asset in POST_TRAINED for name in _rows_read(records, asset)),
+                ]
+            )
+        ),
         model_name=recipe.promote.model_name,
         **emissions,
     )

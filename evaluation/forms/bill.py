@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.training_content import CONTENT_FILE
+from evaluation.training_content import CONTENT_FILE, POST_TRAINED, emissions_of, energy_of
 from evaluation.truth import Record, of_asset, sound
 from training.artifact import Artifact
 from training.recipe import Recipe
@@ -22,6 +22,7 @@ SETTINGS = {  # asset: section of its settings, and the fields of it that a bill
     "sft_model": ("sft", ("epochs", "learning_rate", "batch_size", "precision", "seed")),
     "aligned_model": ("align", ("method", "epochs", "learning_rate", "batch_size", "precision", "seed")),
 }
+TRAINED = ("reference_model", "base_model", "long_context_model", *POST_TRAINED)
 LIMITS = (
     "The model knows what its pages say, and is wrong where they are. Its scores are of these exams alone. What the"
     " contamination check cannot see it does not rule out."
@@ -69,6 +70,8 @@ class ModelBill:
     settings: Mapping[str, str]
     datasets: Sequence[DataSet]
     scores: Sequence[SuiteScore]
+    kilowatt_hours: float | None = None  # of all trainings behind the model; None: one of them was not measured
+    emissions_grams: float | None = None  # of CO2, of these; None: neither stated nor to be computed
 
 
 def bill_of(
@@ -81,6 +84,8 @@ def bill_of(
     libraries: dict[str, str] = {}
     for _, record in own:
         libraries |= record["libraries"]
+    spent = [record for asset in TRAINED for _, record in of_asset(own, asset)]
+    energy, emissions = energy_of(spent), emissions_of(recipe.provider, spent)
     return ModelBill(
         name=recipe.promote.model_name,
         version=recipe.provider.version or model.digest[:12],
@@ -97,6 +102,8 @@ def bill_of(
         settings=_settings(own),
         datasets=[*_pages(card, own), *_rows(own)],
         scores=_scores(model, scores),
+        kilowatt_hours=energy.kwh if energy else None,
+        emissions_grams=emissions["emissions"] if emissions else recipe.provider.emissions_grams,
     )
 
 
@@ -125,7 +132,7 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
 def _rows(records: Sequence[Record]) -> list[DataSet]:
     """Return the sources of rows that a training read, with the digest of the model that counted them."""
     found = []
-    for asset in ("sft_model", "reward_model", "aligned_model"):
+    for asset in POST_TRAINED:
         for _, record in of_asset(records, asset)[-1:]:
             for one in record["notes"].get("rows_read", ()):
                 by = f" by {one['generator']}" if one["generator"] else ""

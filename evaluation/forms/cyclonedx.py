@@ -12,6 +12,7 @@ from typing import Any
 from evaluation.forms.bill import LIMITS, ModelBill
 
 FILE = "bom.cdx.json"
+GRAMS_PER_TON = 1e6
 
 
 def document_of(bill: ModelBill) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def _model(bill: ModelBill, datasets: list[str]) -> dict[str, Any]:
                 "outputs": [{"format": "text"}],
             },
             "quantitativeAnalysis": {"performanceMetrics": [_metric(one) for one in bill.scores]},
-            "considerations": {"technicalLimitations": [LIMITS]},
+            "considerations": {"technicalLimitations": [LIMITS], **_energy(bill)},
         },
     }
     if bill.licence:
@@ -65,6 +66,18 @@ def _model(bill: ModelBill, datasets: list[str]) -> dict[str, Any]:
     if bill.base:
         found["pedigree"] = {"ancestors": [{"type": "machine-learning-model", "name": bill.base}]}
     return found
+
+
+def _energy(bill: ModelBill) -> dict[str, Any]:
+    """Return the measured energy with its emissions; empty without a measurement. CycloneDX asks who delivered it."""
+    if bill.kilowatt_hours is None:
+        return {}
+    cost = {"value": bill.kilowatt_hours, "unit": "kWh"}
+    by = {"organization": {"name": "not stated"}, "energySource": "unknown", "energyProvided": cost}
+    used: dict[str, Any] = {"activity": "training", "energyProviders": [by], "activityEnergyCost": cost}
+    if bill.emissions_grams is not None:
+        used["co2CostEquivalent"] = {"value": bill.emissions_grams / GRAMS_PER_TON, "unit": "tCO2eq"}
+    return {"environmentalConsiderations": {"energyConsumptions": [used]}}
 
 
 def _metric(score: Any) -> dict[str, Any]:

@@ -77,6 +77,10 @@ def _model(bill: ModelBill, space: str) -> dict[str, Any]:
         found["description"] = bill.description
     if bill.url:
         found["software_downloadLocation"] = bill.url
+    if bill.kilowatt_hours is not None:
+        used = {"ai_energyQuantity": bill.kilowatt_hours, "ai_energyUnit": "kilowattHour"}
+        spent = {"type": "ai_EnergyConsumptionDescription", **used}
+        found["ai_energyConsumption"] = {"type": "ai_EnergyConsumption", "ai_trainingEnergyConsumption": [spent]}
     if bill.base:
         found["ai_informationAboutTraining"] = f"The weights begin with those of {bill.base}."
     return {name: value for name, value in found.items() if value != []}

@@ -177,6 +177,11 @@ def _domains(facts: _Facts) -> list[Cell]:
     return [f"{facts.domains_file} lists the largest {share} of the domains of all sources, by bytes of text."]
 
 
+def _other_datasets(facts: _Facts) -> list[Cell]:
+    listed = "The list above has every dataset among the recipe's sources, large or not, public or not"
+    return [f"{listed}; which are public, and any beside them:", facts.stated("public_datasets")]
+
+
 def _reservations(facts: _Facts) -> list[Cell]:
     said: list[Cell] = []
     for reason in ("robots", "tdm_reserved", "licence", "takedown", "blocked"):
@@ -266,7 +271,7 @@ TEMPLATE: Mapping[str, Sequence[tuple[str, Fill]]] = {
         ("Whether publicly available datasets were used", _stated("public_datasets")),
         ("Modality", TEXT),
         ("List of large publicly available datasets", lambda facts: facts.datasets() or ["The recipe names none."]),
-        ("Other publicly available datasets", _always("None: the list above has every one, large or not.")),
+        ("Other publicly available datasets", _other_datasets),
         COMMENTS,
     ),
     "2.2.1": (

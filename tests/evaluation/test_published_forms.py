@@ -36,9 +36,16 @@ BILL = ModelBill(
         DataSet("rows, sft_model", DIGEST, "22 rows read", "rows"),
     ],
     scores=[SuiteScore("cloze", "acc", 0.328125, 0.2257, 0.45, 64)],
+    kilowatt_hours=0.0125,
+    emissions_grams=4.5,
 )
 BARE = dataclasses.replace(
-    BILL, licence="", supplier="", url="", base="", description="", datasets=[], scores=[], settings={}
+    BILL,
+    **dict.fromkeys(("licence", "supplier", "url", "base", "description"), ""),
+    **dict.fromkeys(("kilowatt_hours", "emissions_grams")),
+    datasets=[],
+    scores=[],
+    settings={},
 )
 NOW = "2026-01-02T03:04:05Z"
 
@@ -80,6 +87,9 @@ def test_a_bill_is_an_spdx_document(bill, read_spdx):
     read = read_spdx(document)
     assert read["AIPackage"].name == "tiny" and len(read["AIPackage"].ai_metric) == len(bill.scores)
     assert ("DatasetPackage" in read) == bool(bill.datasets)
+    spent = read["AIPackage"].ai_energyConsumption
+    used = [one.ai_energyQuantity for one in spent.ai_trainingEnergyConsumption] if spent else []
+    assert used == ([] if bill.kilowatt_hours is None else [bill.kilowatt_hours])
     broken = copy.deepcopy(document)
     del broken["@graph"][0]["created"]
     with pytest.raises(ValueError, match="created"):
@@ -91,7 +101,10 @@ def test_a_bill_says_what_the_records_say():
     (metric,) = model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
     assert (metric["value"], metric["slice"]) == ("0.328125", "cloze, 64 items")
     assert model["licenses"] == [{"expression": "Apache-2.0"}]
-    assert "licenses" not in cyclonedx.document_of(BARE)["metadata"]["component"]
+    (energy,) = model["modelCard"]["considerations"]["environmentalConsiderations"]["energyConsumptions"]
+    assert energy["activityEnergyCost"]["value"] == 0.0125 and energy["co2CostEquivalent"]["value"] == 4.5e-6
+    bare = cyclonedx.document_of(BARE)["metadata"]["component"]
+    assert "licenses" not in bare and "environmentalConsiderations" not in bare["modelCard"]["considerations"]
     graph = spdx.document_of(BILL, NOW)["@graph"]
     kinds = {one["relationshipType"]: len(one["to"]) for one in graph if one["type"] == "Relationship"}
     assert kinds == {"trainedOn": 2, "contains": 2, "dependsOn": 2, "hasDeclaredLicense": 1}

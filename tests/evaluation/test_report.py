@@ -406,11 +406,12 @@ def test_the_card_names_the_data_the_shape_and_the_method_that_records_name(tmp_
     records = [
         (tmp_path, {"asset": "token_shards", "partition": "kitchen@other", "notes": {}, "files": []}),
         (tmp_path, {"asset": "aligned_model", "partition": "kitchen", "files": files, "notes": {"method": "kto"}}),
+        (tmp_path, {"asset": "reward_model", "partition": "kitchen", "files": [], "notes": {"rows_read": read}}),
     ]
     records[1][1]["notes"]["rows_read"] = read
     front = yaml.safe_load(front_matter(load_recipe("kitchen"), records))
     assert front["datasets"] == ["other", "mine.jsonl"] and "kto" in front["tags"] and "dpo" not in front["tags"]
-    assert _shape({"aligned_model": records[1:]}) == config and _rows_read(records, "aligned_model") == {
+    assert _shape({"aligned_model": records[1:2]}) == config and _rows_read(records, "aligned_model") == {
         "mine.jsonl": 8
     }
     assert _rows_read(records, "sft_model") == {}

@@ -99,6 +99,10 @@ def test_what_artifacts_know_is_in_its_field(records, reading):
     assert told["2.3", "Crawler behaviour"] == ["robots: obey"]
     assert "https://a.test/" in told["2.3", "Types of content and online sources crawled"]
     assert "rows, rows read by sft_model: 22" in told["2.1", "List of large publicly available datasets"]
+    other = "Other publicly available datasets"
+    assert "public_datasets of the recipe is empty" in told["2.1", other][1]
+    more = shown(fields_of(stating(public_datasets="C4, https://c4.example"), records, reading, "domains.tsv"))
+    assert more["2.1", other][1] == "C4, https://c4.example" and "public or not" in more["2.1", other][0]
     synthetic = told["2.5", "Whether synthetic data were created by the provider or on its behalf"]
     assert "talk by gpt, rows read by sft_model: 3" in synthetic
     removed = told["3.2", "Measures against illegal content"]
