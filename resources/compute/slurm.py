@@ -120,21 +120,19 @@ class SlurmBackend:
             return self._without_controller(handle, str(error))
         self._silent_since = None
         status, awaited = status_of(fields), _AWAITED.match(fields.get("Dependency", ""))
-        noted = (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "")
-        arrays = noted.split(",") if noted else []
+        arrays = _noted_arrays(handle)
         if awaited is not None and awaited[1] not in arrays:
             arrays = [awaited[1]]
         tasks = self._tasks(arrays)
         spent = tuple(one for task in tasks for one in task.allocations)
         if awaited is not None:
             return replace(self._of_fan_out(tasks, status), allocations=spent)
-        status = replace(status, allocations=(*spent, *status.allocations))
+        kept = accounted(handle.id, *arrays) if status.is_over else None
+        status = replace(status, allocations=kept.allocations if kept else (*spent, *status.allocations))
         if arrays and status.exit_code == MISSING_RANKS:
             ended = (one for name, one in sorted(self._seen.items()) if name.partition("_")[0] in arrays)
             # A task that found ranks of an earlier phase missing is no cause.
             return replace(status, parts=tuple(one for one in ended if one.exit_code != MISSING_RANKS))
-        if status.is_over and not arrays and (kept := accounted(handle.id)) is not None:
-            return replace(status, allocations=kept.allocations)
         return status
 
     def _tasks(self, arrays: list[str]) -> list[Status]:
@@ -169,7 +167,9 @@ class SlurmBackend:
 
     def _without_controller(self, handle: Handle, said: str) -> Status:
         if "Invalid job id" in said:
-            return accounted(handle.id) or Status(state="lost", reason=f"Slurm no longer knows job {handle.id}")
+            return accounted(handle.id, *_noted_arrays(handle)) or Status(
+                state="lost", reason=f"Slurm no longer knows job {handle.id}"
+            )
         self._silent_since = self._silent_since or time.monotonic()
         if time.monotonic() - self._silent_since > SILENCE_SECONDS:
             return Status(state="lost", reason=f"the Slurm controller does not answer: {said}")
@@ -211,6 +211,11 @@ class SlurmBackend:
     def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
         """The last lines of the last attempt in `log.txt`; empty if `attempt` is given and is another one."""
         return tail(Path(folder) / LOG_FILE, lines, attempt)
+
+
+def _noted_arrays(handle: Handle) -> list[str]:
+    """Return the ids of the arrays of a fan-out, as they were noted when it was submitted."""
+    return [one for one in (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "").split(",") if one]
 
 
 # Rendering

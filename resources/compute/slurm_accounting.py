@@ -26,20 +26,21 @@ _FIELDS = {
 }
 
 
-def accounted(job: str) -> Status | None:
-    """Return the status of a job's last attempt with the allocations of all; None if accounting does not know the job.
+def accounted(job: str, *arrays: str) -> Status | None:
+    """Return the status of a job's last attempt, with all allocations of the job and of the tasks of its arrays.
 
-    Tasks of an array have allocations of their own.
+    The result is None if accounting does not know the job.
     """
+    asked = ["-j", ",".join((job, *arrays)), "-o", ",".join(_FIELDS.values())]
     try:
-        answer = call(["sacct", "-X", "-n", "-P", "--duplicates", "-j", job, "-o", ",".join(_FIELDS.values())])
+        answer = call(["sacct", "-X", "-n", "-P", "--duplicates", *asked])
     except SlurmError:
         return None
-    return status_of_rows(answer.splitlines())
+    return status_of_rows(job, answer.splitlines())
 
 
-def status_of_rows(lines: list[str]) -> Status | None:
-    """Return the status in the lines of `sacct`, oldest attempt first; None without a line."""
+def status_of_rows(job: str, lines: list[str]) -> Status | None:
+    """Return the status of a job in the lines of `sacct`, oldest attempt first; None if none is the job's."""
     seen, found, last = Counter[str](), list[Allocation](), None
     for line in lines:
         if "|" not in line:
@@ -49,9 +50,10 @@ def status_of_rows(lines: list[str]) -> Status | None:
         seen[fields["JobId"]] += 1
         # A requeued attempt has ended, although its job has not.
         was_requeued = state_of(fields["JobState"]) == "REQUEUED"
-        last = status_of(fields | ({"JobState": "CANCELLED"} if was_requeued else {}))
+        status = status_of(fields | ({"JobState": "CANCELLED"} if was_requeued else {}))
+        last = status if fields["JobId"] == job else last
         joules = fields["Joules"]
         energy = {"nodes": float(joules)} if joules.isdigit() and int(joules) else {}
-        for one in last.allocations[-1:]:  # an earlier one has a line of its own
+        for one in status.allocations[-1:]:  # an earlier one has a line of its own
             found.append(replace(one, energy=energy, cause="requeued" if was_requeued else one.cause))
     return None if last is None else replace(last, allocations=tuple(found))

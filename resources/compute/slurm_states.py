@@ -101,6 +101,7 @@ FIRST_SECONDS = 60.0  # before which a job may not yet listen to SIGTERM: it imp
 EARLIEST_SIGNAL_SECONDS = 150.0  # Slurm's early signal is due 60 s before the end, and comes up to 60 s earlier
 NO_LOG_SIGNAL = 53  # what slurmd reports when it cannot open a job's output file
 UNSEEN = "the root must be on a file system that all nodes share, under the same path"
+NO_NODES = ("", "(null)", "None assigned")  # as squeue, scontrol and sacct say it of a job that never began
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -190,7 +191,7 @@ def _allocations(fields: dict[str, str], state: str) -> tuple[Allocation, ...]:
         cause = "requeued"
         found.append(Allocation(attempt=f"{job}.{int(restarts) - 1}", begin=None, end=end, nodes=nodes, cause=cause))
     begin = _time(fields, "StartTime")
-    if state in PENDING or begin is None:
+    if state in PENDING or begin is None or fields.get("NodeList") in NO_NODES:
         return tuple(found)
     end = None if state in RUNNING else _time(fields, "EndTime")
     cause = "preempted" if _time(fields, "PreemptTime") is not None else "" if state in RUNNING else state.lower()

@@ -96,21 +96,65 @@ def test_tasks_that_run_side_by_side_pass_the_same_time_once():
     assert elapsed_seconds(rows) == 13
 
 
-# As `sacct --duplicates` prints it: a job that was preempted, requeued by hand and then completed; energy of one.
+# What `sacct --duplicates` of Slurm 22.05 with slurmdbd printed of jobs that were made to end so, on two nodes.
 ACCOUNTED = """\
-8|PREEMPTED|0:0|2026-11-28T09:40:15|2026-11-28T09:40:29|00:06:00|2|node[1-2]|
-8|REQUEUED|0:0|2026-11-28T09:41:00|2026-11-28T09:41:10|00:06:00|2|node[1-2]|0
-8|COMPLETED|0:0|2026-11-28T09:42:00|2026-11-28T09:43:00|00:06:00|1|node1|4500
-"""
+1|COMPLETED|0:0|2026-11-28T18:22:59|2026-11-28T18:23:00|00:10:00|1|node1|
+3|FAILED|0:15|2026-11-28T18:23:01|2026-11-28T18:23:02|00:10:00|1|node1|
+4|CANCELLED by 0|0:0|2026-11-28T18:23:02|2026-11-28T18:23:02|00:10:00|1|node1|
+5|CANCELLED by 0|0:0|2026-11-28T18:23:02|2026-11-28T18:23:02|00:10:00|1|None assigned|0
+7|REQUEUED|0:0|2026-11-28T18:23:12|2026-11-28T18:23:13|00:10:00|1|node1|
+7|REQUEUED|0:0|2026-11-28T18:23:19|2026-11-28T18:23:20|00:10:00|1|node1|
+7|COMPLETED|0:0|2026-11-28T18:23:26|2026-11-28T18:23:26|00:10:00|1|node1|
+8|PREEMPTED|0:0|2026-11-28T18:23:27|2026-11-28T18:23:41|00:10:00|2|node[1-2]|
+8|COMPLETED|0:0|2026-11-28T18:23:47|2026-11-28T18:23:47|00:10:00|2|node[1-2]|
+13_0|CANCELLED by 0|0:0|2026-11-28T18:23:48|2026-11-28T18:23:50|00:10:00|1|node1|
+13_1|REQUEUED|0:0|2026-11-28T18:23:48|2026-11-28T18:23:49|00:10:00|1|node1|
+13_1|COMPLETED|0:0|2026-11-28T18:23:55|2026-11-28T18:23:55|00:10:00|1|node1|
+15_[0-3%1]|CANCELLED by 0|0:0|2026-11-28T18:23:56|2026-11-28T18:23:56|00:10:00|1|None assigned|0
+16|NODE_FAIL|1:0|2026-11-28T18:23:56|2026-11-28T18:24:32|00:10:00|1|node2|
+16|COMPLETED|0:0|2026-11-28T18:24:38|2026-11-28T18:24:38|00:10:00|1|node2|
+17|NODE_FAIL|0:0|2026-11-28T18:24:39|2026-11-28T18:25:05|00:10:00|1|node2|
+18|REQUEUED|0:0|2026-11-28T18:25:06|2026-11-28T18:25:07|00:10:00|1|node1|
+18|PENDING|0:0|Unknown|Unknown|00:10:00|1|None assigned|0
+19|RUNNING|0:0|2026-11-28T18:25:12|Unknown|00:10:00|1|node1|
+20|TIMEOUT|0:0|2026-11-28T18:25:13|2026-11-28T18:26:27|00:01:00|1|node1|
+""".splitlines()
 
 
-def test_accounting_tells_every_attempt_of_a_requeued_job():
-    status = status_of_rows(ACCOUNTED.splitlines())
-    assert status is not None and status.state == "succeeded"
-    told = [(one.attempt, one.end - one.begin, one.nodes, one.cause, dict(one.energy)) for one in status.allocations]
-    assert told == [
-        ("8.0", 14.0, 2, "preempted", {}),
-        ("8.1", 10.0, 2, "requeued", {}),
-        ("8.2", 60.0, 1, "completed", {"nodes": 4500.0}),
-    ]
-    assert status_of_rows(["no job"]) is None
+@pytest.mark.parametrize(
+    ("job", "arrays", "state", "told"),
+    [
+        ("1", (), "succeeded", [("1.0", 1, 1, "completed")]),
+        ("3", (), "failed", [("3.0", 1, 1, "failed")]),
+        ("4", (), "cancelled", [("4.0", 0, 1, "cancelled")]),
+        ("5", (), "cancelled", []),  # it never had a node
+        ("7", (), "succeeded", [("7.0", 1, 1, "requeued"), ("7.1", 1, 1, "requeued"), ("7.2", 0, 1, "completed")]),
+        ("8", (), "succeeded", [("8.0", 14, 2, "preempted"), ("8.1", 0, 2, "completed")]),
+        ("16", (), "succeeded", [("16.0", 36, 1, "node_fail"), ("16.1", 0, 1, "completed")]),
+        ("17", (), "failed", [("17.0", 26, 1, "node_fail")]),
+        ("18", (), "pending", [("18.0", 1, 1, "requeued")]),
+        ("19", (), "running", [("19.0", None, 1, "")]),
+        ("20", (), "failed", [("20.0", 74, 1, "timeout")]),
+        # The finishing job of a fan-out, with the tasks of its array and of one that never began.
+        (
+            "17",
+            ("13", "15"),
+            "failed",
+            [
+                ("13_0.0", 2, 1, "cancelled"),
+                ("13_1.0", 1, 1, "requeued"),
+                ("13_1.1", 0, 1, "completed"),
+                ("17.0", 26, 1, "node_fail"),
+            ],
+        ),
+    ],
+)
+def test_accounting_tells_every_attempt_of_a_job_and_of_its_arrays(job, arrays, state, told):
+    own = [one for one in ACCOUNTED if one.partition("|")[0].partition("_")[0] in (job, *arrays)]
+    status = status_of_rows(job, own)
+    assert status is not None and status.state == state
+    attempts = [(one.attempt, one.end and one.end - one.begin, one.nodes, one.cause) for one in status.allocations]
+    assert attempts == told
+    metered = status_of_rows(job, [f"{line.rpartition('|')[0]}|4500" for line in own])
+    assert metered is not None and all(dict(one.energy) == {"nodes": 4500.0} for one in metered.allocations)
+    assert status_of_rows("99", own) is None
