@@ -16,15 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
-from dagster._core.definitions.events import AssetKeyPartitionKey
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
-from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
 from assets.alive import watchers_of
 from assets.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
+from assets.dagster_internals import (
+    NOT_FINISHED_STATUSES,
+    PARTITION_NAME_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+    AssetGraphSubset,
+    AssetKeyPartitionKey,
+    BaseAssetGraph,
+    BulkActionsFilter,
+    BulkActionStatus,
+    PartitionBackfill,
+)
 from assets.job import end_killed, launch_of
 from assets.partitions import known_recipes
 from assets.recipe_folders import recipe_folders

@@ -11,17 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.assets.job.asset_job import build_asset_job, get_asset_graph_for_job
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.execution.api import execute_run
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
-from dagster._core.storage.tags import PARENT_RUN_ID_TAG
 
 from assets.alive import lives
+from assets.dagster_internals import (
+    NOT_FINISHED_STATUSES,
+    PARENT_RUN_ID_TAG,
+    SINGLETON_REPOSITORY_NAME,
+    AssetGraph,
+    InMemoryJob,
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+    UnresolvedAssetJobDefinition,
+    build_asset_job,
+    execute_run,
+    get_asset_graph_for_job,
+)
 from assets.stores import dagster_home
 
 JOB = "pedigree_run"

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
-from dagster._core.storage.tags import PARTITION_NAME_TAG
 
+from assets.dagster_internals import NOT_FINISHED_STATUSES, PARTITION_NAME_TAG
 from assets.declare import build
 from assets.disk import full_disk
 from assets.job import JOB, LAUNCH_TAG, execute, run_job

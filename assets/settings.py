@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
-from dagster._core.definitions.data_version import DATA_VERSION_TAG
-from dagster._core.events import DagsterEventType
 
+from assets.dagster_internals import DATA_VERSION_TAG
 from assets.partitions import RECIPES, Partitions, asked_partition
 from assets.status import Cell
 
@@ -58,7 +57,7 @@ def unobserved(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[
     for asked in by_asset.values():
         known = instance.event_log_storage.get_latest_tags_by_partition(
             RECIPES_KEY,
-            DagsterEventType.ASSET_OBSERVATION,
+            dg.DagsterEventType.ASSET_OBSERVATION,
             [DATA_VERSION_TAG],
             asset_partitions=[asked_partition(*cell.key) for cell in asked],
         )

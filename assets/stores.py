@@ -118,11 +118,11 @@ def make_stores(root: Path, tracking_uri: str) -> None:
 
 def skip_older_events(instance: dg.DagsterInstance) -> None:
     """Let the daemon that retries runs begin with events from now on, as it does by itself after a warning for each."""
-    from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _create_cursor_key
+    from assets.dagster_internals import cursor_keys_of_retries
 
     cursors = instance.daemon_cursor_storage
     assert cursors is not None
-    keys = {_create_cursor_key(kind) for kind in DAGSTER_EVENT_TYPES}
+    keys = cursor_keys_of_retries()
     newest = instance.event_log_storage.get_maximum_record_id() or 0
     cursors.set_cursor_values({key: str(newest) for key in keys - cursors.get_cursor_values(keys).keys()})
 

@@ -78,11 +78,13 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run_dev() -> None:
-    from dagster._cli import dev, main
     from dagster_shared.utils.warnings import SupersessionWarning
+
+    from assets.dagster_internals import development_server
 
     # Dagster names `dg dev` instead, which starts another web server than this one.
     warnings.filterwarnings("ignore", category=SupersessionWarning)
+    dev, main = development_server()
     start = dev.open_ipc_subprocess
 
     def started(parts: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:

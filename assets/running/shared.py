@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.definitions.data_version import (
+
+from assets import tombstones
+from assets.chain import CHAIN
+from assets.dagster_internals import (
     CODE_VERSION_TAG,
     DATA_VERSION_IS_USER_PROVIDED_TAG,
     DATA_VERSION_TAG,
@@ -20,10 +23,6 @@ from dagster._core.definitions.data_version import (
     get_input_data_version_tag,
     get_input_event_pointer_tag,
 )
-from dagster._core.events import DagsterEventType
-
-from assets import tombstones
-from assets.chain import CHAIN
 from assets.partitions import RECIPES, asked_partition, known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.made import Made, metadata_of, verdicts, version_of
@@ -111,7 +110,7 @@ def observe_edits(instance: dg.DagsterInstance, comparison: Comparison) -> None:
     """Report to Dagster what a recipe asks for now, if Dagster knows an earlier request of the recipe."""
     known = instance.event_log_storage.get_latest_tags_by_partition(
         RECIPES_KEY,
-        DagsterEventType.ASSET_OBSERVATION,
+        dg.DagsterEventType.ASSET_OBSERVATION,
         [DATA_VERSION_TAG],
         asset_partitions=[asked_partition(*key) for key in comparison.cells],
     )
@@ -128,7 +127,7 @@ def _unreported(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator
     for cell in filter(is_shared, cells):
         known = instance.event_log_storage.get_latest_tags_by_partition(
             dg.AssetKey(cell.asset),
-            DagsterEventType.ASSET_MATERIALIZATION,
+            dg.DagsterEventType.ASSET_MATERIALIZATION,
             [DATA_VERSION_TAG],
             asset_partitions=[cell.partition],
         )

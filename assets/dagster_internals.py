@@ -1,0 +1,74 @@
+"""The one place that imports private modules of Dagster, which any release may move, rename or change.
+
+Each name below has no public counterpart in the release `READ_FROM`, from which its use here was read. `WHAT_BREAKS`
+says what stops working without it. A test holds that release against the installed one, and that no other module of
+ours imports a private module of Dagster: so whoever raises Dagster's version reads this page once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.assets.job.asset_job import build_asset_job, get_asset_graph_for_job
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_IS_USER_PROVIDED_TAG,
+    DATA_VERSION_TAG,
+    NULL_EVENT_POINTER,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+from dagster._core.definitions.events import AssetKeyPartitionKey
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.execution.api import execute_run
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
+
+READ_FROM = "1.13.27"
+
+WHAT_BREAKS = {
+    "AssetGraph build_asset_job get_asset_graph_for_job UnresolvedAssetJobDefinition": (
+        "the job `pedigree_run`, whose assets have different partitions, cannot be built"
+    ),
+    "InMemoryJob execute_run": "a run of `pedigree run` cannot be executed in the command's own process",
+    "RegisteredCodeLocationOrigin RemoteJobOrigin RemoteRepositoryOrigin SINGLETON_REPOSITORY_NAME": (
+        "a run of `pedigree run` cannot be executed again from Dagster's pages"
+    ),
+    "NOT_FINISHED_STATUSES PARENT_RUN_ID_TAG PARTITION_NAME_TAG": (
+        "runs whose command was killed stay open, and automation may make what another run is making"
+    ),
+    "AssetGraphSubset BaseAssetGraph AssetKeyPartitionKey BulkActionsFilter BulkActionStatus PartitionBackfill": (
+        "automatic backfills cannot be added, or one is added beside another that is open"
+    ),
+    "SCHEDULE_NAME_TAG SENSOR_NAME_TAG": "an automatic backfill does not say what started it",
+    (
+        "CODE_VERSION_TAG DATA_VERSION_IS_USER_PROVIDED_TAG DATA_VERSION_TAG NULL_EVENT_POINTER"
+        " get_input_data_version_tag get_input_event_pointer_tag"
+    ): "Dagster's pages show partitions as unsynced that are up to date, or the other way round",
+    "development_server": "`pedigree dev` starts Dagster's web server without the check that a caller is local",
+    "cursor_keys_of_retries": "the daemon's first start warns once for each kind of event",
+}
+"""Names of this module, separated by blanks, and what does not work if Dagster changes one of them."""
+
+
+def development_server() -> tuple[ModuleType, Callable[[], Any]]:
+    """Return the module of `dagster dev`, in which the web server's process is started, and Dagster's command line."""
+    from dagster._cli import dev, main
+
+    return dev, main
+
+
+def cursor_keys_of_retries() -> set[str]:
+    """Return the keys under which the daemon that retries runs stores how far it has read each kind of event."""
+    from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _create_cursor_key
+
+    return {_create_cursor_key(kind) for kind in DAGSTER_EVENT_TYPES}
