@@ -8,7 +8,6 @@ ours imports a private module of Dagster: so whoever raises Dagster's version re
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
@@ -60,7 +59,7 @@ WHAT_BREAKS = {
 """Names of this module, separated by blanks, and what does not work if Dagster changes one of them."""
 
 
-def development_server() -> tuple[ModuleType, Callable[[], Any]]:
+def development_server() -> tuple[Any, Callable[[], Any]]:
     """Return the module of `dagster dev`, in which the web server's process is started, and Dagster's command line."""
     from dagster._cli import dev, main
 
