@@ -484,13 +484,21 @@ def _is_listed(t):
 
 
 @native
-def _is_linked_prose(chars, stops, tag):
-    """Whether a block that is mostly links is a paragraph, which says nothing of the blocks around it."""
-    return chars >= 60 and stops > 0 and not (_is_listed(tag) or T_H1 <= tag <= T_H6)
+def _paragraphs(holder, chars, stops, tag, is_link, blocks):
+    """Return which blocks are paragraphs, with links inside perhaps, which say nothing of the blocks around them.
+
+    A link around an element announces another page.
+    """
+    found = np.zeros(blocks, np.bool_)
+    for b in range(blocks):
+        t = tag[holder[b]]
+        is_other = _is_listed(t) or T_H1 <= t <= T_H6 or is_link[holder[b]]
+        found[b] = chars[b] >= 60 and stops[b] > 0 and not is_other
+    return found
 
 
 @native
-def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight):
+def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, paragraphs, weight):
     """Fill `weight` with each node's score: characters of prose in its own blocks, minus a penalty for boilerplate."""
     for b in range(blocks):
         n = holder[b]
@@ -498,7 +506,7 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, wei
         if out[n]:
             weight[n] -= 0.2 * plain
         elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n]):
-            if not _is_linked_prose(chars[b], stops[b], tag[n]):
+            if not paragraphs[b]:
                 weight[n] -= 0.5 * linked[b] + 10
         elif _is_heading(tag[n], chars[b], stops[b]):
             weight[n] += 5
@@ -508,7 +516,7 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, wei
             b
             and 2 * linked[b - 1] > chars[b - 1] > 25
             and plain < 400
-            and not (out[holder[b - 1]] or _is_linked_prose(chars[b - 1], stops[b - 1], tag[holder[b - 1]]))
+            and not (out[holder[b - 1]] or paragraphs[b - 1])
         ):
             weight[n] += 0.3 * plain  # probably the first lines of another page, below its linked title
         else:
@@ -613,7 +621,7 @@ def _group(tag, parent, n):
 @native
 def _keep(
     html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
-    phrase_steps, phrase_marks, in_code, in_cell, is_strict,
+    phrase_steps, phrase_marks, in_code, in_cell, paragraphs, is_strict,
 ):  # fmt: skip
     """Decide which blocks of the chosen subtree are main text (`kept`); return the number of their characters.
 
@@ -641,7 +649,7 @@ def _keep(
         if is_linked and (stops[b] == 0 or chars[b] - linked[b] < (50 if t == T_LI else 80)):
             group = _group(tag, parent, n)
             if group == 0 or 2 * linked_in[group] > chars_in[group]:
-                stands[b] = _is_linked_prose(chars[b], stops[b], t)
+                stands[b] = paragraphs[b]
                 begun |= stands[b] and n >= root
                 continue
         is_title = T_H1 <= t <= T_H6
@@ -683,14 +691,17 @@ def _keep(
 @native
 def _select(
     html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
-    phrase_steps, phrase_marks, in_code,
+    phrase_steps, phrase_marks, in_code, is_link,
 ):  # fmt: skip
     """Choose the node with the main text and return it; fill which nodes are boilerplate, and which blocks are kept."""
     text, code = np.zeros(tag.size, np.float64), np.zeros(tag.size, np.float64)
+    paragraphs = _paragraphs(holder, chars, stops, tag, is_link, blocks)
     for b in range(blocks):
-        text[holder[b]] += chars[b] - linked[b]
-        if in_code[holder[b]]:
-            code[holder[b]] += chars[b] - linked[b]
+        n = holder[b]
+        plain = chars[b] if paragraphs[b] else chars[b] - linked[b]
+        text[n] += plain
+        if in_code[n]:
+            code[n] += plain
     _add_up(parent, text)
     _add_up(parent, code)
     in_cell = _cells(tag, parent, holder, chars, linked, blocks)
@@ -698,13 +709,13 @@ def _select(
     for leniency in (0, 1, 2, 0):  # the last time for a page of which nobody finds most of the prose
         _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency)
         weight = np.zeros(tag.size, np.float64)
-        _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, weight)
+        _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, paragraphs, weight)
         _add_up(parent, weight)
         root = _choose(weight, marks, tag, parent)
         for is_strict in (True, False):
             num = _keep(
                 html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
-                blocks, kept, phrase_steps, phrase_marks, in_code, in_cell, is_strict,
+                blocks, kept, phrase_steps, phrase_marks, in_code, in_cell, paragraphs, is_strict,
             )  # fmt: skip
             if num >= FEW_CHARACTERS:
                 break
@@ -935,6 +946,7 @@ def analyse(markup: Markup) -> Analysis:
     root = _select(
         markup.html, markup.start, markup.end, markup.tag, markup.parent, markup.last, marks, first, until, holder,
         chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks, in_code,
+        is_link,
     )  # fmt: skip
     sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
     kinds = _kinds(markup.tag, markup.parent, in_code, holder, chars, kept, blocks)
