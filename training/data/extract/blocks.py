@@ -505,9 +505,8 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, par
         plain = chars[b] - linked[b]
         if out[n]:
             weight[n] -= 0.2 * plain
-        elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n]):
-            if not paragraphs[b]:
-                weight[n] -= 0.5 * linked[b] + 10
+        elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n] or paragraphs[b]):
+            weight[n] -= 0.5 * linked[b] + 10
         elif _is_heading(tag[n], chars[b], stops[b]):
             weight[n] += 5
         elif stops[b] == 0 and plain < 60:
@@ -520,7 +519,7 @@ def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, par
         ):
             weight[n] += 0.3 * plain  # probably the first lines of another page, below its linked title
         else:
-            weight[n] += plain
+            weight[n] += chars[b] if paragraphs[b] else plain
 
 
 @native
