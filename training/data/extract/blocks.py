@@ -498,17 +498,17 @@ def _paragraphs(holder, chars, stops, tag, is_link, blocks):
 
 
 @native
-def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, paragraphs, weight):
+def _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, is_link, paragraphs, weight):
     """Fill `weight` with each node's score: characters of prose in its own blocks, minus a penalty for boilerplate."""
     for b in range(blocks):
         n = holder[b]
         plain = chars[b] - linked[b]
         if out[n]:
             weight[n] -= 0.2 * plain
+        elif _is_heading(tag[n], chars[b], stops[b]) and not is_link[n]:
+            weight[n] += 5
         elif 2 * linked[b] > chars[b] and not (in_code[n] or in_cell[n] or paragraphs[b]):
             weight[n] -= 0.5 * linked[b] + 10
-        elif _is_heading(tag[n], chars[b], stops[b]):
-            weight[n] += 5
         elif stops[b] == 0 and plain < 60:
             weight[n] += 0.3 * plain if _is_listed(tag[n]) or in_cell[n] else -5.0
         elif (
@@ -708,7 +708,7 @@ def _select(
     for leniency in (0, 1, 2, 0):  # the last time for a page of which nobody finds most of the prose
         _judge_nodes(tag, parent, last, marks, text, code, own_out, out, leniency)
         weight = np.zeros(tag.size, np.float64)
-        _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, paragraphs, weight)
+        _weigh(holder, chars, linked, stops, tag, out, blocks, in_code, in_cell, is_link, paragraphs, weight)
         _add_up(parent, weight)
         root = _choose(weight, marks, tag, parent)
         for is_strict in (True, False):
