@@ -786,8 +786,8 @@ def is_of(domain: str, url: str) -> bool:
 def only_of(place: Place, root: Path, domain: str, gone: Set[str]) -> set[Window]:
     """Return the runs of words that only withdrawn pages have: no other document, kept or dropped, and no record."""
     own, others = set[Window](), set[Window]()
-    for asset, part, fate in product(KEEPING, PARTS, FATES):
-        for file in _files(place, asset, f"{fate}/*.parquet", part, root):
+    for asset, fate in product(KEEPING, FATES):
+        for file in root.glob(f"{asset}/*/{fate}/*.parquet"):
             for row in pq.read_table(file, columns=["id", "url", "text"]).to_pylist():
                 is_gone = is_of(domain, row["url"] or "") or row["id"] in gone
                 (own if is_gone else others).update(windows(row["text"] or ""))

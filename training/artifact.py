@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from training.files.checked import ARTIFACT_FILE as ARTIFACT_FILE
-from training.files.checked import FOREIGN, unlisted, unsound
+from training.files.checked import FOREIGN, Refused, check_list, unlisted, unsound
 from training.files.checksums import canonical_json as canonical_json
 from training.files.checksums import digest_of as digest_of
 from training.files.checksums import digest_of_files as digest_of_files
@@ -303,6 +303,10 @@ def check_record(item: InputArtifact) -> Artifact:
             f"{where}: the record at {item.path} has digest {artifact.record_digest[:12]}, not the"
             f" {item.record_digest[:12]} that the job was written for: what was decided about it was changed"
         )
+    try:
+        check_list(artifact.path, item.erased)
+    except Refused as error:
+        raise item.refused(str(error)) from None
     if erased := why_no_input(artifact.path):
         raise RefusedInput(f"{where}: {erased}, so nothing is made from it; run again from this asset on")
     if artifact.failed_gates:

@@ -44,6 +44,7 @@ class InputArtifact:
     path: str
     record_digest: str = ""  # the digest of its record; "": the job does not say
     numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data
+    erased: str | None = None  # the list of erased files that was judged, "" if there was none; None: nobody judged it
 
     @property
     def where(self) -> str:
@@ -62,6 +63,7 @@ class InputArtifact:
         """
         try:
             checked.check(Path(self.path), self.digest, name)
+            checked.check_list(Path(self.path), self.erased)
         except checked.Refused as error:
             raise self.refused(str(error)) from None
         return Path(self.path, name)

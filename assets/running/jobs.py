@@ -10,11 +10,13 @@ from pathlib import Path
 from assets.chain import CHAIN
 from assets.running.causes import StageFailed
 from assets.status import Cell, Comparison, held_digests, seed_of
+from assets.tombstones import erased_by
 from resources.compute.base import Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training import artifact
 from training.exit_codes import BAD_INPUT
+from training.files.erased import list_digest
 from training.job import InputArtifact, Job
 from training.run_settings import RunSettings
 from training.running.versions import VARIABLE, versions_file, write_versions
@@ -48,10 +50,16 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
-    """Return one input or guard of a job, from its cell. Raise StageFailed if its artifact has not been made."""
+    """Return one input or guard of a job, from its cell.
+
+    Raise StageFailed if its artifact has not been made, or a list of erased files beside it that no takedown wrote.
+    """
     made = comparison.cells[key].artifact
     if made is None:
         raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT)
+    judged = list_digest(made.path)  # before it is judged: a job refuses another one
+    if unknown := erased_by(made)[1]:
+        raise StageFailed(unknown[0], BAD_INPUT)
     return InputArtifact(
         asset=key[0],
         partition=key[1],
@@ -60,6 +68,7 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
         record_digest=made.record_digest,
         path=str(made.path),
         numerics=made.record.get("numerics"),
+        erased=judged,
     )
 
 

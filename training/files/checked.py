@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from training.files.checksums import Identity, digest_of_files, identity_of, sha256_of
-from training.files.erased import states_of
+from training.files.erased import ERASED_FILE, list_digest, states_of
 from training.files.writing import Unsealed, is_being_written, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
@@ -128,6 +128,15 @@ def check(folder: Path, digest: str, name: str) -> None:
     links = [str(one) for one in PurePath(name).parents if (folder / one).is_symlink() and one.name]
     if foreign := links or unlisted(folder, {*listed, *beside}, name):
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
+
+
+def check_list(folder: Path, judged: str | None) -> None:
+    """Raise Refused unless an artifact's list of erased files is the one that was judged (`list_digest`), or if none.
+
+    With None nobody has judged it, so any is right.
+    """
+    if judged is not None and (found := list_digest(folder)) != judged:
+        raise Refused(f"{folder / ERASED_FILE}: is not the list that the job was written for ({found[:12] or 'gone'})")
 
 
 def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from training.files.checksums import Identity, identity_of
+from training.files.checksums import Identity, identity_of, sha256_of
 from training.files.writing import Unsealed, read_sealed, write_sealed
 
 ERASED_FILE = "erased.json"
@@ -57,6 +57,19 @@ def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState
         return {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
+
+
+def list_digest(folder: Path) -> str:
+    """Return the sha256 of the list of the artifact in `folder`; empty if it has none."""
+    try:
+        return _digest(str(folder), identity_of(folder / ERASED_FILE))
+    except FileNotFoundError:
+        return ""
+
+
+@lru_cache(maxsize=256)
+def _digest(folder: str, _identity: Identity) -> str:
+    return sha256_of(Path(folder, ERASED_FILE))
 
 
 def note_erased(folder: Path, path: str, state: ErasedState) -> None:

@@ -291,7 +291,7 @@ def commit(
         "partition": job.partition,
         "fingerprint": job.fingerprint,
         "digest": artifact.digest_of_files(files),
-        "inputs": write_record(job.inputs),
+        "inputs": [{name: one for name, one in item.items() if name != "erased"} for item in write_record(job.inputs)],
         "settings": job.settings,
         "seed": job.seed,
         "libraries": job.libraries,
