@@ -163,9 +163,11 @@ def extract_html(
     if settings.languages and _is_foreign(decoded.text, settings):
         return Extracted(reason="language")
     source = decoded.text
-    decoded = replace(decoded, text=rewritten(source))
+    is_utf8 = decoded.charset == "utf-8" and not decoded.num_replaced and not html.startswith(codecs.BOM_UTF8)
+    decoded = replace(decoded, text=rewritten(source, html if is_utf8 else b""))
     is_rewritten = decoded.text is not source
-    page = (_read_blocks if settings.extractor in BLOCK_EXTRACTORS else _read_tree)(html, decoded, source, settings)
+    same = html if is_utf8 and not is_rewritten else b""
+    page = (_read_blocks if settings.extractor in BLOCK_EXTRACTORS else _read_tree)(html, decoded, same, settings)
     if page is None:
         return Extracted(reason="too_deep")
     terms = terms_of(headers, page.statements, source)
@@ -206,7 +208,7 @@ class _ExtractedPage:
     kind: str = ""
 
 
-def _read_tree(html: bytes, decoded: Decoded, written: str, settings: ExtractRecipe) -> _ExtractedPage | None:
+def _read_tree(html: bytes, decoded: Decoded, same: bytes, settings: ExtractRecipe) -> _ExtractedPage | None:
     """Extract a page from its parse tree; None if the tree is deeper than the settings allow."""
     tree = HTMLTree.parse(decoded.text)
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
@@ -220,12 +222,14 @@ def _read_tree(html: bytes, decoded: Decoded, written: str, settings: ExtractRec
     )
 
 
-def _read_blocks(html: bytes, decoded: Decoded, written: str, settings: ExtractRecipe) -> _ExtractedPage | None:
-    """Extract a page by its text blocks; None if the page is deeper than the settings allow."""
+def _read_blocks(html: bytes, decoded: Decoded, same: bytes, settings: ExtractRecipe) -> _ExtractedPage | None:
+    """Extract a page by its text blocks; None if the page is deeper than the settings allow.
+
+    `same` is the text in UTF-8, if it is at hand.
+    """
     from training.data.extract import blocks  # numba takes half a second to import
 
-    is_utf8 = decoded.charset == "utf-8" and not decoded.num_replaced and not html.startswith(codecs.BOM_UTF8)
-    source = html if is_utf8 and decoded.text is written else decoded.text.encode("utf-8", "replace")
+    source = same or decoded.text.encode("utf-8", "replace")
     markup = blocks.scan_page(source, max_depth=settings.max_depth)
     if markup.is_too_deep:
         return None

@@ -22,8 +22,9 @@ FORMULA_SIGNS = (
     *(b"math", b"MathJax", b"<MATH", b"atex", b"tex=", b"cht=tx", b"tex.cgi"),
     *(b'alt="$', b'ALT="$', b"alt='$", b'alt="\\'),
 )
-OTHER_SIGNS = (b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"<s>", b"<strike")
+OTHER_SIGNS = (b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"</s>", b"<strike")
 NUM_FORMULA_SIGNS = len(FORMULA_SIGNS)
+BEGINS = 4
 PLAIN_NAMES = "pre xmp script style textarea sup del s strike"
 FORMULA_NAMES = f"{PLAIN_NAMES} math img span div mjx-container amp-mathml"
 TAG = re.compile(r"""<([a-z][^\s/>]*)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
@@ -54,9 +55,12 @@ INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<
 NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
 
 
-def rewritten(html: str) -> str:
-    """Return a page's HTML as extractors should read it; the same object if nothing in it needs this."""
-    found = _first_sign(np.frombuffer(html.encode("utf-8", "replace"), np.uint8), *_signs())
+def rewritten(html: str, body: bytes = b"") -> str:
+    """Return a page's HTML as extractors should read it; the same object if nothing in it needs this.
+
+    `body` is the page in UTF-8, if it is at hand.
+    """
+    found = _first_sign(np.frombuffer(body or html.encode("utf-8", "replace"), np.uint8), *_signs())
     if found < 0:
         return html
     has_formulas = found < NUM_FORMULA_SIGNS
@@ -67,22 +71,33 @@ def rewritten(html: str) -> str:
 
 @lru_cache(maxsize=1)
 def _signs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whether two bytes, as a number, begin a sign; the bytes of all signs; and where each sign begins."""
+    """Return what each two bytes, as a number, say of signs; the bytes of all signs; and where each sign begins.
+
+    A sign has four bytes or more. Two bytes that are not among the first four of any let three places be skipped (Wu
+    and Manber, "A fast algorithm for multi-pattern searching", 1994). With two that begin a sign, BEGINS is added.
+    """
     signs = (*FORMULA_SIGNS, *OTHER_SIGNS)
-    begins_one = np.zeros(1 << 16, np.bool_)
-    begins_one[[one[0] << 8 | one[1] for one in signs]] = True
-    return begins_one, np.frombuffer(b"".join(signs), np.uint8), np.array([0, *accumulate(map(len, signs))])
+    pairs = np.full(1 << 16, 3, np.uint8)
+    for at in (0, 1, 2):  # the places that may be skipped are fewer for later ones
+        pairs[[one[at] << 8 | one[at + 1] for one in signs]] = 2 - at
+    pairs[[one[0] << 8 | one[1] for one in signs]] |= BEGINS
+    return pairs, np.frombuffer(b"".join(signs), np.uint8), np.array([0, *accumulate(map(len, signs))])
 
 
 @native
-def _first_sign(text, begins_one, signs, begins):
+def _first_sign(text, pairs, signs, begins):
     """Return the number of a sign of formulas in a text of bytes; if none is there, that of another sign, or -1.
 
     This is one pass. One for each sign took longer than all else that is done with a page.
     """
     found = -1
-    for at in range(text.size - 1):
-        if begins_one[np.int64(text[at]) << 8 | np.int64(text[at + 1])]:
+    at = 0
+    while at + 3 < text.size:
+        skip = pairs[np.int64(text[at + 2]) << 8 | np.int64(text[at + 3])] & 3
+        if skip:
+            at += skip
+            continue
+        if pairs[np.int64(text[at]) << 8 | np.int64(text[at + 1])] & BEGINS:
             for sign in range(begins.size - 1):
                 size = begins[sign + 1] - begins[sign]
                 same = 0
@@ -92,6 +107,7 @@ def _first_sign(text, begins_one, signs, begins):
                     if sign < NUM_FORMULA_SIGNS:
                         return sign
                     found = sign
+        at += 1
     return found
 
 
