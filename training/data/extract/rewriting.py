@@ -19,7 +19,9 @@ from training.data.extract.formulas import CLOSE, OPEN, Formula, attributes_of, 
 from training.data.words.native import native
 
 FORMULA_SIGNS = (
-    *(b"math", b"MathJax", b"<MATH", b"atex", b"tex=", b"cht=tx", b"tex.cgi"),
+    *(b"<math", b"<MATH", b"MathJax", b"mjx-", b"math/", b"math-tex", b"mathtex", b"e-math", b"t-math", b"p-math"),
+    *(b"a-math", b"atex", b"tex=", b"cht=tx", b"tex.cgi", b"data-equation", b"a-formula", b"texrender"),
+    *(b'="math', b"='math", b'="tex"', b"='tex'"),
     *(b'alt="$', b'ALT="$', b"alt='$", b'alt="\\'),
 )
 OTHER_SIGNS = (b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"</s>", b"<strike")
