@@ -17,7 +17,8 @@ from html import unescape
 from math import prod
 from urllib.parse import unquote
 
-from training.data.filter.telephone_plans import has_country, is_international, is_national
+from training.data.filter import telephones
+from training.data.filter.telephones import LETTERS, OTHER_NUMBER, PAIRS_OF_EIGHT, before, digits_of
 
 PLACEHOLDERS = {
     "email": "<EMAIL>",
@@ -51,14 +52,14 @@ def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
 _DIGITS_OF_SCRIPTS = "".join(
     f"{chr(code)}-{chr(code + 9)}" for code in range(0x80, 0xFFFF) if unicodedata.decimal(chr(code), None) == 0
 )
-_HAS_WIDE_DIGITS = re.compile(f"[{_DIGITS_OF_SCRIPTS}\uff20]")  # or a full-width @
+_HAS_WIDE_DIGITS = re.compile(f"[{_DIGITS_OF_SCRIPTS}\uff08\uff0b\uff20]")  # or a full-width bracket, plus or @
 _WIDE = re.compile(f"[{_DIGITS_OF_SCRIPTS}\uff01-\uff5e\u3000]+")
 
 
 def _in_plain_digits(text: str) -> str:
     """Return the text, of the same length, with ASCII digits for those of other scripts and for full-width characters.
 
-    A text without such digits and without a full-width @ stays as it is.
+    A text without such digits and without a full-width bracket, plus or @ stays as it is.
     """
     if text.isascii() or not _HAS_WIDE_DIGITS.search(text):
         return text
@@ -125,19 +126,11 @@ def _finding_numbers(
     return find
 
 
-def _before(match: re.Match[str], characters: int) -> str:
-    start = match.start("it")
-    return match.string[max(0, start - characters) : start]
-
-
 def _after(match: re.Match[str], characters: int) -> str:
     end = match.end("it")
     return match.string[end : end + characters]
 
 
-# Letters and digits of scripts that put spaces between words: Latin, Greek, Cyrillic, Hebrew, Arabic. A number or an
-# address may directly follow a letter of any other script, as in 電話03-1234-5678.
-_LETTERS = r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u06ff"
 # Combining marks, and the joiners between them, of the scripts of domain names: Latin to Arabic, those of India, Thai,
 # Lao, Tibetan, Burmese, Khmer. In the blocks of India these are also the letters, but not the full stops.
 _MARKS = (
@@ -150,9 +143,9 @@ _MARKS = (
 
 # Read backwards and forwards from each @, which is rare; a pattern that begins with the name would be tried at every
 # letter.
-_NAME = re.compile(rf"(?<![{_LETTERS}])[{_LETTERS}_](?:[{_LETTERS}._%+\-]{{0,62}}[{_LETTERS}_\-+])?\Z")
+_NAME = re.compile(rf"(?<![{LETTERS}])[{LETTERS}_](?:[{LETTERS}._%+\-]{{0,62}}[{LETTERS}_\-+])?\Z")
 # A name that ends in a letter of another script. If that script has no spaces, the words before the name belong to it.
-_NAME_IN_OTHER_SCRIPT = re.compile(rf"(?:[^\W_]|[{_MARKS}._%+\-]){{0,63}}(?:[^\W_{_LETTERS}]|[{_MARKS}])\Z")
+_NAME_IN_OTHER_SCRIPT = re.compile(rf"(?:[^\W_]|[{_MARKS}._%+\-]){{0,63}}(?:[^\W_{LETTERS}]|[{_MARKS}])\Z")
 _USER_OF_URL = re.compile(r"://(?:[^\s/@:]{1,64}:)?\Z")  # the text before user@host in a URL
 # The top-level domains that are in other letters than ASCII (IANA root zone); as `xn--` they are recognized by that.
 _WIDE_TOP = """
@@ -169,12 +162,18 @@ _WIDE_TOP = """
 """.split()
 _LABEL = rf"[^\W_](?:[^\W_]|[{_MARKS}\-]){{0,62}}"
 _TOP = rf"[Xx][Nn]--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|{'|'.join(sorted(_WIDE_TOP, key=len, reverse=True))}"
-_HOST = re.compile(rf"(?:{_LABEL}\.)+(?:{_TOP})(?![{_LETTERS}{_MARKS}@])")
-_AT, _DOT = r" ?[\[({<] ?(?:at|AT|@) ?[\])}>] ?", r"(?: ?[\[({<] ?(?:dot|DOT|\.) ?[\])}>] ?|\.)"
-_BRACKETED_AT = re.compile(r"[\[({<] ?(?:at|AT|@) ?[\])}>]")
+_HOST = re.compile(rf"(?:{_LABEL}\.)+(?:{_TOP})(?![{LETTERS}{_MARKS}@])")
+# How people write @ and the dot in words, in the languages in which they do.
+_AT_WORD = r"at|ät|arroba|arobase|chiocciola|kukac|ma[łl]pa|zavin[aá][čc]|ätt|alfakr[øo]ll|snabel-?a|apenstaartje|собака|собачка|маймунско"
+_DOT_WORD = r"dot|dott|punkt|punto|point|ponto|punt|kropka|te[čc]ka|bodka|piste|pont|nokta|точка|крапка"
+_AT, _DOT = (
+    rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|@) ?[\])}}>] ?|\(a\)|@)",
+    rf"(?: ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?| (?:{_DOT_WORD}) |\.)",
+)
+_BRACKETED = re.compile(rf"(?i)[\[({{<] ?(?:{_AT_WORD}|@|{_DOT_WORD}|\.) ?[\])}}>]|\w\(a\)\w")
 _WRITTEN_OUT = re.compile(
-    rf"(?<![\w.])(?P<it>[A-Za-z0-9][\w.+-]{{0,63}}{_AT}[A-Za-z0-9-]{{1,63}}(?:{_DOT}[A-Za-z0-9-]{{1,63}})*{_DOT}[A-Za-z]{{2,24}})"
-    r"(?![\w@])"
+    rf"(?i)(?<![\w.])(?P<it>[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}?{_AT}[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}"
+    r"[A-Z]{2,24})(?![\w@]|\.\w)"
 )
 # Suffixes of files and systemd units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
 # top-level domain.
@@ -204,9 +203,23 @@ def _is_email(text: str, start: int, host: re.Match[str]) -> bool:
     return not (text[start:].startswith(("git@", "hg@", "svn@")) and text[host.end() : host.end() + 1] in (":", "/"))
 
 
+_TOP_SAID = "[A-Z]{2}|com|org|net|edu|gov|info|name|dev|app|mil|int"
 _SAID = re.compile(
-    r"(?i)(?<![\w.@])(?P<it>(?P<name>[A-Z0-9][\w.+-]{0,63}) at (?P<host>[A-Z0-9-]{1,63}(?: dot [A-Z0-9-]{1,63}){0,3})"
-    r" dot (?:[A-Z]{2}|com|org|net|edu|gov|info|name|dev|app|mil|int))(?![\w@])"
+    rf"(?i)(?<![\w.@])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: (?:{_DOT_WORD}) [\w.+-]{{1,63}}){{0,2}}(?: (?:{_AT_WORD}) |@)"
+    rf"[A-Z0-9-]{{1,63}}(?:(?: (?:{_DOT_WORD}) |\.)[A-Z0-9-]{{1,63}}){{0,3}} (?:{_DOT_WORD}) (?:{_TOP_SAID}))(?![\w@])"
+)
+# A part of each, which is searched for first because it is rare.
+_HAS_SAID = re.compile(rf"(?i)(?: (?:{_AT_WORD}) |@)[A-Z0-9.-]{{1,63}} (?:{_DOT_WORD}) ")
+_HAS_MAILED = re.compile(rf"(?i)(?: at |@ | @)(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b")
+# Archives of mailing lists write `john.doe at example.org`; others put blanks around the sign.
+_MAILED = re.compile(
+    rf"(?i)(?<![\w.@/])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: at | ?@ | @)(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID}))(?![\w@/]|\.\w)"
+)
+_ROLES = frozenset(
+    "admin contact enquiries help info kontakt mail office postmaster sales service support webmaster".split()
+)
+_MAIL_WORD = re.compile(
+    r"(?i)(?:e-?mails?|mails?|mailto|correo|courriel|posta|почта|contact|kontakt|from|write to)\W{1,4}(?:\w+ )?\W*\Z"
 )
 # Before "at example dot com" these speak of a site, not of a person.
 _NO_NAMES = frozenset(
@@ -215,17 +228,37 @@ _NO_NAMES = frozenset(
     read reach see site that the this to up us visit was we website web you
     """.split()
 )
-_ENCODED_SIGN = re.compile(r"(?i)&#0*64;|&#x0*40;|&commat;|%40")
+_ENCODED_SIGN = re.compile(r"(?i)&(?:amp;)?(?:#0*64|#x0*40|commat);|%(?:25)?40|\\(?:u00|x)40")
 _ENCODED = re.compile(
-    r"(?:&#[xX]?[0-9A-Fa-f]{1,7};|&(?:commat|period|hyphen|lowbar);|%(?:40|2[BbDdEe]|5[Ff])|[\w.+\-@])+"
+    r"(?:&(?:amp;)?#[xX]?[0-9A-Fa-f]{1,7};|&(?:amp;)?(?:commat|period|hyphen|lowbar);|%(?:25)?(?:40|2[BbDdEe]|5[Ff])"
+    r"|\\(?:u00|x)(?:40|2[BbDdEe])|[\w.+\-@])+"
 )
 
 
 def _find_written_out_emails(text: str) -> Iterator[Span]:
-    if _BRACKETED_AT.search(text):
-        yield from _finding(_WRITTEN_OUT, lambda _: True)(text)
-    elif " dot " in text or " DOT " in text:
+    if _BRACKETED.search(text):
+        yield from _finding(_WRITTEN_OUT, lambda match: "@" not in match["it"] or not _HOST.search(match["it"]))(text)
+
+
+def _find_said_emails(text: str) -> Iterator[Span]:
+    if _HAS_SAID.search(text):
         yield from _finding(_SAID, lambda match: match["name"].lower() not in _NO_NAMES)(text)
+
+
+def _find_mailed_emails(text: str) -> Iterator[Span]:
+    if _HAS_MAILED.search(text):
+        yield from _finding(_MAILED, _is_mailed)(text)
+
+
+def _is_mailed(match: re.Match[str]) -> bool:
+    """Whether a name before ` at host` is that of a mailbox: it has a sign that words lack, or a word says so."""
+    name = match["name"].lower()
+    is_one = re.search(r"[a-z].*[._+\d]|[._+\d].*[a-z]", name.rstrip("."))
+    is_said = name in _ROLES or _MAIL_WORD.search(before(match, 24))
+    return name not in _NO_NAMES and bool(is_one or is_said)
+
+
+_ESCAPED = re.compile(r"\\(?:u00|x)([0-9A-Fa-f]{2})")
 
 
 def _find_encoded_emails(text: str) -> Iterator[Span]:
@@ -234,113 +267,9 @@ def _find_encoded_emails(text: str) -> Iterator[Span]:
         return
     for match in _ENCODED.finditer(text):
         if _ENCODED_SIGN.search(match[0]):
-            plain = unquote(unescape(match[0])).strip(".")
+            plain = unquote(unquote(unescape(unescape(_ESCAPED.sub(r"%\1", match[0]))))).strip(".")
             if [(0, len(plain))] == list(_find_emails(plain)):
                 yield match.start(), match.end() - (len(match[0]) - len(match[0].rstrip(".")))
-
-
-# Telephone
-
-# In Japanese, the sign for a long vowel is also a hyphen.
-_SEPARATOR = r"[ .\-\u00a0\u2009\u202f\u2010-\u2013\u2212\u30fc/]"
-_INTERNATIONAL = re.compile(
-    rf"(?<![_{_LETTERS}+.\-/=])(?P<it>\+\d{{8,15}}(?![_{_LETTERS}%]|[.,]\d)"
-    rf"|(?:\+|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}"
-    rf"(?:{_SEPARATOR}{{0,3}}\(?\d{{1,5}}\)?){{2,6}}(?![_{_LETTERS}%]|{_SEPARATOR}?\d))"
-)
-# Russia and Kazakhstan from inside the country: 8, area code and number, grouped from the end in twos.
-_RUSSIAN = re.compile(
-    r"(?<![\w.\-/+=:#])(?P<it>8[ \u00a0\-]?(?:\(\d{3,5}\)[ \u00a0]?|\d{3}-)\d{1,3}(?:[ \u00a0\-]\d{2}){2})"
-    r"(?![\w\-/]|\.\d)"
-)
-_NORTH_AMERICAN = re.compile(
-    r"(?<![\w.\-/+=:#])(?P<it>(?:1[ .\-])?(?:\([2-9]\d{2}\)[ \u00a0]?|[2-9]\d{2}[ .\-\u00a0])"
-    r"[2-9]\d{2}[ .\-\u00a0]\d{4})(?![\w\-/]|\.\d)"
-)
-# In other countries national numbers look like any number, so a word for telephone must come before.
-_ANY_NUMBER = re.compile(
-    rf"(?<![_{_LETTERS}+.\-/])(?P<it>\(?\+?\d{{1,5}}(?: \d)?\)?(?:{_SEPARATOR}{{0,3}}\(?\d{{1,6}}\)?){{1,6}})"
-    rf"(?![_{_LETTERS}%]|{_SEPARATOR}?\d|\d*[年月日号號])"
-)
-_LINK = (
-    r"(?:[ \t\u00a0\-]?(?:no|nr|number|numbers|nummer|us|me|at|on|him|her|them|now|today))*\b\.?"
-    r"[ \t\u00a0\u3000]*(?:[:：#=\-–]|is|at|on|は)?[ \t\u00a0\u3000]*\Z"
-)
-_TELEPHONE = re.compile(
-    r"(?i:\b(?:tel|tél|tels|télécopie|ph|phones?|telef\w{0,10}|telephones?|téléphone|teléf\w{0,7}|telp|telepon"
-    r"|fax|faks\w?|telefax|whatsapp|hotline|gsm|tlf|tfn|puh|cel|mobil|mobiel|puhelin\w{0,8}|mob|móvil|movil|celular|cellulare|telemóvel"
-    r"|kom|cep|điện thoại|đt|sđt|mobiltelefon|mobilnummer|smartphone"
-    r"|(?:call|ring|dial|text|phone)[ ](?:us|me|him|her|them)(?:[ ](?:at|on))?)" + _LINK + r")"
-    r"|(?i:\b(?:тел|телеф\w{0,8}|моб|мобил\w{0,8}|мобіл\w{0,8}|факс\w?|звон\w{1,6}|τηλ|τηλ[έε]φ\w{0,7}|κιν|κινητ\w{1,3}|φαξ"
-    r"|(?:ال)?هاتف|(?:ال)?جوال|(?:ال)?موبايل|تليفون|فاكس|تلفن|موبایل|ה?טלפון|טל|ה?נייד|פקס)" + _LINK + r")"
-    r"|[☎✆📞📱℡][ \t\u00a0]*[:：]?[ \t\u00a0]*\Z"
-    r"|(?i:電話(?:番号)?|携帯(?:電話|番号)?|ファックス|手机(?:号码?)?|手機(?:號碼)?|电话(?:号码)?|電話號碼|热线|传真|傳真"
-    r"|전화(?:번호)?|휴대(?:폰|전화)|핸드폰|팩스|연락처|โทร(?:ศัพท์)?\.?|มือถือ|फ़ोन|फोन|मोबाइल|दूरभाष"
-    r")[ \t\u00a0\u3000]*(?:[:：#=\-–は]|は)?[ \t\u00a0\u3000]*\Z"
-)
-# Words that mean other things as well: with them a number must have the shape of one that is dialled.
-_PERHAPS_TELEPHONE = re.compile(
-    r"(?i:\b(?:call|ring|dial|mobile|cell|handy|sms|port|portable|ruf|bel|telefon)" + _LINK + r")"
-)
-_GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){2,}")  # as thousands are
-_AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
-_YEARS = re.compile(rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:19|20)\d\d")
-_DIALLED = re.compile(
-    rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
-)
-_PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
-# What numbers are counted with that are no telephone, before a number in the form of North America or of a card.
-_OTHER_NUMBER = re.compile(
-    r"(?i)(?:\b(?:pp?|pages?|lines?|isbn|issn|doi|oclc|lccn|rfc|sku|item|part|order|invoice|case|ref|serial|model"
-    r"|patent|ticket|issue|bug|id|uuid|sha-?\d*|md5|hash|checksum|digest|commit|revision)"
-    r"(?:[ ](?:no|number|nr)\b)?|§)[\W_]{0,3}\Z"
-)
-_DATE = re.compile(
-    r"\A(?:(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])"
-    r"|(?:0?[1-9]|[12]\d|3[01])[ .\-/](?:0?[1-9]|[12]\d|3[01])[ .\-/](?:19|20)\d{2})(?:\D|\Z)"
-)
-
-
-def _digits(text: str) -> str:
-    return "".join(character for character in text if character in "0123456789")
-
-
-def _is_international_phone(match: re.Match[str]) -> bool:
-    number = match["it"]
-    digits = _digits(re.sub(r"\(0\)", "", number))
-    digits = digits.removeprefix("00") if number.startswith("00") else digits
-    # E.164: at most 15 digits including the country code. "00" also begins times, ids and arrays, so with it the number
-    # must have separators.
-    if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", _before(match, 2))):
-        return False
-    if not 8 <= len(digits) <= 15:
-        return False
-    # A number that no country gives out may be wrongly written; digits in threes are an amount.
-    is_written = len(digits) >= 10 and re.search(_SEPARATOR, number) and not _AMOUNT.fullmatch(number)
-    return is_international(digits) or bool(is_written and has_country(digits))
-
-
-def _is_named_phone(match: re.Match[str]) -> bool:
-    number, before = match["it"], _before(match, 40)
-    digits = _digits(number)
-    if not 7 <= len(digits) <= 15 or _DATE.match(number) or _YEARS.fullmatch(number):
-        return False
-    if _is_address(number) and not (_PAIRS_OF_EIGHT.match(number) and _TELEPHONE.search(before)):
-        return False
-    if _TELEPHONE.search(before) or (_PERHAPS_TELEPHONE.search(before) and before.rstrip().endswith((":", "：", "."))):
-        return is_national(digits) or is_international(digits)
-    if not _PERHAPS_TELEPHONE.search(before) or _GROUPED.fullmatch(number):
-        return False
-    return bool(_DIALLED.match(number) or _PAIRS_OF_EIGHT.match(number)) and is_national(digits, is_local=False)
-
-
-def _is_north_american_phone(match: re.Match[str]) -> bool:
-    number = match["it"]
-    area, exchange = _digits(number)[-10:-7], _digits(number)[-7:-4]
-    # N11 are service codes; numbers in columns are a table
-    if area[1:] == "11" or exchange[1:] == "11" or ("(" not in number and _OTHER_NUMBER.search(_before(match, 24))):
-        return False
-    return not re.search(r"\d[ \t]+\Z", _before(match, 4)) and not re.match(r"[ \t]+\d", _after(match, 4))
 
 
 # Internet address
@@ -375,18 +304,18 @@ def _is_public_ipv4(match: re.Match[str]) -> bool:
     address = ipaddress.ip_address(match["it"])
     if not address.is_global or address.is_multicast:
         return False  # private, local, documentation and multicast addresses belong to nobody
-    before = _before(match, 30)
-    if _ASSIGNED_TO_ADDRESS.search(before):
+    text = before(match, 30)
+    if _ASSIGNED_TO_ADDRESS.search(text):
         return True
-    if _NUMBERED.search(before):
+    if _NUMBERED.search(text):
         return False
-    if _PAIRS_OF_EIGHT.match(match["it"]) and _TELEPHONE.search(before):
+    if PAIRS_OF_EIGHT.match(match["it"]) and telephones.is_named(match):
         return False
     parts = [int(part) for part in match["it"].split(".")]
     if parts[-1] == 0:
         return False  # a network or a version, not a host
     is_small = sum(part < _SMALLEST_LIKELY for part in parts) >= 3
-    return bool(_ADDRESSED.search(before)) if is_small else True
+    return bool(_ADDRESSED.search(text)) if is_small else True
 
 
 def _is_public_ipv6(match: re.Match[str]) -> bool:
@@ -429,8 +358,8 @@ def luhn_holds(digits: str) -> bool:
 
 
 def _is_card(match: re.Match[str]) -> bool:
-    digits = _digits(match["it"])
-    if len(set(digits)) == 1 or not luhn_holds(digits) or _OTHER_NUMBER.search(_before(match, 24)):
+    digits = digits_of(match["it"])
+    if len(set(digits)) == 1 or not luhn_holds(digits) or OTHER_NUMBER.search(before(match, 24)):
         return False
     return any(prefix.match(digits) and len(digits) in lengths for prefix, lengths in _ISSUERS)
 
@@ -555,7 +484,7 @@ def _is_national(match: re.Match[str]) -> bool:
         return _is_french(text)
     if match["fi"]:
         return _is_finnish(text)
-    return _is_belgian(_digits(text)) if match["be"] else _is_brazilian(_digits(text))
+    return _is_belgian(digits_of(text)) if match["be"] else _is_brazilian(digits_of(text))
 
 
 _VERHOEFF_PERMUTATION = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
@@ -578,9 +507,9 @@ def _dihedral(one: int, other: int) -> int:
 
 
 def _is_named_national(match: re.Match[str]) -> bool:
-    if not _NATIONAL_NAME.search(_before(match, 60)):
+    if not _NATIONAL_NAME.search(before(match, 60)):
         return False
-    text, digits = match["it"], _digits(match["it"])
+    text, digits = match["it"], digits_of(match["it"])
     if len(text) == 11 and text[3] == text[6] == "-":  # United States: no check digit, but unassigned area numbers
         return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
     if len(digits) == 9:  # Netherlands
@@ -657,7 +586,7 @@ def _find_assigned_values(text: str) -> Iterator[Span]:
 
 def _is_secret(match: re.Match[str]) -> bool:
     value = match["it"]
-    if not _ASSIGNED.search(_before(match, 40)):
+    if not _ASSIGNED.search(before(match, 40)):
         return False
     digits = sum(character.isdigit() for character in value)
     # words joined by punctuation are names, not secrets; a secret mixes letters and digits throughout
@@ -687,6 +616,8 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("api_key", _find_assigned_values),
     ("email", _find_emails),
     ("email", _find_written_out_emails),
+    ("email", _find_said_emails),
+    ("email", _find_mailed_emails),
     ("email", _find_encoded_emails),
     ("iban", _finding(_IBAN, _is_iban)),
     ("iban", _finding_numbers(_LOWER_IBAN, _is_iban)),
@@ -695,8 +626,5 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("national_id", _finding_numbers(_NAMED_NATIONAL, _is_named_national)),
     ("ip", _finding_numbers(_IPV4, _is_public_ipv4)),
     ("ip", _finding(_IPV6, _is_public_ipv6)),
-    ("phone", _finding_numbers(_INTERNATIONAL, _is_international_phone)),
-    ("phone", _finding_numbers(_RUSSIAN, lambda match: len(_digits(match["it"])) == 11)),
-    ("phone", _finding_numbers(_NORTH_AMERICAN, _is_north_american_phone)),
-    ("phone", _finding_numbers(_ANY_NUMBER, _is_named_phone)),
+    ("phone", lambda text: telephones.find(text, _near_digits(text))),
 )

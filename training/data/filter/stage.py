@@ -33,6 +33,7 @@ FILTER = Stage(
         "data/filter/lists/toxic.urls.txt",
         "data/filter/lists/fineweb2_limits.tsv",
         "data/filter/lists/telephone_plans.txt",
+        "data/filter/lists/telephone_words.txt",
     ),
     kinds=("parquet",),
     gates=("counts_balance", "kept_fraction", "kept_fraction_by_group"),

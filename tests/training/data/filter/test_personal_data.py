@@ -6,7 +6,7 @@ import pytest
 import tldextract
 
 from tests.training.data.planted import planted
-from training.data.filter import personal_data
+from training.data.filter import personal_data, telephones
 from training.data.filter.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact, verhoeff_holds
 
 KINDS = tuple(PLACEHOLDERS)
@@ -309,12 +309,13 @@ def test_patterns_of_numbers_are_tried_only_near_digits_and_find_the_same():
     near = [
         (personal_data._CARD, personal_data._is_card),
         (personal_data._IPV4, personal_data._is_public_ipv4),
-        (personal_data._INTERNATIONAL, personal_data._is_international_phone),
-        (personal_data._NORTH_AMERICAN, personal_data._is_north_american_phone),
-        (personal_data._ANY_NUMBER, personal_data._is_named_phone),
         (personal_data._NAMED_NATIONAL, personal_data._is_named_national),
     ]
     number = 0
+    for text in texts:
+        found = list(telephones.find(text, personal_data._near_digits(text)))
+        assert found == list(telephones.find(text, [(0, len(text))])), text
+        number += len(found)
     for pattern, is_meant in near:
         everywhere, near_digits = (
             make(pattern, is_meant) for make in (personal_data._finding, personal_data._finding_numbers)

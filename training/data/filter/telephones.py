@@ -1,0 +1,339 @@
+"""Find telephone numbers: digits of some country's numbering plan that a form or a word announces.
+
+International numbers and those of North America and Russia have a form of their own. Any other number needs a word for
+telephone in its clause (`lists/telephone_words.txt`), or a form that begins with a trunk prefix.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from training.data.filter.telephone_plans import has_country, is_international, is_national
+
+WORDS = Path(__file__).parent / "lists" / "telephone_words.txt"
+Span = tuple[int, int]
+
+# Letters and digits of scripts that put spaces between words: Latin, Greek, Cyrillic, Hebrew, Arabic. A number or an
+# address may directly follow a letter of any other script, as in 電話03-1234-5678.
+LETTERS = r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u06ff"
+# Spaces, dots, slashes, hyphens (in Japanese the sign for a long vowel is one too), and signs without width.
+_SEPARATOR = (
+    r"(?:[ .\-/~\u00a0\u00ad\u00b7\u2002-\u200b\u200e\u200f\u202a-\u202f\u2010-\u2015\u2022\u2060\u2066-\u2069\u2212\u3000"
+    r"\u30fc]|&nbsp;|&#160;)"
+)
+_START = rf"(?:(?<![_{LETTERS}+\-/=])(?<!\d\.)|(?<=[TtFf][EeAa][LlXx])|(?<=[TtFf][EeAa][LlXx][.\-/]))"
+_END = rf"(?![_{LETTERS}%]|{_SEPARATOR}?\d)"
+_PLUS = r"(?:\+|&#43;|&plus;|%2[Bb])"
+_INTERNATIONAL = re.compile(
+    rf"(?:{_START}|(?<=[=/](?=[&%])))(?P<it>{_PLUS}\d{{8,15}}(?![_{LETTERS}%]|[.,]\d)"
+    rf"|(?:{_PLUS}|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}\)?"
+    rf"(?:{_SEPARATOR}{{0,3}}\(?\d{{1,5}}\)?){{2,6}}{_END})"
+)
+# Links that open a chat with a number, which has no plus there.
+_LINKED = re.compile(r"(?:wa\.me/|[?&]phone=)(?P<it>(?:\+|%2B)?[1-9]\d{7,14})(?!\d)")
+# Russia and Kazakhstan from inside the country: 8, area code and number, grouped from the end in twos.
+_RUSSIAN = re.compile(
+    r"(?<![\w.\-/+=:#])(?P<it>8[ \u00a0\-]?(?:\(\d{3,5}\)[ \u00a0]?|\d{3}-)\d{1,3}(?:[ \u00a0\-]\d{2}){2})"
+    r"(?![\w\-/]|\.\d)"
+)
+_NORTH_AMERICAN = re.compile(
+    r"(?<![\w.\-/+=:#])(?P<it>(?:1[ .\-])?(?:\([2-9]\d{2}\)[ \u00a0]?|[2-9]\d{2}[ .\-\u00a0])"
+    r"[2-9]\d{2}[ .\-\u00a0]\d{4})(?![\w\-/]|\.\d)"
+)
+# Groups of digits with at most three separators and an area code's brackets between them.
+_RUN = re.compile(rf"{_START}(?P<it>\(?\+?\d++(?:\)?{_SEPARATOR}{{0,3}}+\(?\d++){{0,11}}+)")
+_GOES_ON = re.compile(rf"[_{LETTERS}%]|[,:.]\d|\d*[年月日号號]")  # after digits of which a number cannot be the end
+_GROUP = re.compile(r"\d+")
+_PARTED = re.compile(r"\)?(?:/|\s+[/\-\u2010-\u2015|\u00b7\u2022]\s*|\s{1,3}(?=[(+]))\(?\Z")
+_EXTENSION = re.compile(
+    r"(?i)[ ,;]{0,2}(?:\(?(?:ext|extn|extension|x|app|durchwahl|dw|poste|int|interno|ramal|anexo|toestel|tst|ankn|wew|kl"
+    r"|linka|доб|вн|內線|内線|分机|转|轉|내선)(?:\b\.?|(?=\d))|#)[ :.]{0,2}\d{1,5}\b\)?"
+)
+
+# What digits are not.
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){1,}")  # as thousands are
+_AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
+_YEARS = re.compile(rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:19|20)\d\d")
+_DATE = re.compile(
+    r"(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])(?!\d)"
+    r"|(?:0?[1-9]|[12]\d|3[01])[ .\-/](?:0?[1-9]|[12]\d|3[01])[ .\-/](?:19|20)\d{2}(?!\d)"
+)
+# What numbers are counted with that are no telephone, before a number in the form of North America or of a card.
+OTHER_NUMBER = re.compile(
+    r"(?i)(?:\b(?:pp?|pages?|lines?|isbn|issn|doi|oclc|lccn|rfc|sku|item|part|order|invoice|case|ref|serial|model"
+    r"|patent|ticket|issue|bug|id|uuid|sha-?\d*|md5|hash|checksum|digest|commit|revision)"
+    r"(?:[ ](?:no|number|nr)\b)?|§)[\W_]{0,3}\Z"
+)
+_MONEY = re.compile(r"(?i)(?:[€$£¥₽₹₩₺₴%°]|\b(?:chf|eur|usd|gbp|jpy|inr|rp|rm|rs|idr|vnd|brl|mxn)\.?)\s?\Z")
+_UNIT = re.compile(
+    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票]|명|개|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
+    r"|dollars?|руб|грн|лв|тг|tl|рублей|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
+    r"|people|inhabitants|einwohner\w*|habitant\w*|abitanti|mieszk\w*|obyvatel\w*|lakos\w*|asukas\w*|inv[åa]nare"
+    r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|copies|users|viewers|votes|stimmen|votos"
+    r"|voix|g[łl]os\w*|голос\w*|seiten|pages|p[aá]ginas|страниц\w*)\b)"
+)
+# Forms in which people dial, where the word before may mean another thing.
+_DIALLED = re.compile(
+    rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
+    r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d{1,2} \d{3} \d{2} \d{2}\Z|[1-9]\d \d{3} \d{4}\Z"
+)
+PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
+# Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
+_TRUNK = re.compile(
+    r"(?!\d{3}-\d\d-\d{4}\Z)(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
+    r"|0[1-9](?P<s>[ .\-\u00a0])\d\d(?:(?P=s)\d\d){3}\Z"
+    r"|0[1-9]\d{0,3}[ /\-\u00a0]\d{3,8}\Z|0[1-9]\d{0,3}(?: ?/ ?|[ \-\u00a0])\d{2,4}(?:[ \-\u00a0]\d{2,4}){1,3}\Z"
+    r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{2,3}\) \d{3}-\d{2}-\d{2}\Z)"
+)
+_NEXT = re.compile(
+    r"[\s,;/|&()•·\-–]*(?:(?:or|and|oder|und|ou|et|e|o|y|of|en|og|och|eller|tai|lub|i|a|nebo|vagy|или|и|або|та|ve|veya|fax|mobile)\b\s*)?[:(]?\s*\Z"
+)
+_CLAUSE_ENDS = re.compile(r"[!?。！？;؛]|\w{4,}\.\s|\n\s*\n|\w[^\n]*\n|\n[^\n]*\w")
+_MOST_BEFORE, _MOST_AFTER = 64, 28  # characters between a word and its number
+
+
+def folded(text: str) -> str:
+    """Return the text in lower case and without accents, as the words of the list are."""
+    if text.isascii():
+        return text.lower()
+    return "".join(
+        sign for sign in unicodedata.normalize("NFKD", text.casefold()) if unicodedata.category(sign) != "Mn"
+    )
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return a pattern with a group for each kind of word."""
+    of: dict[str, list[str]] = {}
+    for line in WORDS.read_text("utf-8").splitlines():
+        kind, *words = line.split()
+        if kind != "#":
+            of.setdefault(kind, []).extend(folded(word) for word in words)
+    kinds = (f"(?P<{kind}>{'|'.join(_alternatives(words))})" for kind, words in of.items())
+    return re.compile("|".join(kinds))
+
+
+def _alternatives(words: Iterable[str]) -> Iterator[str]:
+    """Yield patterns: of words in scripts with spaces together, and of others, which may begin and end anywhere."""
+    spaced: dict[str, list[str]] = {r"\w*": [], "": []}
+    for word in sorted(set(words), key=len, reverse=True):
+        plain = re.escape(word.removesuffix("*")).replace("_", r"[\s\u00a0]+")
+        if re.match(r"[a-z\u00df-\u097f]", word):
+            spaced[r"\w*" if word.endswith("*") else ""].append(plain)
+        else:
+            yield plain
+    yield from (rf"\b(?:{'|'.join(plain)}){end}\b" for end, plain in spaced.items() if plain)
+
+
+def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
+    """Yield the positions of telephone numbers in these parts of a text, which are near digits; none overlaps."""
+    done = 0
+    for start, end in near:
+        found = [
+            match.span("it")
+            for pattern, is_meant in _FORMS
+            for match in pattern.finditer(text, start, end)
+            if is_meant(match)
+        ]
+        found += _announced(text, start, end, found, done)
+        for first, last in sorted(found):
+            if first >= done:
+                extension = _EXTENSION.match(text, last)
+                done = extension.end() if extension else last
+                yield first, done
+
+
+def digits_of(text: str) -> str:
+    return "".join(character for character in text if character in "0123456789")
+
+
+def before(match: re.Match[str], characters: int) -> str:
+    """Return the characters before the match's group `it`."""
+    start = match.start("it")
+    return match.string[max(0, start - characters) : start]
+
+
+def _is_international_phone(match: re.Match[str]) -> bool:
+    number = re.sub(r"&\w+;|&#\d+;|%2[Bb]", lambda sign: " " if sign[0] in ("&nbsp;", "&#160;") else "+", match["it"])
+    digits = digits_of(re.sub(r"\(0\)", "", number))
+    digits = digits.removeprefix("00") if number.startswith("00") else digits
+    # E.164: at most 15 digits including the country code. "00" also begins times, ids and arrays, so with it the number
+    # must have separators.
+    if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", before(match, 2))):
+        return False
+    if not 8 <= len(digits) <= 15:
+        return False
+    # A number that no country gives out may be wrongly written; digits in threes are an amount.
+    is_written = len(digits) >= 10 and re.search(_SEPARATOR, number) and not _AMOUNT.fullmatch(number)
+    return is_international(digits) or bool(is_written and has_country(digits))
+
+
+def _is_north_american_phone(match: re.Match[str]) -> bool:
+    number = match["it"]
+    area, exchange = digits_of(number)[-10:-7], digits_of(number)[-7:-4]
+    # N11 are service codes; numbers in columns are a table
+    if area[1:] == "11" or exchange[1:] == "11" or ("(" not in number and OTHER_NUMBER.search(before(match, 24))):
+        return False
+    after = match.string[match.end("it") : match.end("it") + 4]
+    return not re.search(r"\d[ \t]+\Z", before(match, 4)) and not re.match(r"[ \t]+\d", after)
+
+
+_FORMS = (
+    (_INTERNATIONAL, _is_international_phone),
+    (_LINKED, lambda match: is_international(digits_of(match["it"].replace("%2B", "")))),
+    (_RUSSIAN, lambda match: len(digits_of(match["it"])) == 11),
+    (_NORTH_AMERICAN, _is_north_american_phone),
+)
+
+
+def _announced(text: str, start: int, end: int, found: list[Span], last: int) -> Iterator[Span]:
+    """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces."""
+    for run in _RUN.finditer(text, start, end):
+        if any(run.start("it") < stop and begin < run.end("it") for begin, stop in found):
+            continue
+        for piece in _pieces(run):
+            last = max([last, *(stop for _, stop in found if stop <= piece[0][0])])
+            for stop in _ends(text, piece):
+                span = (piece[0][0], stop)
+                if _is_announced(text, span, last):
+                    last = stop
+                    yield span
+                    break
+
+
+def _pieces(run: re.Match[str]) -> Iterator[list[Span]]:
+    """Yield the groups of digits of each number in a run: it is parted where both sides are long enough for one."""
+    base, text = run.start("it"), run["it"]
+    groups = [(match.start(), match.end()) for match in _GROUP.finditer(text)]
+    sizes = [end - start for start, end in groups]
+    first = 0
+    for place in range(1, len(groups)):
+        between = text[groups[place - 1][1] : groups[place][0]]
+        is_parted = _PARTED.fullmatch(between) or (between.isspace() and text[groups[place][0]] == "0")
+        if is_parted and sum(sizes[first:place]) >= 6 and sum(sizes[place:]) >= 6:
+            yield _with_brackets(text, groups[first:place], base)
+            first = place
+    yield _with_brackets(text, groups[first:], base)
+
+
+def _with_brackets(text: str, groups: list[Span], base: int) -> list[Span]:
+    """Return the groups at their places in the whole text; the first begins with its `(` and `+`."""
+    start = groups[0][0]
+    while start and text[start - 1] in "+(":
+        start -= 1
+    return [(base + start, base + groups[0][1]), *((base + one, base + end) for one, end in groups[1:])]
+
+
+def _ends(text: str, groups: list[Span]) -> Iterator[int]:
+    """Yield where a number may end: with its last group, or with one before if the rest is something else."""
+    start, end = groups[0][0], groups[-1][1]
+    if not _DATE.match(text[start:end]) and not _YEARS.fullmatch(text[start:end]):
+        yield end
+        for _, stop in reversed(groups[:-1]):
+            if len(digits_of(text[start:stop])) >= 7:
+                yield stop
+
+
+def _is_announced(text: str, span: Span, last: int) -> bool:
+    start, end = span
+    number = text[start:end]
+    digits = digits_of(number)
+    if not 6 <= len(digits) <= 16 or _GOES_ON.match(text, end):
+        return False
+    if _MONEY.search(text, max(0, start - 6), start) or _UNIT.match(text, end):
+        return False
+    clause = text[max(last, start - _MOST_BEFORE) : start]
+    placeholder = clause.rfind("<PHONE>")
+    clause, is_next = (clause, last > 0) if placeholder < 0 else (clause[placeholder + 7 :], True)
+    word, between = _nearest(clause)
+    if word == "other":
+        return False
+    if word and not re.search(r"\d{3}", between):
+        return _fits(number, digits, word, between, text[end : end + 2])
+    if is_next and len(clause) < 24 and _NEXT.match(clause) and _is_dialled(number):
+        return len(digits) >= 7 and is_national(digits)
+    if len(digits) < 9 or not _is_dialled(number):
+        return False
+    after, _ = _first(text[end : end + _MOST_AFTER].partition("<")[0])
+    if after == "said":
+        return is_national(digits, is_local=False)
+    if re.match(rf"{_SEPARATOR}{{0,3}}[(]?\d", text[end : end + 5]):
+        return False
+    is_alone = not re.search(r"[\d\w\-/.,:+=#][ \t]?\Z", clause[-2:]) or bool(
+        re.search(r"[^\W\d_][.:,]?[ \t]\Z", clause[-3:])
+    )
+    return is_alone and bool(_TRUNK.match(number)) and is_national(digits, is_local=False) and not _is_ascending(number)
+
+
+def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool:
+    """Whether a number is one that this kind of word announces over the text between them."""
+    words = re.findall(r"\w+", between)
+    is_direct = sum(len(one) > 3 for one in words) == 0 and len(words) <= 2 and "\n" not in between.strip(" \t")
+    is_amount = _GROUPED.fullmatch(number) or (number.isdigit() and number[0] != "0" and len(digits) < 9)
+    if word == "perhaps" and not (is_direct and between.rstrip().endswith((":", "：", ".")) and len(digits) >= 7):
+        return (
+            len(words) <= 5
+            and not _GROUPED.fullmatch(number)
+            and _is_dialled(number)
+            and is_national(digits, is_local=False)
+        )
+    if word == "number" and not re.match(r"[0+(]|1[3-9]\d{9}\Z", number):
+        return False
+    if word == "label" and not is_direct:
+        return False
+    if len(digits) == 6:
+        return is_direct and not words and not (number.isdigit() and ":" not in between and "." not in between)
+    if not is_direct and is_amount and (len(words) > 4 or re.match(r"\s\w|[.,]\d", after)):
+        return False
+    return (
+        is_national(digits)
+        or is_international(digits.removeprefix("00"))
+        or is_international(digits.removeprefix("011"))
+    )
+
+
+def _is_dialled(number: str) -> bool:
+    return bool(_DIALLED.match(number) or PAIRS_OF_EIGHT.match(number))
+
+
+def _is_ascending(number: str) -> bool:
+    """Whether groups of two digits grow, as those of a lottery do."""
+    groups = _GROUP.findall(number)
+    return all(len(group) == 2 for group in groups) and groups == sorted(groups)
+
+
+def _nearest(clause: str) -> tuple[str, str]:
+    """Return the kind of the last known word of a text that no clause ends after, and the text after it."""
+    plain, last = folded(clause), None
+    for match in _words().finditer(plain):
+        last = match
+    if last is None or last.lastgroup is None:
+        return "", ""
+    between = plain[last.end() :]
+    if last.lastgroup in ("perhaps", "number"):  # also a word that says more before it, as in `telephone number`
+        said = [
+            match
+            for match in _words().finditer(plain, 0, last.start())
+            if match.lastgroup in ("said", "label", "other")
+        ]
+        if said and len(plain[said[-1].end() : last.start()].split()) <= 3:
+            return ("said" if said[-1].lastgroup == "label" else str(said[-1].lastgroup)), between
+    return ("", "") if _CLAUSE_ENDS.search(between.lstrip(".")) else (last.lastgroup, between)
+
+
+def _first(after: str) -> tuple[str, str]:
+    """Return the kind of the first known word after a number in its clause, and the text before it."""
+    plain = folded(after)
+    match = next(_words().finditer(plain), None)
+    if match is None or match.lastgroup is None or re.search(r"[\n.!?;。]|\d", plain[: match.start()]):
+        return "", ""
+    return match.lastgroup, plain[: match.start()]
+
+
+def is_named(match: re.Match[str]) -> bool:
+    """Whether a word for telephone announces what the match's group `it` holds."""
+    return _nearest(before(match, _MOST_BEFORE))[0] in ("said", "label")
