@@ -170,7 +170,7 @@ _AT, _DOT = (
     rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|@) ?[\])}}>] ?|\(a\)|@)",
     rf"(?: ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?| (?:{_DOT_WORD}) |\.)",
 )
-_BRACKETED = re.compile(rf"(?i)[\[({{<] ?(?:{_AT_WORD}|@|{_DOT_WORD}|\.) ?[\])}}>]|\w\(a\)\w")
+_BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|@|{_DOT_WORD}|\.|(?<=\w\()a(?=\)\w)) ?[\])}}>]")
 _WRITTEN_OUT = re.compile(
     rf"(?i)(?<![\w.])(?P<it>[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}?{_AT}[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}"
     r"[A-Z]{2,24})(?![\w@]|\.\w)"
@@ -209,8 +209,9 @@ _SAID = re.compile(
     rf"[A-Z0-9-]{{1,63}}(?:(?: (?:{_DOT_WORD}) |\.)[A-Z0-9-]{{1,63}}){{0,3}} (?:{_DOT_WORD}) (?:{_TOP_SAID}))(?![\w@])"
 )
 # A part of each, which is searched for first because it is rare.
-_HAS_SAID = re.compile(rf"(?i)(?: (?:{_AT_WORD}) |@)[A-Z0-9.-]{{1,63}} (?:{_DOT_WORD}) ")
-_HAS_MAILED = re.compile(rf"(?i)(?: at |@ | @)(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b")
+_HAS_SAID = re.compile(rf" (?:{_DOT_WORD}) (?:{_TOP_SAID.lower()})\b".replace("A-Z", "a-z"))
+_HAS_MAILED = re.compile(rf" at (?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".replace("A-Z", "a-z"))
+_HAS_SPACED = re.compile(rf"@ ?(?:(?<= @)|(?<=@ ))(?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".replace("A-Z", "a-z"))
 # Archives of mailing lists write `john.doe at example.org`; others put blanks around the sign.
 _MAILED = re.compile(
     rf"(?i)(?<![\w.@/])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: at | ?@ | @)(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID}))(?![\w@/]|\.\w)"
@@ -235,19 +236,30 @@ _ENCODED = re.compile(
 )
 
 
-def _find_written_out_emails(text: str) -> Iterator[Span]:
-    if _BRACKETED.search(text):
-        yield from _finding(_WRITTEN_OUT, lambda match: "@" not in match["it"] or not _HOST.search(match["it"]))(text)
+@lru_cache(maxsize=2)
+def _lower(text: str) -> str:
+    """Return the text in lower case, or as it is where that would move its characters."""
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text
 
 
-def _find_said_emails(text: str) -> Iterator[Span]:
-    if _HAS_SAID.search(text):
-        yield from _finding(_SAID, lambda match: match["name"].lower() not in _NO_NAMES)(text)
+def _beside(
+    sign: re.Pattern[str], pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]
+) -> Callable[[str], Iterator[Span]]:
+    """Return a function that yields what `is_meant` accepts of a pattern's matches beside `sign`, which is rare.
 
+    The sign is written in lower case.
+    """
 
-def _find_mailed_emails(text: str) -> Iterator[Span]:
-    if _HAS_MAILED.search(text):
-        yield from _finding(_MAILED, _is_mailed)(text)
+    def find(text: str) -> Iterator[Span]:
+        done = 0
+        for found in sign.finditer(_lower(text)):
+            for match in pattern.finditer(text, max(done, found.start() - 200), found.end() + 200):
+                if is_meant(match):
+                    yield match.span("it")
+                    done = match.end("it")
+
+    return find
 
 
 def _is_mailed(match: re.Match[str]) -> bool:
@@ -615,9 +627,10 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("api_key", _finding(_IN_URL, lambda match: match["secret"].lower() not in _EXAMPLES)),
     ("api_key", _find_assigned_values),
     ("email", _find_emails),
-    ("email", _find_written_out_emails),
-    ("email", _find_said_emails),
-    ("email", _find_mailed_emails),
+    ("email", _beside(_BRACKETED, _WRITTEN_OUT, lambda match: not _HOST.search(match["it"].partition("@")[2]))),
+    ("email", _beside(_HAS_SAID, _SAID, lambda match: match["name"].lower() not in _NO_NAMES)),
+    ("email", _beside(_HAS_MAILED, _MAILED, _is_mailed)),
+    ("email", _beside(_HAS_SPACED, _MAILED, _is_mailed)),
     ("email", _find_encoded_emails),
     ("iban", _finding(_IBAN, _is_iban)),
     ("iban", _finding_numbers(_LOWER_IBAN, _is_iban)),

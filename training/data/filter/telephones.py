@@ -29,12 +29,12 @@ _START = rf"(?:(?<![_{LETTERS}+\-/=])(?<!\d\.)|(?<=[TtFf][EeAa][LlXx])|(?<=[TtFf
 _END = rf"(?![_{LETTERS}%]|{_SEPARATOR}?\d)"
 _PLUS = r"(?:\+|&#43;|&plus;|%2[Bb])"
 _INTERNATIONAL = re.compile(
-    rf"(?:{_START}|(?<=[=/](?=[&%])))(?P<it>{_PLUS}\d{{8,15}}(?![_{LETTERS}%]|[.,]\d)"
+    rf"(?=[+0&%])(?:{_START}|(?<=[=/](?=[&%])))(?P<it>{_PLUS}\d{{8,15}}(?![_{LETTERS}%]|[.,]\d)"
     rf"|(?:{_PLUS}|00(?={_SEPARATOR}?[1-9]{_SEPARATOR}?\d))(?!0){_SEPARATOR}?\d{{1,3}}\)?"
     rf"(?:{_SEPARATOR}{{0,3}}\(?\d{{1,5}}\)?){{2,6}}{_END})"
 )
 # Links that open a chat with a number, which has no plus there.
-_LINKED = re.compile(r"(?:wa\.me/|[?&]phone=)(?P<it>(?:\+|%2B)?[1-9]\d{7,14})(?!\d)")
+_LINKED = re.compile(r"(?:(?<=wa\.me/)|(?<=[?&]phone=))(?P<it>(?:\+|%2B)?[1-9]\d{7,14})(?!\d)")
 # Russia and Kazakhstan from inside the country: 8, area code and number, grouped from the end in twos.
 _RUSSIAN = re.compile(
     r"(?<![\w.\-/+=:#])(?P<it>8[ \u00a0\-]?(?:\(\d{3,5}\)[ \u00a0]?|\d{3}-)\d{1,3}(?:[ \u00a0\-]\d{2}){2})"
@@ -45,7 +45,7 @@ _NORTH_AMERICAN = re.compile(
     r"[2-9]\d{2}[ .\-\u00a0]\d{4})(?![\w\-/]|\.\d)"
 )
 # Groups of digits with at most three separators and an area code's brackets between them.
-_RUN = re.compile(rf"{_START}(?P<it>\(?\+?\d++(?:\)?{_SEPARATOR}{{0,3}}+\(?\d++){{0,11}}+)")
+_RUN = re.compile(rf"(?=[(+\d]){_START}(?P<it>\(?\+?\d++(?:\)?{_SEPARATOR}{{0,3}}+\(?\d++){{0,11}}+)")
 _GOES_ON = re.compile(rf"[_{LETTERS}%]|[,:.]\d|\d*[年月日号號]")  # after digits of which a number cannot be the end
 _GROUP = re.compile(r"\d+")
 _PARTED = re.compile(r"\)?(?:/|\s+[/\-\u2010-\u2015|\u00b7\u2022]\s*|\s{1,3}(?=[(+]))\(?\Z")
@@ -70,8 +70,8 @@ OTHER_NUMBER = re.compile(
 )
 _MONEY = re.compile(r"(?i)(?:[€$£¥₽₹₩₺₴%°]|\b(?:chf|eur|usd|gbp|jpy|inr|rp|rm|rs|idr|vnd|brl|mxn)\.?)\s?\Z")
 _UNIT = re.compile(
-    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票]|명|개|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
-    r"|dollars?|руб|грн|лв|тг|tl|рублей|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
+    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
+    r"|dollars?|руб|грн|лв|тг|tl|рублей|francs?|rupees|rupien|pounds?|pesetas|pesos|din|đong|đồng|won|baht|yen|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
     r"|people|inhabitants|einwohner\w*|habitant\w*|abitanti|mieszk\w*|obyvatel\w*|lakos\w*|asukas\w*|inv[åa]nare"
     r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|copies|users|viewers|votes|stimmen|votos"
     r"|voix|g[łl]os\w*|голос\w*|seiten|pages|p[aá]ginas|страниц\w*)\b)"
@@ -79,20 +79,23 @@ _UNIT = re.compile(
 # Forms in which people dial, where the word before may mean another thing.
 _DIALLED = re.compile(
     rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
-    r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d{1,2} \d{3} \d{2} \d{2}\Z|[1-9]\d \d{3} \d{4}\Z"
+    r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d \d{3} \d{4}\Z|1[38]00[ \-]\d{3}[ \-]\d{3}\Z"
+    r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z|[2-9]\d{3}[ \-]\d{4}\Z"
+    r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z"
 )
 PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
 # Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
 _TRUNK = re.compile(
     r"(?!\d{3}-\d\d-\d{4}\Z)(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
     r"|0[1-9](?P<s>[ .\-\u00a0])\d\d(?:(?P=s)\d\d){3}\Z"
-    r"|0[1-9]\d{0,3}[ /\-\u00a0]\d{3,8}\Z|0[1-9]\d{0,3}(?: ?/ ?|[ \-\u00a0])\d{2,4}(?:[ \-\u00a0]\d{2,4}){1,3}\Z"
+    r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{3,8}\Z"
+    r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{2,4}(?:[ \-/\u00a0]\d{2,4}){1,3}\Z"
     r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{2,3}\) \d{3}-\d{2}-\d{2}\Z)"
 )
 _NEXT = re.compile(
     r"[\s,;/|&()•·\-–]*(?:(?:or|and|oder|und|ou|et|e|o|y|of|en|og|och|eller|tai|lub|i|a|nebo|vagy|или|и|або|та|ve|veya|fax|mobile)\b\s*)?[:(]?\s*\Z"
 )
-_CLAUSE_ENDS = re.compile(r"[!?。！？;؛]|\w{4,}\.\s|\n\s*\n|\w[^\n]*\n|\n[^\n]*\w")
+_CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
 _MOST_BEFORE, _MOST_AFTER = 64, 28  # characters between a word and its number
 
 
@@ -148,7 +151,7 @@ def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
 
 
 def digits_of(text: str) -> str:
-    return "".join(character for character in text if character in "0123456789")
+    return re.sub("[^0-9]+", "", text)
 
 
 def before(match: re.Match[str], characters: int) -> str:
@@ -176,7 +179,9 @@ def _is_north_american_phone(match: re.Match[str]) -> bool:
     number = match["it"]
     area, exchange = digits_of(number)[-10:-7], digits_of(number)[-7:-4]
     # N11 are service codes; numbers in columns are a table
-    if area[1:] == "11" or exchange[1:] == "11" or ("(" not in number and OTHER_NUMBER.search(before(match, 24))):
+    if area[1:] == "11" or exchange[1:] == "11":
+        return False
+    if "(" not in number and (OTHER_NUMBER.search(before(match, 24)) or _nearest(before(match, 24))[0] == "other"):
         return False
     after = match.string[match.end("it") : match.end("it") + 4]
     return not re.search(r"\d[ \t]+\Z", before(match, 4)) and not re.match(r"[ \t]+\d", after)
@@ -193,7 +198,7 @@ _FORMS = (
 def _announced(text: str, start: int, end: int, found: list[Span], last: int) -> Iterator[Span]:
     """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces."""
     for run in _RUN.finditer(text, start, end):
-        if any(run.start("it") < stop and begin < run.end("it") for begin, stop in found):
+        if len(digits_of(run["it"])) < 6 or any(run.start("it") < stop and begin < run.end("it") for begin, stop in found):
             continue
         for piece in _pieces(run):
             last = max([last, *(stop for _, stop in found if stop <= piece[0][0])])
@@ -223,7 +228,9 @@ def _pieces(run: re.Match[str]) -> Iterator[list[Span]]:
 def _with_brackets(text: str, groups: list[Span], base: int) -> list[Span]:
     """Return the groups at their places in the whole text; the first begins with its `(` and `+`."""
     start = groups[0][0]
-    while start and text[start - 1] in "+(":
+    if start and text[start - 1] == "+":
+        start -= 1
+    if start and text[start - 1] == "(" and ")" in text[start : groups[-1][0]]:
         start -= 1
     return [(base + start, base + groups[0][1]), *((base + one, base + end) for one, end in groups[1:])]
 
@@ -252,42 +259,54 @@ def _is_announced(text: str, span: Span, last: int) -> bool:
     word, between = _nearest(clause)
     if word == "other":
         return False
-    if word and not re.search(r"\d{3}", between):
-        return _fits(number, digits, word, between, text[end : end + 2])
-    if is_next and len(clause) < 24 and _NEXT.match(clause) and _is_dialled(number):
-        return len(digits) >= 7 and is_national(digits)
-    if len(digits) < 9 or not _is_dialled(number):
+    if word and not re.search(r"\d{3}", between) and _fits(number, digits, word, between, text[end : end + 2]):
+        return not (_is_amount(number) and _names_other(clause))
+    if is_next and len(clause) < 24 and _NEXT.match(clause):
+        return len(digits) >= (7 if _is_dialled(number) else 9) and is_national(digits)
+    if not 9 <= len(digits) <= 12:
         return False
-    after, _ = _first(text[end : end + _MOST_AFTER].partition("<")[0])
-    if after == "said":
-        return is_national(digits, is_local=False)
-    if re.match(rf"{_SEPARATOR}{{0,3}}[(]?\d", text[end : end + 5]):
-        return False
-    is_alone = not re.search(r"[\d\w\-/.,:+=#][ \t]?\Z", clause[-2:]) or bool(
-        re.search(r"[^\W\d_][.:,]?[ \t]\Z", clause[-3:])
+    after = text[end : end + _MOST_AFTER].partition("<")[0]
+    kind, between = _first(after)
+    if kind in ("said", "label") and (between == " (" or (kind == "said" and _is_dialled(number))):
+        return is_national(digits, is_local=between == " (")
+    is_alone = not re.search(r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z", clause) and not re.match(
+        rf"{_SEPARATOR}{{0,3}}\(?\d", after
     )
     return is_alone and bool(_TRUNK.match(number)) and is_national(digits, is_local=False) and not _is_ascending(number)
+
+
+def _is_amount(number: str) -> bool:
+    """Whether digits may be a number of things: in threes, or few of them together."""
+    return bool(_GROUPED.fullmatch(number)) or (number.isdigit() and number[0] != "0" and len(number) < 9)
+
+
+def _names_other(clause: str) -> bool:
+    return any(match.lastgroup == "other" for match in _words().finditer(folded(clause)))
 
 
 def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool:
     """Whether a number is one that this kind of word announces over the text between them."""
     words = re.findall(r"\w+", between)
-    is_direct = sum(len(one) > 3 for one in words) == 0 and len(words) <= 2 and "\n" not in between.strip(" \t")
-    is_amount = _GROUPED.fullmatch(number) or (number.isdigit() and number[0] != "0" and len(digits) < 9)
-    if word == "perhaps" and not (is_direct and between.rstrip().endswith((":", "：", ".")) and len(digits) >= 7):
+    is_direct = sum(len(one) > 3 for one in words) == 0 and len(words) <= 2 and (not words or "\n" not in between)
+    is_marked = is_direct and between.rstrip().endswith((":", "：", "."))
+    if word == "number":
         return (
             len(words) <= 5
+            and bool(_TRUNK.match(number) or re.match(r"\+|1[3-9]\d{9}\Z", number))
+            and is_national(digits)
+        )
+    if word == "perhaps" and not is_marked:
+        return (
+            len(words) <= 8
             and not _GROUPED.fullmatch(number)
             and _is_dialled(number)
             and is_national(digits, is_local=False)
         )
-    if word == "number" and not re.match(r"[0+(]|1[3-9]\d{9}\Z", number):
-        return False
-    if word == "label" and not is_direct:
+    if word == "label" and not is_direct and (between[:1] not in (".", ":") or len(words) > 3):
         return False
     if len(digits) == 6:
         return is_direct and not words and not (number.isdigit() and ":" not in between and "." not in between)
-    if not is_direct and is_amount and (len(words) > 4 or re.match(r"\s\w|[.,]\d", after)):
+    if not is_direct and _is_amount(number) and (len(words) > 4 or re.match(r"\s\w|[.,]\d", after)):
         return False
     return (
         is_national(digits)
@@ -322,7 +341,8 @@ def _nearest(clause: str) -> tuple[str, str]:
         ]
         if said and len(plain[said[-1].end() : last.start()].split()) <= 3:
             return ("said" if said[-1].lastgroup == "label" else str(said[-1].lastgroup)), between
-    return ("", "") if _CLAUSE_ENDS.search(between.lstrip(".")) else (last.lastgroup, between)
+    ends = re.search(r"\w", between) and _CLAUSE_ENDS.search(between.lstrip("."))
+    return ("", "") if ends or between.count("\n") > 1 else (last.lastgroup, between)
 
 
 def _first(after: str) -> tuple[str, str]:
