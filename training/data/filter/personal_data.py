@@ -167,10 +167,10 @@ _HOST = re.compile(rf"(?:{_LABEL}\.)+(?:{_TOP})(?![{LETTERS}{_MARKS}@])")
 _AT_WORD = r"at|ät|arroba|arobase|chiocciola|kukac|ma[łl]pa|zavin[aá][čc]|ätt|alfakr[øo]ll|snabel-?a|apenstaartje|собака|собачка|маймунско"
 _DOT_WORD = r"dot|dott|punkt|punto|point|ponto|punt|kropka|te[čc]ka|bodka|piste|pont|nokta|точка|крапка"
 _AT, _DOT = (
-    rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|@) ?[\])}}>] ?|\(a\)|@)",
+    rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|ad|@) ?[\])}}>] ?|\(a\)|@)",
     rf"(?: ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?| (?:{_DOT_WORD}) |\.)",
 )
-_BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|@|{_DOT_WORD}|\.|(?<=\w\()a(?=\)\w)) ?[\])}}>]")
+_BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|ad|@|{_DOT_WORD}|\.|(?<=\w\()a(?=\)\w)) ?[\])}}>]")
 _WRITTEN_OUT = re.compile(
     rf"(?i)(?<![\w.])(?P<it>[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}?{_AT}[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}"
     r"[A-Z]{2,24})(?![\w@]|\.\w)"
@@ -260,6 +260,13 @@ def _beside(
                     done = match.end("it")
 
     return find
+
+
+def _is_said(match: re.Match[str]) -> bool:
+    """Whether a name before `at host dot com` is that of a mailbox; `at this point in` has words of two languages."""
+    return match["name"].lower() not in _NO_NAMES and not re.search(
+        r"(?i) at .* (?:point|pont|piste|ponto|punt|nokta) ", match["it"]
+    )
 
 
 def _is_mailed(match: re.Match[str]) -> bool:
@@ -628,7 +635,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("api_key", _find_assigned_values),
     ("email", _find_emails),
     ("email", _beside(_BRACKETED, _WRITTEN_OUT, lambda match: not _HOST.search(match["it"].partition("@")[2]))),
-    ("email", _beside(_HAS_SAID, _SAID, lambda match: match["name"].lower() not in _NO_NAMES)),
+    ("email", _beside(_HAS_SAID, _SAID, _is_said)),
     ("email", _beside(_HAS_MAILED, _MAILED, _is_mailed)),
     ("email", _beside(_HAS_SPACED, _MAILED, _is_mailed)),
     ("email", _find_encoded_emails),

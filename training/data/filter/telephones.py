@@ -57,7 +57,9 @@ _EXTENSION = re.compile(
 # What digits are not.
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){1,}")  # as thousands are
 _AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
-_YEARS = re.compile(rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:19|20)\d\d")
+_YEARS = re.compile(
+    rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:(?:19|20)\d\d|\d\d)\Z|(?:(?:850|900|1800|1900|2100)/)+(?:900|1800|1900|2100)\Z"
+)  # and bands of mobile networks
 _DATE = re.compile(
     r"(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])(?!\d)"
     r"|(?:0?[1-9]|[12]\d|3[01])[ .\-/](?:0?[1-9]|[12]\d|3[01])[ .\-/](?:19|20)\d{2}(?!\d)"
@@ -86,12 +88,15 @@ _DIALLED = re.compile(
 PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
 # Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
 _TRUNK = re.compile(
-    r"(?!\d{3}-\d\d-\d{4}\Z)(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
+    r"(?!\d{3}-\d\d-\d{4}\Z|(?:[01]\d|2[0-4])\d0(?: (?:[01]\d|2[0-4])\d0)+\Z)(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
     r"|0[1-9](?P<s>[ .\-\u00a0])\d\d(?:(?P=s)\d\d){3}\Z"
     r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{3,8}\Z"
-    r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{2,4}(?:[ \-/\u00a0]\d{2,4}){1,3}\Z"
-    r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{2,3}\) \d{3}-\d{2}-\d{2}\Z)"
+    r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{2,4}(?:[ \-/\u00a0]\d{2,4}){0,2}[ \-/\u00a0]\d{1,4}\Z"
+    r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{1,3}\) ?\d{3}[ \-]\d\d[ \-]\d\d\Z"
+    r"|\([1-9]\d\) \d{4} \d{4}\Z)"
 )
+_TOLL_FREE = re.compile(r"1[38]00-\d{3}-\d{3,4}\Z")
+_POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 _NEXT = re.compile(
     r"[\s,;/|&()•·\-–]*(?:(?:or|and|oder|und|ou|et|e|o|y|of|en|og|och|eller|tai|lub|i|a|nebo|vagy|или|и|або|та|ve|veya|fax|mobile)\b\s*)?[:(]?\s*\Z"
 )
@@ -166,12 +171,14 @@ def _is_international_phone(match: re.Match[str]) -> bool:
     digits = digits.removeprefix("00") if number.startswith("00") else digits
     # E.164: at most 15 digits including the country code. "00" also begins times, ids and arrays, so with it the number
     # must have separators.
-    if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-]\Z", before(match, 2))):
+    if number.startswith("00") and (not re.search(_SEPARATOR, number) or re.search(r"\d[ .\-:]\Z", before(match, 2))):
         return False
     if not 8 <= len(digits) <= 15:
         return False
     # A number that no country gives out may be wrongly written; digits in threes are an amount.
-    is_written = len(digits) >= 10 and re.search(_SEPARATOR, number) and not _AMOUNT.fullmatch(number)
+    is_written = (
+        len(digits) >= 10 and number[0] != "0" and re.search(_SEPARATOR, number) and not _AMOUNT.fullmatch(number)
+    )
     return is_international(digits) or bool(is_written and has_country(digits))
 
 
@@ -198,7 +205,9 @@ _FORMS = (
 def _announced(text: str, start: int, end: int, found: list[Span], last: int) -> Iterator[Span]:
     """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces."""
     for run in _RUN.finditer(text, start, end):
-        if len(digits_of(run["it"])) < 6 or any(run.start("it") < stop and begin < run.end("it") for begin, stop in found):
+        if len(digits_of(run["it"])) < 6 or any(
+            run.start("it") < stop and begin < run.end("it") for begin, stop in found
+        ):
             continue
         for piece in _pieces(run):
             last = max([last, *(stop for _, stop in found if stop <= piece[0][0])])
@@ -238,7 +247,7 @@ def _with_brackets(text: str, groups: list[Span], base: int) -> list[Span]:
 def _ends(text: str, groups: list[Span]) -> Iterator[int]:
     """Yield where a number may end: with its last group, or with one before if the rest is something else."""
     start, end = groups[0][0], groups[-1][1]
-    if not _DATE.match(text[start:end]) and not _YEARS.fullmatch(text[start:end]):
+    if not _DATE.match(text[start:end]) and not _YEARS.match(text[start:end]):
         yield end
         for _, stop in reversed(groups[:-1]):
             if len(digits_of(text[start:stop])) >= 7:
@@ -249,7 +258,7 @@ def _is_announced(text: str, span: Span, last: int) -> bool:
     start, end = span
     number = text[start:end]
     digits = digits_of(number)
-    if not 6 <= len(digits) <= 16 or _GOES_ON.match(text, end):
+    if not 6 <= len(digits) <= 16 or _GOES_ON.match(text, end) or _POSTCODE.match(number):
         return False
     if _MONEY.search(text, max(0, start - 6), start) or _UNIT.match(text, end):
         return False
@@ -269,10 +278,13 @@ def _is_announced(text: str, span: Span, last: int) -> bool:
     kind, between = _first(after)
     if kind in ("said", "label") and (between == " (" or (kind == "said" and _is_dialled(number))):
         return is_national(digits, is_local=between == " (")
-    is_alone = not re.search(r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z", clause) and not re.match(
-        rf"{_SEPARATOR}{{0,3}}\(?\d", after
-    )
-    return is_alone and bool(_TRUNK.match(number)) and is_national(digits, is_local=False) and not _is_ascending(number)
+    # Right after a short name in capitals stands the number of a person, a company or a tax.
+    is_alone = not re.search(
+        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b)[A-Z]{2,4}:? ?\Z", clause
+    ) and not re.match(rf"{_SEPARATOR}{{0,3}}\(?\d", after)
+    if not is_alone or _is_ascending(number):
+        return False
+    return bool(_TOLL_FREE.match(number) or (_TRUNK.match(number) and is_national(digits, is_local=False)))
 
 
 def _is_amount(number: str) -> bool:
@@ -305,8 +317,19 @@ def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool
     if word == "label" and not is_direct and (between[:1] not in (".", ":") or len(words) > 3):
         return False
     if len(digits) == 6:
-        return is_direct and not words and not (number.isdigit() and ":" not in between and "." not in between)
-    if not is_direct and _is_amount(number) and (len(words) > 4 or re.match(r"\s\w|[.,]\d", after)):
+        return (
+            is_direct
+            and word != "perhaps"
+            and not words
+            and not (number.isdigit() and ":" not in between and "." not in between)
+        )
+    # Nine digits in threes are a number of Spain, Poland and others; other numbers in threes are mostly amounts.
+    is_near = len(words) <= 4 if len(digits) == 9 else not words
+    if (
+        _is_amount(number)
+        and not is_marked
+        and (not is_near or (not (is_direct and len(digits) == 9) and re.match(r"\s\w|[.,]\d", after)))
+    ):
         return False
     return (
         is_national(digits)
@@ -326,23 +349,24 @@ def _is_ascending(number: str) -> bool:
 
 
 def _nearest(clause: str) -> tuple[str, str]:
-    """Return the kind of the last known word of a text that no clause ends after, and the text after it."""
-    plain, last = folded(clause), None
-    for match in _words().finditer(plain):
-        last = match
-    if last is None or last.lastgroup is None:
+    """Return the kind of the last known word of a text that no clause ends after, and the text after it.
+
+    A word that may mean another thing has the kind of a word right before it, as in `telephone number`.
+    """
+    plain = folded(clause)
+    words = list(_words().finditer(plain))
+    if not words:
         return "", ""
-    between = plain[last.end() :]
-    if last.lastgroup in ("perhaps", "number"):  # also a word that says more before it, as in `telephone number`
-        said = [
-            match
-            for match in _words().finditer(plain, 0, last.start())
-            if match.lastgroup in ("said", "label", "other")
-        ]
-        if said and len(plain[said[-1].end() : last.start()].split()) <= 3:
-            return ("said" if said[-1].lastgroup == "label" else str(said[-1].lastgroup)), between
+    between, kind = plain[words[-1].end() :], str(words[-1].lastgroup)
     ends = re.search(r"\w", between) and _CLAUSE_ENDS.search(between.lstrip("."))
-    return ("", "") if ends or between.count("\n") > 1 else (last.lastgroup, between)
+    if ends or between.count("\n") > 1:
+        return "", ""
+    if kind in ("perhaps", "number") and len(words) > 1:
+        earlier = str(words[-2].lastgroup)
+        is_near = len(plain[words[-2].end() : words[-1].start()].split()) <= 5
+        if is_near and (earlier in ("said", "label", "other") or (kind, earlier) == ("number", "perhaps")):
+            return ("other" if earlier == "other" else "said"), between
+    return kind, between
 
 
 def _first(after: str) -> tuple[str, str]:
