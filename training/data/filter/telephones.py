@@ -72,10 +72,10 @@ OTHER_NUMBER = re.compile(
 )
 _MONEY = re.compile(r"(?i)(?:[€$£¥₽₹₩₺₴%°]|\b(?:chf|eur|usd|gbp|jpy|inr|rp|rm|rs|idr|vnd|brl|mxn)\.?)\s?\Z")
 _UNIT = re.compile(
-    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
+    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票件台部户戶枚張张]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
     r"|dollars?|руб|грн|лв|тг|tl|рублей|francs?|rupees|rupien|pounds?|pesetas|pesos|din|đong|đồng|won|baht|yen|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
     r"|people|inhabitants|einwohner\w*|habitant\w*|abitanti|mieszk\w*|obyvatel\w*|lakos\w*|asukas\w*|inv[åa]nare"
-    r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|copies|users|viewers|votes|stimmen|votos"
+    r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|st[üu]cke?|unidades|pezzi|stuks|stk|kpl|adet|sztuk\w*|kus[ůy]|штук\w*|pi[eè]ces|exempl\w*|copies|users|viewers|votes|stimmen|votos"
     r"|voix|g[łl]os\w*|голос\w*|seiten|pages|p[aá]ginas|страниц\w*)\b)"
 )
 # Forms in which people dial, where the word before may mean another thing.
@@ -83,7 +83,7 @@ _DIALLED = re.compile(
     rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
     r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d \d{3} \d{4}\Z|1[38]00[ \-]\d{3}[ \-]\d{3}\Z"
     r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z|[2-9]\d{3}[ \-]\d{4}\Z"
-    r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z"
+    r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z|[2-9]\d\d[ .]\d{3}[ .]\d{3}\Z"
 )
 PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
 # Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
@@ -95,11 +95,13 @@ _TRUNK = re.compile(
     r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{1,3}\) ?\d{3}[ \-]\d\d[ \-]\d\d\Z"
     r"|\([1-9]\d\) \d{4} \d{4}\Z)"
 )
-_TOLL_FREE = re.compile(r"1[38]00-\d{3}-\d{3,4}\Z")
-_POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
-_NEXT = re.compile(
-    r"[\s,;/|&()•·\-–]*(?:(?:or|and|oder|und|ou|et|e|o|y|of|en|og|och|eller|tai|lub|i|a|nebo|vagy|или|и|або|та|ve|veya|fax|mobile)\b\s*)?[:(]?\s*\Z"
+# Groups in which nothing else is written: toll-free lines, Spain and Poland (9 digits), mobiles of India and Brazil.
+_SELF_SAID = re.compile(
+    r"1[38]00-\d{3}-\d{3,4}\Z|[2-9]\d\d \d\d \d\d \d\d\Z|[2-9]\d \d{3} \d\d \d\d\Z|[6-9]\d{4} \d{5}\Z|[1-9]\d 9\d{4}-\d{4}\Z"
 )
+_CHINESE = re.compile(r"1[3-9]\d{9}\Z")
+_POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
+_NEXT = re.compile(r"[\s,;/|&()•·\-–、，]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
 _CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
 _MOST_BEFORE, _MOST_AFTER = 64, 28  # characters between a word and its number
 
@@ -113,6 +115,9 @@ def folded(text: str) -> str:
     )
 
 
+KINDS = ("other", "said", "label", "perhaps", "number")  # of words; the first that fits counts
+
+
 @cache
 def _words() -> re.Pattern[str]:
     """Return a pattern with a group for each kind of word."""
@@ -121,7 +126,7 @@ def _words() -> re.Pattern[str]:
         kind, *words = line.split()
         if kind != "#":
             of.setdefault(kind, []).extend(folded(word) for word in words)
-    kinds = (f"(?P<{kind}>{'|'.join(_alternatives(words))})" for kind, words in of.items())
+    kinds = (f"(?P<{kind}>{'|'.join(_alternatives(of[kind]))})" for kind in KINDS)
     return re.compile("|".join(kinds))
 
 
@@ -129,8 +134,9 @@ def _alternatives(words: Iterable[str]) -> Iterator[str]:
     """Yield patterns: of words in scripts with spaces together, and of others, which may begin and end anywhere."""
     spaced: dict[str, list[str]] = {r"\w*": [], "": []}
     for word in sorted(set(words), key=len, reverse=True):
-        plain = re.escape(word.removesuffix("*")).replace("_", r"[\s\u00a0]+")
-        if re.match(r"[a-z\u00df-\u097f]", word):
+        plain = re.escape(word.strip("*")).replace("_", r"[\s\u00a0]+")
+        plain = rf"\w*{plain}" if word[0] == "*" else plain
+        if re.match(r"[*a-z\u00df-\u097f]", word):
             spaced[r"\w*" if word.endswith("*") else ""].append(plain)
         else:
             yield plain
@@ -188,7 +194,11 @@ def _is_north_american_phone(match: re.Match[str]) -> bool:
     # N11 are service codes; numbers in columns are a table
     if area[1:] == "11" or exchange[1:] == "11":
         return False
-    if "(" not in number and (OTHER_NUMBER.search(before(match, 24)) or _nearest(before(match, 24))[0] == "other"):
+    if (
+        "(" not in number
+        and not re.match(r"1[ .\-]8", number)
+        and (OTHER_NUMBER.search(before(match, 24)) or _nearest(before(match, 24))[0] == "other")
+    ):
         return False
     after = match.string[match.end("it") : match.end("it") + 4]
     return not re.search(r"\d[ \t]+\Z", before(match, 4)) and not re.match(r"[ \t]+\d", after)
@@ -213,7 +223,7 @@ def _announced(text: str, start: int, end: int, found: list[Span], last: int) ->
             last = max([last, *(stop for _, stop in found if stop <= piece[0][0])])
             for stop in _ends(text, piece):
                 span = (piece[0][0], stop)
-                if _is_announced(text, span, last):
+                if _is_announced(text, span, last, is_whole=stop == piece[-1][1]):
                     last = stop
                     yield span
                     break
@@ -254,7 +264,8 @@ def _ends(text: str, groups: list[Span]) -> Iterator[int]:
                 yield stop
 
 
-def _is_announced(text: str, span: Span, last: int) -> bool:
+def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
+    """Whether the word before digits, their form or the number before says that they are a telephone number."""
     start, end = span
     number = text[start:end]
     digits = digits_of(number)
@@ -268,10 +279,12 @@ def _is_announced(text: str, span: Span, last: int) -> bool:
     word, between = _nearest(clause)
     if word == "other":
         return False
+    if not is_whole and word not in ("said", "label"):
+        return False
     if word and not re.search(r"\d{3}", between) and _fits(number, digits, word, between, text[end : end + 2]):
         return not (_is_amount(number) and _names_other(clause))
-    if is_next and len(clause) < 24 and _NEXT.match(clause):
-        return len(digits) >= (7 if _is_dialled(number) else 9) and is_national(digits)
+    if is_next and len(clause) < 24 and _NEXT.match(clause) and len(digits) >= (7 if _is_dialled(number) else 9):
+        return is_national(digits)
     if not 9 <= len(digits) <= 12:
         return False
     after = text[end : end + _MOST_AFTER].partition("<")[0]
@@ -280,11 +293,13 @@ def _is_announced(text: str, span: Span, last: int) -> bool:
         return is_national(digits, is_local=between == " (")
     # Right after a short name in capitals stands the number of a person, a company or a tax.
     is_alone = not re.search(
-        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b)[A-Z]{2,4}:? ?\Z", clause
+        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z", clause
     ) and not re.match(rf"{_SEPARATOR}{{0,3}}\(?\d", after)
     if not is_alone or _is_ascending(number):
         return False
-    return bool(_TOLL_FREE.match(number) or (_TRUNK.match(number) and is_national(digits, is_local=False)))
+    if _CHINESE.match(number) and re.search(r"[\u4e00-\u9fff：]\Z", clause):
+        return True
+    return bool(_SELF_SAID.match(number) or (_TRUNK.match(number) and is_national(digits, is_local=False)))
 
 
 def _is_amount(number: str) -> bool:
@@ -307,15 +322,15 @@ def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool
             and bool(_TRUNK.match(number) or re.match(r"\+|1[3-9]\d{9}\Z", number))
             and is_national(digits)
         )
+    if word == "label" and not is_direct and (between[:1] not in (".", ":") or len(words) > 3):
+        word = "perhaps"
     if word == "perhaps" and not is_marked:
         return (
             len(words) <= 8
-            and not _GROUPED.fullmatch(number)
+            and not (_GROUPED.fullmatch(number) and len(digits) != 9)
             and _is_dialled(number)
             and is_national(digits, is_local=False)
         )
-    if word == "label" and not is_direct and (between[:1] not in (".", ":") or len(words) > 3):
-        return False
     if len(digits) == 6:
         return (
             is_direct
@@ -325,11 +340,7 @@ def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool
         )
     # Nine digits in threes are a number of Spain, Poland and others; other numbers in threes are mostly amounts.
     is_near = len(words) <= 4 if len(digits) == 9 else not words
-    if (
-        _is_amount(number)
-        and not is_marked
-        and (not is_near or (not (is_direct and len(digits) == 9) and re.match(r"\s\w|[.,]\d", after)))
-    ):
+    if _is_amount(number) and not is_marked and (not is_near or (len(digits) != 9 and re.match(r"\s\w|[.,]\d", after))):
         return False
     return (
         is_national(digits)
