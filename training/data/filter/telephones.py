@@ -19,7 +19,9 @@ Span = tuple[int, int]
 
 # Letters and digits of scripts that put spaces between words: Latin, Greek, Cyrillic, Hebrew, Arabic. A number or an
 # address may directly follow a letter of any other script, as in 電話03-1234-5678.
-LETTERS = r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u06ff"
+LETTERS = (
+    r"A-Za-z0-9\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u052f\u0590-\u060b\u060d-\u061a\u0620-\u06d3\u06d5-\u06ff"
+)
 # Spaces, dots, slashes, hyphens (in Japanese the sign for a long vowel is one too), and signs without width.
 _SEPARATOR = (
     r"(?:[ .\-/~\u00a0\u00ad\u00b7\u2002-\u200b\u200e\u200f\u202a-\u202f\u2010-\u2015\u2022\u2060\u2066-\u2069\u2212\u3000"
@@ -72,7 +74,7 @@ OTHER_NUMBER = re.compile(
 )
 _MONEY = re.compile(r"(?i)(?:[€$£¥₽₹₩₺₴%°]|\b(?:chf|eur|usd|gbp|jpy|inr|rp|rm|rs|idr|vnd|brl|mxn)\.?)\s?\Z")
 _UNIT = re.compile(
-    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票件台部户戶枚張张]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
+    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票件台部户戶대枚]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
     r"|dollars?|руб|грн|лв|тг|tl|рублей|francs?|rupees|rupien|pounds?|pesetas|pesos|din|đong|đồng|won|baht|yen|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
     r"|people|inhabitants|einwohner\w*|habitant\w*|abitanti|mieszk\w*|obyvatel\w*|lakos\w*|asukas\w*|inv[åa]nare"
     r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|st[üu]cke?|unidades|pezzi|stuks|stk|kpl|adet|sztuk\w*|kus[ůy]|штук\w*|pi[eè]ces|exempl\w*|copies|users|viewers|votes|stimmen|votos"
@@ -83,7 +85,7 @@ _DIALLED = re.compile(
     rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
     r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d \d{3} \d{4}\Z|1[38]00[ \-]\d{3}[ \-]\d{3}\Z"
     r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z|[2-9]\d{3}[ \-]\d{4}\Z"
-    r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z|[2-9]\d\d[ .]\d{3}[ .]\d{3}\Z"
+    r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z|[2-9]\d\d[ .]\d{3}[ .]\d{3,4}\Z"
 )
 PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
 # Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
@@ -92,16 +94,17 @@ _TRUNK = re.compile(
     r"|0[1-9](?P<s>[ .\-\u00a0])\d\d(?:(?P=s)\d\d){3}\Z"
     r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{3,8}\Z"
     r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{2,4}(?:[ \-/\u00a0]\d{2,4}){0,2}[ \-/\u00a0]\d{1,4}\Z"
+    r"|0[1-9]\d{1,3} ?/ ?\d(?: \d\d){2,3}\Z|0 [2-9]\d\d \d{3} \d\d \d\d\Z|\([1-9]\d{2,4}\) ?\d\d-\d\d-\d\d\Z"
     r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{1,3}\) ?\d{3}[ \-]\d\d[ \-]\d\d\Z"
     r"|\([1-9]\d\) \d{4} \d{4}\Z)"
 )
 # Groups in which nothing else is written: toll-free lines, Spain and Poland (9 digits), mobiles of India and Brazil.
 _SELF_SAID = re.compile(
-    r"1[38]00-\d{3}-\d{3,4}\Z|[2-9]\d\d \d\d \d\d \d\d\Z|[2-9]\d \d{3} \d\d \d\d\Z|[6-9]\d{4} \d{5}\Z|[1-9]\d 9\d{4}-\d{4}\Z"
+    r"1[38]00-\d{3}-\d{3,4}\Z|[2-9]\d\d \d\d \d\d \d\d\Z|[2-9]\d \d{3} \d\d \d\d\Z|[6-9]\d{4} \d{5}\Z|3[2-9]\d[ .]\d{7}\Z|[1-9]\d 9\d{4}-\d{4}\Z"
 )
 _CHINESE = re.compile(r"1[3-9]\d{9}\Z")
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
-_NEXT = re.compile(r"[\s,;/|&()•·\-–、，]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
+_NEXT = re.compile(r"[\s.,;/|&()•·\-–、，،]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
 _CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
 _MOST_BEFORE, _MOST_AFTER = 64, 28  # characters between a word and its number
 
@@ -115,7 +118,7 @@ def folded(text: str) -> str:
     )
 
 
-KINDS = ("other", "said", "label", "perhaps", "number")  # of words; the first that fits counts
+KINDS = ("other", "said", "label", "perhaps", "number", "counted")  # of words; the first that fits counts
 
 
 @cache
@@ -277,7 +280,7 @@ def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
     placeholder = clause.rfind("<PHONE>")
     clause, is_next = (clause, last > 0) if placeholder < 0 else (clause[placeholder + 7 :], True)
     word, between = _nearest(clause)
-    if word == "other":
+    if word in ("other", "counted"):
         return False
     if not is_whole and word not in ("said", "label"):
         return False
@@ -293,8 +296,9 @@ def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
         return is_national(digits, is_local=between == " (")
     # Right after a short name in capitals stands the number of a person, a company or a tax.
     is_alone = not re.search(
-        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z", clause
-    ) and not re.match(rf"{_SEPARATOR}{{0,3}}\(?\d", after)
+        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z|(?i:\bn[ro]\.?|nº|n°|№|#) ?(?:\w+ )?\Z",
+        clause,
+    ) and not re.match(r"[ .\-\u00a0]?\(?\d", after)
     if not is_alone or _is_ascending(number):
         return False
     if _CHINESE.match(number) and re.search(r"[\u4e00-\u9fff：]\Z", clause):
@@ -334,7 +338,7 @@ def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool
     if len(digits) == 6:
         return (
             is_direct
-            and word != "perhaps"
+            and word in ("said", "label")
             and not words
             and not (number.isdigit() and ":" not in between and "." not in between)
         )
