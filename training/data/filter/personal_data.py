@@ -164,7 +164,10 @@ _LABEL = rf"[^\W_](?:[^\W_]|[{_MARKS}\-]){{0,62}}"
 _TOP = rf"[Xx][Nn]--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,24}}|{'|'.join(sorted(_WIDE_TOP, key=len, reverse=True))}"
 _HOST = re.compile(rf"(?:{_LABEL}\.)+(?:{_TOP})(?![{LETTERS}{_MARKS}@])")
 # How people write @ and the dot in words, in the languages in which they do.
-_AT_WORD = r"at|ät|arroba|arobase|chiocciola|kukac|ma[łl]pa|zavin[aá][čc]|ätt|alfakr[øo]ll|snabel-?a|apenstaartje|собака|собачка|маймунско"
+_AT_WORD = (
+    r"at|ät|arroba|arobase|chiocciola|kukac|ma[łl]pa|zavin[aá][čc]|ätt|alfakr[øo]ll|snabel-?a|apenstaartje"
+    r"|собака|собачка|маймунско"
+)
 _DOT_WORD = r"dot|dott|punkt|punto|point|ponto|punt|kropka|te[čc]ka|bodka|piste|pont|nokta|точка|крапка"
 _AT, _DOT = (
     rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|ad|@) ?[\])}}>] ?|\(a\)|@)",
@@ -205,8 +208,9 @@ def _is_email(text: str, start: int, host: re.Match[str]) -> bool:
 
 _TOP_SAID = "[A-Z]{2}|com|org|net|edu|gov|info|name|dev|app|mil|int"
 _SAID = re.compile(
-    rf"(?i)(?<![\w.@])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: (?:{_DOT_WORD}) [\w.+-]{{1,63}}){{0,2}}(?: (?:{_AT_WORD}) |@)"
-    rf"[A-Z0-9-]{{1,63}}(?:(?: (?:{_DOT_WORD}) |\.)[A-Z0-9-]{{1,63}}){{0,3}} (?:{_DOT_WORD}) (?:{_TOP_SAID}))(?![\w@])"
+    rf"(?i)(?<![\w.@])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: (?:{_DOT_WORD}) [\w.+-]{{1,63}}){{0,2}}"
+    rf"(?: (?:{_AT_WORD}) |@)[A-Z0-9-]{{1,63}}(?:(?: (?:{_DOT_WORD}) |\.)[A-Z0-9-]{{1,63}}){{0,3}}"
+    rf" (?:{_DOT_WORD}) (?:{_TOP_SAID}))(?![\w@])"
 )
 # A part of each, which is searched for first because it is rare.
 _HAS_SAID = re.compile(rf" (?:{_DOT_WORD}) (?:{_TOP_SAID.lower()})\b".replace("A-Z", "a-z"))
@@ -214,7 +218,8 @@ _HAS_MAILED = re.compile(rf" at (?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".repla
 _HAS_SPACED = re.compile(rf"@ ?(?:(?<= @)|(?<=@ ))(?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".replace("A-Z", "a-z"))
 # Archives of mailing lists write `john.doe at example.org`; others put blanks around the sign.
 _MAILED = re.compile(
-    rf"(?i)(?<![\w.@/])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: at | ?@ | @)(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID}))(?![\w@/]|\.\w)"
+    rf"(?i)(?<![\w.@/])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: at | ?@ | @)"
+    rf"(?:[A-Z0-9-]{{1,63}}\.)+(?:{_TOP_SAID}))(?![\w@/]|\.\w)"
 )
 _ROLES = frozenset(
     "admin contact enquiries help info kontakt mail office postmaster sales service support webmaster".split()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +24,8 @@ LETTERS = (
 )
 # Spaces, dots, slashes, hyphens (in Japanese the sign for a long vowel is one too), and signs without width.
 _SEPARATOR = (
-    r"(?:[ .\-/~\u00a0\u00ad\u00b7\u2002-\u200b\u200e\u200f\u202a-\u202f\u2010-\u2015\u2022\u2060\u2066-\u2069\u2212\u3000"
-    r"\u30fc]|&nbsp;|&#160;)"
+    r"(?:[ .\-/~\u00a0\u00ad\u00b7\u2002-\u200b\u200e\u200f\u202a-\u202f\u2010-\u2015\u2022\u2060\u2066-\u2069\u2212"
+    r"\u3000\u30fc]|&nbsp;|&#160;)"
 )
 _START = rf"(?:(?<![_{LETTERS}+\-/=])(?<!\d\.)|(?<=[TtFf][EeAa][LlXx])|(?<=[TtFf][EeAa][LlXx][.\-/]))"
 _END = rf"(?![_{LETTERS}%]|{_SEPARATOR}?\d)"
@@ -52,8 +52,8 @@ _GOES_ON = re.compile(rf"[_{LETTERS}%]|[,:.]\d|\d*[年月日号號]")  # after d
 _GROUP = re.compile(r"\d+")
 _PARTED = re.compile(r"\)?(?:/|\s+[/\-\u2010-\u2015|\u00b7\u2022]\s*|\s{1,3}(?=[(+]))\(?\Z")
 _EXTENSION = re.compile(
-    r"(?i)[ ,;]{0,2}(?:\(?(?:ext|extn|extension|x|app|durchwahl|dw|poste|int|interno|ramal|anexo|toestel|tst|ankn|wew|kl"
-    r"|linka|доб|вн|內線|内線|分机|转|轉|내선)(?:\b\.?|(?=\d))|#)[ :.]{0,2}\d{1,5}\b\)?"
+    r"(?i)[ ,;]{0,2}(?:\(?(?:ext|extn|extension|x|app|durchwahl|dw|poste|int|interno|ramal|anexo|toestel|tst|ankn|wew"
+    r"|kl|linka|доб|вн|內線|内線|分机|转|轉|내선)(?:\b\.?|(?=\d))|#)[ :.]{0,2}\d{1,5}\b\)?"
 )
 
 # What digits are not.
@@ -84,25 +84,35 @@ _UNIT = re.compile(
 _DIALLED = re.compile(
     rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
     r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d \d{3} \d{4}\Z|1[38]00[ \-]\d{3}[ \-]\d{3}\Z"
-    r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z|[2-9]\d{3}[ \-]\d{4}\Z"
+    r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z"
+    r"|[2-9]\d{3}[ \-]\d{4}\Z"
     r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z|[2-9]\d\d[ .]\d{3}[ .]\d{3,4}\Z"
 )
 PAIRS_OF_EIGHT = re.compile(rf"[2-9]\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d{_SEPARATOR}\d\d\Z")  # Denmark, Norway
 # Forms that announce themselves: a trunk prefix with area code and number, in groups; an area code in brackets.
 _TRUNK = re.compile(
-    r"(?!\d{3}-\d\d-\d{4}\Z|(?:[01]\d|2[0-4])\d0(?: (?:[01]\d|2[0-4])\d0)+\Z)(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
+    r"(?!\d{3}-\d\d-\d{4}\Z|(?:[01]\d|2[0-4])\d0(?: (?:[01]\d|2[0-4])\d0)+\Z)"
+    r"(?:\(0[1-9]\d{0,3}\)[ /\u00a0\-]{0,3}\d{2,8}(?:[ \-\u00a0]\d{2,4}){0,3}\Z"
     r"|0[1-9](?P<s>[ .\-\u00a0])\d\d(?:(?P=s)\d\d){3}\Z"
     r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{3,8}\Z"
     r"|0[1-9]\d{0,3}(?: ?[/\-\u2013] ?|[ \u00a0])\d{2,4}(?:[ \-/\u00a0]\d{2,4}){0,2}[ \-/\u00a0]\d{1,4}\Z"
-    r"|0[1-9]\d{1,3} ?/ ?\d(?: \d\d){2,3}\Z|0 [2-9]\d\d \d{3} \d\d \d\d\Z|\([1-9]\d{2,4}\) ?\d\d-\d\d-\d\d\Z"
+    r"|0[1-9]\d{0,3} ?/ ?\d{2,3}(?:\.\d{2,3}){2,3}\Z|06[ \-]1[ \-/]\d{3}[ \-]\d{4}\Z"
+    r"|0[1-9]\d{1,3} ?/ ?\d(?: \d\d){2,3}\Z"
+    r"|0 [2-9]\d\d \d{3} \d\d \d\d\Z|\([1-9]\d{2,4}\) ?\d\d-\d\d-\d\d\Z"
     r"|\([1-9]\d\) ?(?:9\d{4}|[2-5]\d{3})[ \-]\d{4}\Z|\([1-9]\d{1,3}\) ?\d{3}[ \-]\d\d[ \-]\d\d\Z"
     r"|\([1-9]\d\) \d{4} \d{4}\Z)"
 )
 # Groups in which nothing else is written: toll-free lines, Spain and Poland (9 digits), mobiles of India and Brazil.
 _SELF_SAID = re.compile(
-    r"1[38]00-\d{3}-\d{3,4}\Z|[2-9]\d\d \d\d \d\d \d\d\Z|[2-9]\d \d{3} \d\d \d\d\Z|[6-9]\d{4} \d{5}\Z|3[2-9]\d[ .]\d{7}\Z|[1-9]\d 9\d{4}-\d{4}\Z"
+    r"1[38]00-\d{3}-\d{3,4}\Z|[2-9]\d\d \d\d \d\d \d\d\Z|[2-9]\d \d{3} \d\d \d\d\Z|[6-9]\d{4} \d{5}\Z"
+    r"|3[2-9]\d[ .]\d{7}\Z|[1-9]\d 9\d{4}-\d{4}\Z"
 )
 _CHINESE = re.compile(r"1[3-9]\d{9}\Z")
+# Digits and signs that a number goes on from; a short name in capitals, of a tax or register; a sign of counting.
+_OTHER_BEFORE = re.compile(
+    r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z"
+    r"|(?i:\bn[ro]\.?|nº|n°|№|#) ?(?:\w+ )?\Z"
+)
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 _NEXT = re.compile(r"[\s.,;/|&()•·\-–、，،]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
 _CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
@@ -207,7 +217,7 @@ def _is_north_american_phone(match: re.Match[str]) -> bool:
     return not re.search(r"\d[ \t]+\Z", before(match, 4)) and not re.match(r"[ \t]+\d", after)
 
 
-_FORMS = (
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_INTERNATIONAL, _is_international_phone),
     (_LINKED, lambda match: is_international(digits_of(match["it"].replace("%2B", "")))),
     (_RUSSIAN, lambda match: len(digits_of(match["it"])) == 11),
@@ -294,11 +304,7 @@ def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
     kind, between = _first(after)
     if kind in ("said", "label") and (between == " (" or (kind == "said" and _is_dialled(number))):
         return is_national(digits, is_local=between == " (")
-    # Right after a short name in capitals stands the number of a person, a company or a tax.
-    is_alone = not re.search(
-        r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z|(?i:\bn[ro]\.?|nº|n°|№|#) ?(?:\w+ )?\Z",
-        clause,
-    ) and not re.match(r"[ .\-\u00a0]?\(?\d", after)
+    is_alone = not _OTHER_BEFORE.search(clause) and not re.match(r"[ .\-\u00a0]?\(?\d", after)
     if not is_alone or _is_ascending(number):
         return False
     if _CHINESE.match(number) and re.search(r"[\u4e00-\u9fff：]\Z", clause):
