@@ -120,23 +120,23 @@ def _goes_on(text, position, words, place):
 
 
 @native
-def shares(candidates, groups, hashes, costs, starts, begins, words, weights, gap_share, far_share):
+def shares(candidates, groups, hashes, costs, starts, begins, words, weights, reaches, gap_share, far_share):
     """Return how much of the question or answer of each group of candidates the text near them holds.
 
-    Group g is candidates `groups[g]` to `groups[g + 1]`, of one text and one part. The result is a fraction of the
-    weight of all words of the question or answer.
+    Group g is candidates `groups[g]` to `groups[g + 1]`, of one text and one part; `reaches[part]` are the words that
+    are near on each side. The result is a fraction of the weight of all words of the question or answer.
     """
     found = np.zeros(len(groups) - 1, np.float64)
     for one in range(len(groups) - 1):
         text, part = candidates[groups[one], 0], candidates[groups[one], 1]
-        room = 0
+        room, reach = 0, reaches[part]
         for row in range(groups[one], groups[one + 1]):
-            room += candidates[row, 3] - candidates[row, 2] + 2 * REACH
+            room += candidates[row, 3] - candidates[row, 2] + 2 * reach
         near, cost = np.empty(room, np.uint64), np.empty(room, np.float64)
         number, end = 0, starts[text]
         for row in range(groups[one], groups[one + 1]):
-            low = max(end, starts[text] + max(0, candidates[row, 2] - REACH))
-            end = max(end, min(starts[text + 1], starts[text] + max(0, candidates[row, 3] + REACH)))
+            low = max(end, starts[text] + max(0, candidates[row, 2] - reach))
+            end = max(end, min(starts[text + 1], starts[text] + max(0, candidates[row, 3] + reach)))
             for place in range(low, end):
                 near[number], cost[number] = hashes[place], costs[place]
                 number += 1

@@ -17,7 +17,7 @@ A text holds
   found by its question.
 
 Pieces of an item with at most PIECES_REACH words between them add up, in order, if each has words enough that no other
-question shares. Short numbers between its words are counters of a list, which runs pass over. A template, which is a
+question shares, or if the whole item is there and one piece has much of its own weight. Short numbers between its words are counters of a list, which runs pass over. A template, which is a
 long run of words that many questions of a benchmark share, weighs nothing.
 
 The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
@@ -81,6 +81,10 @@ COUNTER_COST: Final = 0.2  # of a short number, as a share of GAP: a list counts
 FAR: Final = 1.0  # most that all words between two pieces of an item cost, as a share of the mean weight
 PIECES_REACH: Final = 400  # words between two pieces
 MIN_PIECE_OWN: Final = 0.15  # of an item's weight, in words that no other question shares; less is only its form
+MAIN_WORDS: Final = 0.35  # of an item's words, in its main piece
+MAIN_OWN: Final = 0.45  # of an item's own weight, in its main piece
+MIN_WHOLE: Final = 0.85  # of an item of which pieces are only form; other texts have the same form
+MIN_SEEDED_RUNS: Final = 0.8  # of a question's runs of words; of one with fewer, a piece may have no seed
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
 STRONG_WEIGHT: Final = 25.0
@@ -446,6 +450,7 @@ class Finder:
         self._sums = sums[index.begins[1:]] - sums[index.begins[:-1]]
         self._needed = MIN_SEEDED * self._sums
         self._seed_weights = index.weights[_seed_places(index)]
+        self._reaches = _reaches(index)
         self._answers = _by_item(index.answer_items)
         self._passages = _by_item(index.passage_items)
         self._questions: dict[int, int] = {}  # the first spelling of each
@@ -474,7 +479,7 @@ class Finder:
         candidates, groups = _grouped(candidates[np.isin(candidates[:, 0], list(firsts.values()))])
         kept = np.ones(len(groups) - 1, np.bool_)
         if compiled:  # most candidates have too little of the part; the plain path rejects them one by one
-            arrays = self.index.begins, self.index.words, self.index.weights
+            arrays = self.index.begins, self.index.words, self.index.weights, self._reaches
             kept = item_loops.shares(candidates, groups, hashes, costs, starts, *arrays, GAP, FAR) >= MIN_TRIED_SHARE
         found: dict[int, list[Any]] = {}
         for group in np.flatnonzero(kept).tolist():
@@ -576,6 +581,19 @@ def _seed_places(index: ItemIndex) -> Integers:
     return places
 
 
+def _reaches(index: ItemIndex) -> Integers:
+    """Return, for each part, how many words on both sides of its seeds are aligned with it.
+
+    A piece of words that many questions share has no seed, so these are more if the part is a question with such words.
+    """
+    seeded = np.zeros(len(index.words), np.bool_)
+    seeded[index.begins[index.owners] + index.offsets] = True
+    runs = np.diff(index.begins) - SEED_WORDS + 1
+    has_few = np.add.reduceat(seeded, index.begins[:-1]) < MIN_SEEDED_RUNS * runs if len(runs) else runs > 0
+    found_alone = ~np.isin(index.items, np.concatenate([index.weak, index.joined])) & (index.kinds == QUESTION)
+    return np.where(has_few & found_alone, PIECES_REACH, item_loops.REACH)
+
+
 def _compiled_hashes(data: Any, offsets: Any) -> tuple[Hashes, Integers]:
     from training.data.exams.folding import folding
     from training.data.words.hashes import hash_words
@@ -665,7 +683,7 @@ class _Text:
 
     def _judged(self, part: int, pieces: Sequence[Sequence[int]]) -> tuple[Kind, float, int, int] | None:
         item, kind = int(self._index.items[part]), int(self._index.kinds[part])
-        reach = item_loops.REACH
+        reach = int(self._finder._reaches[part])
         share, start, end, words = self._share(part, [(first - reach, last + reach) for first, last in pieces])
         if kind == ANSWER:
             return self._with_question(item, part, share, start, end)
@@ -697,25 +715,27 @@ class _Text:
         if between:
             edges = [start, *chain.from_iterable(reversed(between)), end]
             pieces = [self._hashes[near[first:last]] for first, last in zip(edges[::2], edges[1::2], strict=True)]
-            most, words = self._own_pieces(part, pieces)
-            share = min(share, most)
+            share, words = self._own_pieces(part, pieces, share)
         return share, int(near[start]), int(near[end - 1]) + 1, words
 
-    def _own_pieces(self, part: int, pieces: Sequence[Hashes]) -> tuple[float, Hashes]:
+    def _own_pieces(self, part: int, pieces: Sequence[Hashes], share: float) -> tuple[float, Hashes]:
         """Return the share of an item in those of its pieces that are not just the form of many questions, and these.
 
-        They are returned as one array of words.
+        They are returned as one array of words. Pieces of the form count beside a main piece, which has much of the
+        item's own weight, if all together hold nearly the whole item. `share` is what all together hold.
         """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
-        words, weights = self._index.words[here], self._index.weights[here]
-        unshared = weights * (self._index.own[here] == weights)
-        share, kept = 0.0, [self._hashes[:0]]
-        for piece in pieces:
-            there = np.isin(words, piece)
-            if unshared[there].sum() >= MIN_PIECE_OWN * weights.sum():
-                share += float(weights[there].sum() / weights.sum())
-                kept.append(piece)
-        return share, np.concatenate(kept)
+        words, weights, own = self._index.words[here], self._index.weights[here], self._index.own[here]
+        there = [np.isin(words, piece) for piece in pieces]
+        unshared = [float(weights[some & (own == weights)].sum()) for some in there]
+        if share >= MIN_WHOLE and any(
+            alone > 0 and some.sum() >= MAIN_WORDS * len(words) and own[some].sum() >= MAIN_OWN * own.sum()
+            for alone, some in zip(unshared, there, strict=True)
+        ):
+            return share, np.concatenate(pieces)
+        kept = [place for place, alone in enumerate(unshared) if alone >= MIN_PIECE_OWN * weights.sum()]
+        held = sum(float(weights[there[place]].sum() / weights.sum()) for place in kept)
+        return min(share, held), np.concatenate([self._hashes[:0], *(pieces[place] for place in kept)])
 
     def _places(self, windows: Sequence[tuple[int, int]]) -> Integers:
         """Return the numbers of the words in windows that are sorted by their first word, each word once."""

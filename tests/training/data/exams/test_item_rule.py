@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,19 @@ def test_the_form_of_other_questions_is_no_piece_of_an_item():
     ]
     text = f"{frame.format('nestrine pudding')} couscous. {FILLER * 3} It was the ondarel loaf that gets dumplings."
     assert held(text, items) == []
+
+
+def test_a_question_in_two_pieces_whose_words_many_questions_share_is_the_item():
+    """No run of `How many vegetables do I have` starts a search, because too many questions have it."""
+    ends = "ka nip dish lot nel ery rabi sley quin moss".split()
+    names = [first + end for first in "lee tur ra fen shal kohl par cel but ro".split() for end in ends]
+    chance = random.Random(6)
+    lists = ["I have a {}, two {}, a {} and a {}.".format(*chance.sample(names, 4)) for _ in range(80)]
+    asked = "How many vegetables do I have?"
+    items = [ItemText(benchmark="b", id=one, question=f"{one} {asked}", answers=("8",)) for one in lists]
+    for one in lists[:3]:
+        assert (one, "item") in held(planted(f"{one} {FILLER * 4} {asked}", "8"), items)
+        assert one not in dict(held(planted(f"{one} {FILLER * 4} {asked[:14]}", "8"), items))
 
 
 def test_a_long_instruction_of_many_questions_is_left_out():
