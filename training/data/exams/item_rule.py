@@ -17,10 +17,10 @@ A text holds
   found by its question.
 
 Pieces of an item with at most PIECES_REACH words between them add up, in order, if each has words enough that no other
-question shares, or if the whole item is there and one piece has much of its own weight. Short numbers between its words are counters of a list, which runs pass over. A template, which is a
-long run of words that many questions of a benchmark share, weighs nothing.
-
-The number of texts that hold an item changes nothing: a leak that was copied ten thousand times is a leak.
+question shares, or if the whole item is there and one piece has much of its own weight. Short numbers between its words
+are counters of a list, which runs pass over. A template, which is a long run of words that many questions of a
+benchmark share, weighs nothing. The number of texts that hold an item changes nothing: a leak that was copied ten
+thousand times is a leak.
 
 A short question, or one with too little own weight, is `joined` to its answers if both together have enough own weight:
 it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
@@ -83,7 +83,6 @@ PIECES_REACH: Final = 400  # words between two pieces
 MIN_PIECE_OWN: Final = 0.15  # of an item's weight, in words that no other question shares; less is only its form
 MAIN_WORDS: Final = 0.35  # of an item's words, in its main piece
 MAIN_OWN: Final = 0.45  # of an item's own weight, in its main piece
-MIN_WHOLE: Final = 0.85  # of an item of which pieces are only form; other texts have the same form
 MIN_SEEDED_RUNS: Final = 0.8  # of a question's runs of words; of one with fewer, a piece may have no seed
 MIN_WORDS: Final = 5
 STRONG_WORDS: Final = 8
@@ -287,10 +286,11 @@ class _Shared:
 
 
 def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) -> dict[str, _Shared]:
-    """Return, by benchmark, which runs of words its questions share."""
-    asked = Counter(item.benchmark for item in items)
+    """Return, by benchmark, which runs of words its questions share. An item that is there twice is one question."""
+    same = {(item.benchmark, item.question, item.answers): place for place, item in enumerate(items)}
+    asked = Counter(name for name, *_ in same)
     counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for item, spellings in zip(items, questions, strict=True):
+    for item, spellings in ((items[place], questions[place]) for place in same.values()):
         runs = (ngram_hashes(_hashed(words), SEED_WORDS).tolist() for words in spellings)
         counts[item.benchmark].update(set(chain.from_iterable(runs)))
     return {
@@ -584,13 +584,14 @@ def _seed_places(index: ItemIndex) -> Integers:
 def _reaches(index: ItemIndex) -> Integers:
     """Return, for each part, how many words on both sides of its seeds are aligned with it.
 
-    A piece of words that many questions share has no seed, so these are more if the part is a question with such words.
+    A piece of few words, or of words that many questions share, has no seed, so more is read of such questions.
     """
     seeded = np.zeros(len(index.words), np.bool_)
     seeded[index.begins[index.owners] + index.offsets] = True
     runs = np.diff(index.begins) - SEED_WORDS + 1
-    has_few = np.add.reduceat(seeded, index.begins[:-1]) < MIN_SEEDED_RUNS * runs if len(runs) else runs > 0
-    found_alone = ~np.isin(index.items, np.concatenate([index.weak, index.joined])) & (index.kinds == QUESTION)
+    lacks = runs - np.add.reduceat(seeded, index.begins[:-1]) if len(runs) else runs
+    has_few = (lacks > (1 - MIN_SEEDED_RUNS) * runs) | (runs <= SEED_WORDS)
+    found_alone = ~np.isin(index.items, index.weak) & (index.kinds == QUESTION)
     return np.where(has_few & found_alone, PIECES_REACH, item_loops.REACH)
 
 
@@ -715,24 +716,25 @@ class _Text:
         if between:
             edges = [start, *chain.from_iterable(reversed(between)), end]
             pieces = [self._hashes[near[first:last]] for first, last in zip(edges[::2], edges[1::2], strict=True)]
-            share, words = self._own_pieces(part, pieces, share)
+            whole = share + len(between) * FAR / np.count_nonzero(self._index.weights[here])
+            share, words = self._own_pieces(part, pieces, share, whole)
         return share, int(near[start]), int(near[end - 1]) + 1, words
 
-    def _own_pieces(self, part: int, pieces: Sequence[Hashes], share: float) -> tuple[float, Hashes]:
+    def _own_pieces(self, part: int, pieces: Sequence[Hashes], share: float, whole: float) -> tuple[float, Hashes]:
         """Return the share of an item in those of its pieces that are not just the form of many questions, and these.
 
         They are returned as one array of words. Pieces of the form count beside a main piece, which has much of the
-        item's own weight, if all together hold nearly the whole item. `share` is what all together hold.
+        item's own weight, if all together hold the `whole` item. `share` is that without the cost of what is between.
         """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
         words, weights, own = self._index.words[here], self._index.weights[here], self._index.own[here]
         there = [np.isin(words, piece) for piece in pieces]
         unshared = [float(weights[some & (own == weights)].sum()) for some in there]
-        if share >= MIN_WHOLE and any(
+        if whole >= WORD_FOR_WORD and any(
             alone > 0 and some.sum() >= MAIN_WORDS * len(words) and own[some].sum() >= MAIN_OWN * own.sum()
             for alone, some in zip(unshared, there, strict=True)
         ):
-            return share, np.concatenate(pieces)
+            return whole, np.concatenate(pieces)
         kept = [place for place, alone in enumerate(unshared) if alone >= MIN_PIECE_OWN * weights.sum()]
         held = sum(float(weights[there[place]].sum() / weights.sum()) for place in kept)
         return min(share, held), np.concatenate([self._hashes[:0], *(pieces[place] for place in kept)])
