@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from resources.compute.backends import backend_part, make_backend
 from resources.compute.base import Backend
-from resources.compute.outside import BACKENDS, outside_backend
-from resources.compute.size import Size, SlurmSettings, read_size
+from resources.compute.size import Size, read_size
 from training.parts.outside import PartsOf
 from training.plain_data import read_yaml
 from training.process.cores import available_cores
@@ -90,8 +90,7 @@ class Profile:
     partitions_at_once: int = 1  # assets and partitions that `pedigree run` makes at the same time
     default: dict[str, Any] = field(default_factory=dict)  # fields of `Size`
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
-    slurm: SlurmSettings = field(default_factory=SlurmSettings)
-    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # place and settings of outside backends, by name
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # settings of backends, by name
 
     def __post_init__(self) -> None:
         if not 1 <= self.partitions_at_once <= MOST_AT_ONCE:
@@ -111,28 +110,28 @@ class Profile:
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
         where = f"stages.{asset}" if asset in self.stages else "default"
-        size = read_size({**self.default, **self.stages.get(asset, {})}, cores=available_cores(), where=where)
-        if size.backend not in BACKENDS:
-            outside_backend(size.backend, self.parts, where=where)
-        return size
+        given = {**self.default, **self.stages.get(asset, {})}
+        size = read_size(given, where=where)
+        part = backend_part(size.backend, self.parts, where=where)
+        if part.most_nodes is not None and size.nodes > part.most_nodes:
+            raise RecipeError(
+                f"{where}: nodes={size.nodes}, but the backend {size.backend} has at most {part.most_nodes}; use"
+                " processes, or backend slurm"
+            )
+        if given.get("workers") is not None:
+            return size
+        return replace(size, workers=None if part.counts_cores else available_cores())
 
     def _check_parts(self) -> None:
         """Raise RecipeError for settings of a backend that no stage uses."""
-        used = {one.get("backend", "local") for one in (self.default, *self.stages.values())}
-        PartsOf("profile", self.parts).check_used(used, BACKENDS)
+        used = {one.get("backend") or "local" for one in (self.default, *self.stages.values())}
+        PartsOf("profile", self.parts).check_used(used)
+        for name in self.parts:
+            make_backend(name, self.parts, where="default")
 
     def backend_for(self, asset: str) -> Backend:
         """The backend that runs the stage that makes `asset`."""
-        backend = self.size_for(asset).backend
-        if backend not in BACKENDS:
-            return outside_backend(backend, self.parts, where=f"stages.{asset}")
-        if backend == "slurm":
-            from resources.compute.slurm import SlurmBackend
-
-            return SlurmBackend(self.slurm)
-        from resources.compute.local import LocalBackend
-
-        return LocalBackend(withheld=self.withheld)
+        return make_backend(self.size_for(asset).backend, self.parts, where=f"stages.{asset}")
 
 
 def load_profile(name_or_path: str) -> Profile:

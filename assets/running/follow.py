@@ -45,7 +45,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     run = _tracked(job, pipeline, watch)
     following = Following(
         backend=backend,
-        task=task_of(job, size),
+        task=task_of(job, size, profile.withheld),
         run=run,
         watch=watch,
         cell=cell,

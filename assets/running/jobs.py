@@ -90,8 +90,8 @@ def code_revision() -> str:
     return asked.stdout.strip()
 
 
-def task_of(job: Job, size: Size) -> Task:
-    """The job as a task of a backend.
+def task_of(job: Job, size: Size, withheld: frozenset[str] = frozenset()) -> Task:
+    """The job as a task of a backend, which does not inherit the environment variables `withheld`.
 
     A stage that works in ranks fans out into one task per node, or its nodes form a Ray cluster. Any other stage uses
     its nodes in one task.
@@ -103,6 +103,7 @@ def task_of(job: Job, size: Size) -> Task:
         argv=("-m", stage.package, str(Path(job.output) / "job.json")),
         size=size,
         folder=job.output,
+        withheld=withheld,
         environment=_environment() | ({VARIABLE: str(versions_file(job))} if _compares(job, size) else {}),
         num_tasks=size.nodes if stage.in_ranks and not on_ray else 1,
         phases=stage.phases,

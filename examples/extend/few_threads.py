@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from resources.compute.backends import BackendPart
 from resources.compute.local import LocalBackend
-from resources.compute.outside import BackendPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,4 +27,4 @@ class FewThreads(LocalBackend):
         return {"OMP_NUM_THREADS": str(self.settings.threads)}
 
 
-backend = BackendPart(make=FewThreads, settings=Settings)
+backend = BackendPart(make=FewThreads, settings=Settings, most_nodes=1)

@@ -38,7 +38,8 @@ class Task:
     makes missing ranks itself, up to that share of all ranks, and exits with MISSING_RANKS if more are
     missing. With `phases`, it runs that many tasks for each phase (`--phase NAME` is added too); the tasks of a
     phase begin when those of the phase before have ended. With `on_ray`, the nodes of the size form a Ray cluster,
-    and the command runs on the first one.
+    and the command runs on the first one. `withheld` are names of the orchestrator's environment variables that the
+    task must not inherit.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Task:
     size: Size
     folder: str
     environment: dict[str, str] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
     num_tasks: int = 1
     phases: tuple[str, ...] = ()
     on_ray: bool = False

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from resources.compute.backends import BackendPart
 from resources.compute.base import (
     Allocation,
     Handle,
@@ -54,9 +55,8 @@ class LocalBackend:
 
     name = "local"
 
-    def __init__(self, *, poll_seconds: float = 0.1, withheld: frozenset[str] = frozenset()) -> None:
+    def __init__(self, *, poll_seconds: float = 0.1) -> None:
         self.poll_seconds = poll_seconds
-        self._withheld = withheld  # environment variables that tasks do not inherit
 
     def render(self, task: Task) -> str:
         """The task's shell command line, with its environment variables."""
@@ -86,20 +86,12 @@ class LocalBackend:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**self._inherited(), **_variables(task)},
+                env={**_inherited(task), **_variables(task)},
                 pass_fds=(lock,),
                 start_new_session=True,
             )
         _CHILDREN[process.pid] = process
         return Handle(backend=self.name, id=str(process.pid), key=task.key, folder=task.folder)
-
-    def _inherited(self) -> dict[str, str]:
-        """This process's environment without the credentials for MLflow and the webhook, which no stage needs."""
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name not in self._withheld and not name.startswith(TRACKER_VARIABLES)
-        }
 
     def poll(self, handle: Handle) -> Status:
         """Return the task's status: running while its supervisor lives, then by the exit code that it wrote.
@@ -196,6 +188,15 @@ def tidy(folder: Path) -> None:
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 
 
+def _inherited(task: Task) -> dict[str, str]:
+    """This process's environment without what the task must not have, nor the credentials for MLflow."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in task.withheld and not name.startswith(TRACKER_VARIABLES)
+    }
+
+
 def _variables(task: Task) -> dict[str, str]:
     threads = {"OMP_NUM_THREADS": str(task.size.threads)} if task.size.threads else {}
     return {**threads, **task.environment}
@@ -263,3 +264,6 @@ def _is_marked(entry: Path, mark: bytes) -> bool:
         return fields is not None and fields[0] != "Z" and mark in (entry / "environ").read_bytes().split(b"\0")
     except OSError:
         return False  # the process has ended or belongs to another user
+
+
+backend = BackendPart(make=lambda _: LocalBackend(), most_nodes=1)

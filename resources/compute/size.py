@@ -1,4 +1,4 @@
-"""The records of a profile that backends read: the resources of a stage, and the settings for Slurm."""
+"""The record of a profile that backends read: the resources of a stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from training.records import RecipeError, read_record
 from training.run_settings import RunSettings
 
-PLANNED_BACKENDS = ("kubernetes",)  # these get an error message of their own
 AT_LEAST = {
     **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),
     **dict.fromkeys(("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks", "evaluation_steps"), 1),
@@ -32,7 +31,7 @@ ADDRESS = re.compile(r"[A-Za-z0-9_.-]+:[0-9]+|\[[0-9A-Fa-f:]+\]:[0-9]+")
 class Size(RunSettings):
     """Where one stage runs and with which resources: settings for its job, and settings that only its backend reads."""
 
-    backend: str = "local"  # local, slurm, or a part from outside (resources/compute/outside.py)
+    backend: str = "local"  # local, slurm, or a part from outside (resources/compute/backends.py)
     hours: float = 24.0  # time limit of the job in the scheduler
     max_pending_hours: float | None = None  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress
@@ -48,8 +47,6 @@ class Size(RunSettings):
             wrong.append(f"missing_ranks_share={self.missing_ranks_share}; at most 1")
         if wrong:
             raise RecipeError(*(f"{one} is right" for one in wrong))
-        if self.backend == "local" and self.nodes > 1:
-            raise RecipeError(f"nodes={self.nodes}, but the local backend is one node; use processes, or backend slurm")
         self._check_lost_nodes()
         self._check_engine()
 
@@ -93,34 +90,9 @@ class Size(RunSettings):
             raise RecipeError(f"ray_address with nodes={self.nodes}: the cluster has its own nodes; nodes=1 is right")
 
 
-def read_size(given: Mapping[str, Any], *, cores: int, where: str) -> Size:
-    """Check the fields that a profile gives for a stage, and return the resources that its job gets.
+def read_size(given: Mapping[str, Any], *, where: str) -> Size:
+    """Return the resources that a profile gives a stage; a field that is null has its default.
 
-    Without `workers`, there is one worker process for each of this machine's `cores`; on Slurm, for each core that the
-    job gets, which only the job knows. A field that is null has its default. Raise RecipeError, with `where` as the
-    place of the fields.
+    Raise RecipeError, with `where` as the place of the fields.
     """
-    backend = given.get("backend")
-    if backend == "ray":
-        raise RecipeError(f"{where}.backend: ray is an engine, which runs the ranks of a job; set `engine: ray`")
-    if backend in PLANNED_BACKENDS:
-        raise RecipeError(f"{where}.backend: the {backend} backend is not built yet; there are local and slurm")
-    told = {name: value for name, value in given.items() if value is not None}
-    workers = None if backend == "slurm" else cores
-    return read_record(Size, {"workers": workers, **told}, where=where)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlurmSettings:
-    """The settings with which jobs are submitted to Slurm."""
-
-    partition: str | None = None  # None, here and below: Slurm's own default
-    account: str | None = None
-    qos: str | None = None
-    python: str | None = None  # interpreter on the nodes; None: the one that runs Dagster
-    environment: tuple[str, ...] = ()  # names of environment variables passed to jobs
-    poll_seconds: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.poll_seconds <= 0:
-            raise RecipeError(f"poll_seconds={self.poll_seconds}; above 0 is right")
+    return read_record(Size, {name: value for name, value in given.items() if value is not None}, where=where)

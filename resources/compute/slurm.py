@@ -16,9 +16,10 @@ import secrets
 import shlex
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from resources.compute.backends import BackendPart
 from resources.compute.base import (
     ATTEMPT_MARK,
     LAUNCHER,
@@ -31,7 +32,6 @@ from resources.compute.base import (
     tail,
     write_json,
 )
-from resources.compute.size import SlurmSettings
 from resources.compute.slurm_accounting import accounted
 from resources.compute.slurm_calls import SlurmError, SlurmRefusal, call, jobs_of, user
 from resources.compute.slurm_states import (
@@ -44,6 +44,7 @@ from resources.compute.slurm_states import (
     status_of,
 )
 from training.exit_codes import MISSING_RANKS
+from training.records import RecipeError
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
@@ -61,6 +62,22 @@ _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Error messages of Slurm's clients after which it is unknown whether the controller received the call.
 _UNCERTAIN = re.compile("timed out|gave no answer|unable to contact|connect failure|connection refused", re.I)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmSettings:
+    """The settings with which jobs are submitted to Slurm."""
+
+    partition: str | None = None  # None, here and below: Slurm's own default
+    account: str | None = None
+    qos: str | None = None
+    python: str | None = None  # interpreter on the nodes; None: the one that runs Dagster
+    environment: tuple[str, ...] = ()  # names of environment variables passed to jobs
+    poll_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.poll_seconds <= 0:
+            raise RecipeError(f"poll_seconds={self.poll_seconds}; above 0 is right")
 
 
 class SlurmBackend:
@@ -514,3 +531,6 @@ def _look_for(name: str, token: str) -> str | None:
             if waited > UNCERTAIN_SECONDS:
                 raise
         time.sleep(0.5)
+
+
+backend = BackendPart(make=SlurmBackend, settings=SlurmSettings, counts_cores=True)

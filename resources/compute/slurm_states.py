@@ -80,11 +80,11 @@ _LIMIT_OF_ALL = re.compile(
 )
 # What `sbatch` says when the queue refuses a job (slurm_errno), and the fields of the profile that it depends on.
 REFUSALS = {
-    "invalid partition": "`slurm.partition`",
-    "invalid account": "`slurm.account` and `slurm.partition`",
+    "invalid partition": "`parts.slurm.partition`",
+    "invalid account": "`parts.slurm.account` and `parts.slurm.partition`",
     "invalid qos": "`slurm.qos`",
-    "user's group not permitted": "`slurm.partition`",
-    "not permitted to use this partition": "`slurm.partition` and `slurm.account`",
+    "user's group not permitted": "`parts.slurm.partition`",
+    "not permitted to use this partition": "`parts.slurm.partition` and `parts.slurm.account`",
     "time limit": "`hours`",
     "memory specification": "`memory_gb`",
     "generic resource": "`gpus_per_node`",
@@ -92,8 +92,8 @@ REFUSALS = {
     "node count": "`nodes`",
     "requested node configuration": "`nodes`, `workers`, `threads`, `processes`, `memory_gb` and `gpus_per_node`",
     "cpu count": "`workers`, `threads` and `processes`",
-    "violates accounting/qos policy": "`slurm.account`, `slurm.qos`, `nodes`, `memory_gb` and `hours`",
-    "required partition not available": "`slurm.partition`",
+    "violates accounting/qos policy": "`parts.slurm.account`, `slurm.qos`, `nodes`, `memory_gb` and `hours`",
+    "required partition not available": "`parts.slurm.partition`",
 }
 # A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.
 WARNED = "the job was told to end, as happens before the time limit; raise `hours` in the profile, or run again"

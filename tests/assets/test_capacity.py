@@ -79,11 +79,11 @@ def test_post_training_on_a_known_gpu_needs_room_for_its_model(profile, asset):
     check = dict(capacity.checks(large))[asset]
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
     with pytest.raises(RecipeError, match=r"post-training .* 80 GB; .*; shard=(\d+) fits") as error:
-        check(read_size(gpus, cores=1, where=""))
+        check(read_size(gpus, where=""))
     nearest = int(re.findall(r"shard=(\d+) fits", str(error.value))[0])
-    check(read_size({**gpus, "shard": nearest}, cores=1, where=""))
+    check(read_size({**gpus, "shard": nearest}, where=""))
     with pytest.raises(RecipeError, match="needs at least"):
-        check(read_size({**gpus, "shard": nearest // 2}, cores=1, where=""))
+        check(read_size({**gpus, "shard": nearest // 2}, where=""))
 
 
 WIDER = {"width": 8192, "layers": 80, "heads": 64, "kv_heads": 8, "mlp_width": 28672}  # 70 billion weights
@@ -100,11 +100,11 @@ def test_a_reward_model_larger_than_its_place_is_refused_and_the_nearest_layout_
     gpus = {"backend": "slurm", "nodes": 1, "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
     said = r"post-training needs at least 1 x \(weights 34.2 \+ optimizer 68.5 .* one H100 has 80 GB; .*"
     with pytest.raises(RecipeError, match=said) as error:
-        check(read_size({**gpus, "shard": 8}, cores=1, where=""))
+        check(read_size({**gpus, "shard": 8}, where=""))
     nodes, shard = map(int, re.search(r"on (\d+) nodes shard=(\d+) fits", str(error.value)).groups())
-    check(read_size({**gpus, "nodes": nodes, "shard": shard}, cores=1, where=""))
+    check(read_size({**gpus, "nodes": nodes, "shard": shard}, where=""))
     with pytest.raises(RecipeError, match="needs at least"):  # half of it does not fit
-        check(read_size({**gpus, "nodes": nodes, "shard": shard // 2}, cores=1, where=""))
+        check(read_size({**gpus, "nodes": nodes, "shard": shard // 2}, where=""))
 
 
 def test_the_steps_of_a_spread_post_training_must_fit_its_gpus():
@@ -113,7 +113,7 @@ def test_the_steps_of_a_spread_post_training_must_fit_its_gpus():
     section = dataclasses.replace(RECIPE.sft, max_length=131_072, batch_size=32)
     recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **large), sft=section)
     gpus = {"backend": "slurm", "nodes": 4, "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 32}
-    size = read_size(gpus, cores=1, where="")
+    size = read_size(gpus, where="")
 
     def check(trl, **changes):
         sft = dataclasses.replace(section, trl=trl, **changes)
@@ -131,7 +131,7 @@ def test_a_layout_is_refused_from_the_first_byte_that_it_lacks(monkeypatch):
     model = dataclasses.replace(RECIPE.model, **LLAMA, max_length=1024)
     batch = {"sequence_length": 1024, "global_batch_tokens": 2**17, "tokens": 2**20}
     recipe = dataclasses.replace(RECIPE, model=model, pretrain=dataclasses.replace(RECIPE.pretrain, **batch))
-    size = read_size({**gpus, "shard": 8}, cores=1, where="")
+    size = read_size({**gpus, "shard": 8}, where="")
     needed = {
         "base_model": capacity.certain_bytes(capacity.trainings_of(recipe)[0], size),
         "sft_model": capacity.most(
@@ -154,7 +154,7 @@ def test_a_layout_is_refused_from_the_first_byte_that_it_lacks(monkeypatch):
 def test_what_a_post_training_needs_grows_with_what_a_pass_reads():
     recipe = dataclasses.replace(RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA))
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
-    size = read_size(gpus, cores=1, where="")
+    size = read_size(gpus, where="")
 
     def tuning(section, **changes):
         section = dataclasses.replace(section, max_length=2048, batch_size=8, **changes)
@@ -193,7 +193,7 @@ def test_weights_stay_gathered_while_answers_are_drawn_where_the_gpu_has_room_or
         RECIPE, model=dataclasses.replace(RECIPE.model, **LLAMA, tied_embeddings=False), align=sampled
     )
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100", "shard": 8}
-    size, shape = read_size(gpus, cores=1, where=""), capacity.shape_of(recipe)
+    size, shape = read_size(gpus, where=""), capacity.shape_of(recipe)
 
     def told(size, recipe=recipe):
         planned = capacity.tuning_of(recipe, sampled, size)
@@ -244,11 +244,11 @@ def test_a_model_that_cannot_be_scored_in_its_place_is_refused_with_the_nearest_
     gpus = {"backend": "slurm", "processes": 8, "gpus_per_node": 8, "gpu": "H100"}
     for asset in ("model_scores", "alignment_rewards"):
         with pytest.raises(RecipeError, match=r"scoring .* 1 x \(weights (274|548) .*shard=(\d+) fits") as error:
-            checks[asset](read_size(gpus, cores=1, where=""))
+            checks[asset](read_size(gpus, where=""))
         nearest = int(re.findall(r"shard=(\d+) fits", str(error.value))[0])
         assert 1 < nearest <= 16
         nodes = max(1, nearest // 8)
-        checks[asset](read_size({**gpus, "nodes": nodes, "shard": nearest}, cores=1, where=""))
+        checks[asset](read_size({**gpus, "nodes": nodes, "shard": nearest}, where=""))
 
 
 def test_a_warmup_and_a_decay_that_overlap_are_refused():
@@ -264,14 +264,14 @@ def test_a_spread_model_needs_its_share_in_each_process(profile):
     whole = 4 * 4 * capacity.shape_of(RECIPE).parameter_count / 2**30  # weights, gradients and two numbers a weight
     here = {"backend": "slurm", "memory_gb": 1.1 * whole, "processes": 4}
     for check in tunings:
-        check(read_size({**here, "shard": 4}, cores=1, where=""))
+        check(read_size({**here, "shard": 4}, where=""))
         with pytest.raises(RecipeError, match=r"post-training .* 4 x"):
-            check(read_size(here, cores=1, where=""))
+            check(read_size(here, where=""))
     sampled = AlignRecipe(method="grpo")
     check = dict(capacity.checks(dataclasses.replace(RECIPE, align=sampled)))["aligned_model"]
-    check(read_size({**here, "memory_gb": 1.6 * whole, "shard": 4}, cores=1, where=""))  # reference, reward model
+    check(read_size({**here, "memory_gb": 1.6 * whole, "shard": 4}, where=""))  # reference, reward model
     with pytest.raises(RecipeError, match="models beside it"):
-        check(read_size({**here, "shard": 4}, cores=1, where=""))
+        check(read_size({**here, "shard": 4}, where=""))
     assert not AlignRecipe(method="grpo", trl={"sync_ref_model": True}).can_be_spread
     assert dataclasses.replace(RECIPE.sft, peft={"r": 4}).can_be_spread
     assert not any(

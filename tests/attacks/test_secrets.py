@@ -163,7 +163,7 @@ def refused_profiles(day: Day) -> None:
         f"tracking_uri: http://me:{new()}@host:5000\n  nonsense: [",
         f"tracking_uri: http://me:{new()}@host:5000/${{NOT_SET}}",
         f"stages: {{base_model: 'postgresql://me:{new()}@host/db'}}",
-        f"slurm: {{partition: 5, account: ['https://host/?token={new()}']}}",
+        f"parts: {{slurm: {{partition: 5, account: ['https://host/?token={new()}']}}}}",
         f"description: 5\ntracking_uri: https://host/?access_token={new()}",
         f"notify: 'https://host/{new()}'",
         f"notify: {{webhook: ['https://host/{new()}']}}",

@@ -13,8 +13,8 @@ import assets.running.follow  # noqa: F401 - now: the seconds would pass between
 from assets.running.causes import StageFailed
 from assets.running.events import heard_by
 from resources.compute.base import Task
-from resources.compute.slurm import SlurmBackend, array_name, job_name
-from resources.profile import Size, SlurmSettings
+from resources.compute.size import Size
+from resources.compute.slurm import SlurmBackend, SlurmSettings, array_name, job_name
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
 from training.artifact import Artifact
@@ -125,4 +125,4 @@ def test_nodes_with_another_version_of_the_code_are_refused_before_any_rank(slur
     made, said = made_of(replace(task, environment={**task.environment, VARIABLE: str(noted)}), other)
     assert isinstance(made, StageFailed) and made.exit_code == 2 and submissions(said) == 1
     assert "other versions" in str(made) and "toy_ranks " in str(made)
-    assert "in the profile (`slurm.python`)" in str(made) and ranks_of(task) == []
+    assert "in the profile (`parts.slurm.python`)" in str(made) and ranks_of(task) == []

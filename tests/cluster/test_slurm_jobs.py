@@ -20,10 +20,10 @@ from assets.running.follow import Following
 from assets.running.patience import Patience
 from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
-from resources.compute.slurm import JOB_FILE, SlurmBackend, array_name, job_name
+from resources.compute.size import Size
+from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmSettings, array_name, job_name
 from resources.compute.slurm_calls import fields_of
 from resources.compute.slurm_states import status_of
-from resources.profile import Size, SlurmSettings
 from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of
@@ -184,8 +184,7 @@ def test_an_ended_job_makes_room_for_the_next(slurm, backend, tmp_path):
 POLLS = """
 import sys
 from resources.compute.base import Handle
-from resources.compute.slurm import SlurmBackend
-from resources.profile import SlurmSettings
+from resources.compute.slurm import SlurmBackend, SlurmSettings
 backend = SlurmBackend(SlurmSettings(poll_seconds=600))
 handle = Handle(backend="slurm", id=sys.argv[1], key="toy", folder=sys.argv[2])
 print(*sorted({backend.poll(handle).state for _ in range(5)}))

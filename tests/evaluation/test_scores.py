@@ -404,7 +404,7 @@ def test_a_model_that_processes_share_is_scored_by_the_command_like_in_one(tmp_p
     from resources.compute.size import read_size
 
     suites = read_record(EvaluationRecipe, evaluation(*SUITES), where="evaluation"), {"kitchen": KITCHEN}
-    sizes = [read_size(size, cores=1, where="") for size in ({}, {"processes": 2, "shard": 2})]
+    sizes = [read_size(size, where="") for size in ({}, {"processes": 2, "shard": 2})]
     alone, together = (
         evaluate(models[1].file("model"), suites, tmp_path / str(size.shard), size=size) for size in sizes
     )

@@ -12,8 +12,8 @@ import yaml
 from assets.chain import CHAIN
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
-from resources.compute.slurm import SlurmBackend
-from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, SlurmSettings, load_profile
+from resources.compute.slurm import SlurmBackend, SlurmSettings
+from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, load_profile
 from training.process.cores import available_cores
 
 
@@ -31,8 +31,8 @@ def written(tmp_path, **content):
             "mine.yaml: default.wokers: unknown field; did you mean `workers`. .*: answer_weights, attention.*workers",
         ),
         (
-            {"slurm": {"partitions": "x"}},
-            "mine.yaml: slurm.partitions: unknown field; did you mean `partition`. known .*: account",
+            {"default": {"backend": "slurm"}, "parts": {"slurm": {"partitions": "x"}}},
+            "mine.yaml: profile.parts.slurm.partitions: unknown field; did you mean `partition`. known .*: account",
         ),
         ({"stage": {}}, "mine.yaml: stage: unknown field; did you mean `stages`. known .*stages"),
         ({"default": {"nodes": 0}}, "mine.yaml: default: nodes=0; at least 1 is right"),
@@ -46,9 +46,14 @@ def written(tmp_path, **content):
             "stages.base_model: processes=0; at least 1 is right",
         ),
         ({"partitions_at_once": 65}, "mine.yaml: partitions_at_once=65; 1 to 64 is right"),
-        ({"slurm": {"poll_seconds": 0}}, "mine.yaml: slurm: poll_seconds=0.*; above 0 is right"),
+        (
+            {"default": {"backend": "slurm"}, "parts": {"slurm": {"poll_seconds": 0}}},
+            "mine.yaml: profile.parts.slurm: poll_seconds=0.*; above 0 is right",
+        ),
+        ({"parts": {"slurm": {"partition": "x"}}}, "profile.parts.slurm: without effect; the section uses no part"),
+        ({"parts": {"local": {"from": "a:b"}}}, "parts.local.from: 'local' is a part of Pedigree's; name yours otherw"),
         ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),
-        ({"default": {"backend": "kubernetes"}}, "default.backend: the kubernetes backend is not built yet; there are"),
+        ({"default": {"backend": "kubernetes"}}, "default.backend: 'kubernetes' is not one of 'local', 'slurm'"),
         (
             {"stages": {"tokenizer": {"backend": "ray"}}},
             "stages.tokenizer.backend: ray is an engine, .*; set `engine: ray`",
@@ -60,7 +65,7 @@ def written(tmp_path, **content):
             {"default": {"engine": "ray", "backend": "slurm", "ray_address": "a:1", "nodes": 2}},
             "ray_address with nodes=2: the cluster has its own nodes; nodes=1 is right",
         ),
-        ({"default": {"nodes": 2}}, "default: nodes=2, but the local backend is one node; use processes, or backend"),
+        ({"default": {"nodes": 2}}, "default: nodes=2, but the backend local has at most 1; use processes, or backend"),
         ({"default": {"backend": "slurm", "spare_nodes": 1}}, "for a training over several nodes; nodes=1 has no use"),
         ({"default": {"backend": "slurm", "nodes": 2, "min_nodes": 3}}, "min_nodes=3; at most nodes=2 is right"),
         ({"default": {"backend": "slurm", "nodes": 2, "min_nodes": 1}}, "need more memory; set micro_batch_tokens"),
@@ -134,11 +139,12 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     profile = load_profile(path.stem)
     assert data.keys() == {field.name for field in dataclasses.fields(Profile)}
     assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
-    assert data["slurm"].keys() == {field.name for field in dataclasses.fields(SlurmSettings)}
+    if path.stem == "slurm":
+        settings = data["parts"]["slurm"]
+        assert settings == {**dataclasses.asdict(SlurmSettings()), "environment": []}
     chosen = {name: data["default"][name] for name in ("backend", "engine")}
     workers = None if path.stem == "slurm" else available_cores()  # the node's cores are the job's to count
     assert profile.size_for("") == Size(**chosen, workers=workers)
-    assert profile.slurm == SlurmSettings()
     assert data["notify"].keys() == {field.name for field in dataclasses.fields(Notify)} and profile.notify == Notify()
 
 
@@ -153,14 +159,21 @@ def test_a_stage_of_this_machine_is_not_handed_what_opens_the_tracker(tmp_path, 
     backend = profile.backend_for("tokenizer")
     names = [*held, *left]
     code = f"import os; print({{name: os.environ.get(name) for name in {names}}})"
-    handle = backend.submit(Task(key="toy", argv=("-c", code), size=Size(), folder=str(tmp_path)))
+    task = Task(key="toy", argv=("-c", code), size=Size(), folder=str(tmp_path), withheld=profile.withheld)
+    handle = backend.submit(task)
     while not backend.poll(handle).is_over:
         time.sleep(0.02)
     assert backend.log_tail(str(tmp_path), 1) == str(dict.fromkeys(held) | left)
 
 
 @pytest.mark.parametrize(
-    "content", [{"tracking_uri": ""}, {"slurm": {"account": ""}}, {"notify": {"webhook": ""}}, {"default": {"gpu": ""}}]
+    "content",
+    [
+        {"tracking_uri": ""},
+        {"default": {"backend": "slurm"}, "parts": {"slurm": {"account": ""}}},
+        {"notify": {"webhook": ""}},
+        {"default": {"gpu": ""}},
+    ],
 )
 def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
     with pytest.raises(ProfileError, match="an empty text"):

@@ -10,8 +10,8 @@ import pytest
 
 import resources.compute.slurm
 from resources.compute.base import Task
-from resources.compute.slurm import SlurmBackend, SlurmError, job_name, render, render_array, status_of
-from resources.profile import Size, SlurmSettings
+from resources.compute.size import Size
+from resources.compute.slurm import SlurmBackend, SlurmError, SlurmSettings, job_name, render, render_array, status_of
 
 PROJECT = str(Path(resources.compute.slurm.__file__).parent.parent.parent)
 SETTINGS = SlurmSettings(partition="gpu", account="lab", python="/opt/python", environment=("HF_TOKEN",))

@@ -53,5 +53,5 @@ def check_versions(job: Job, stage: Stage) -> None:
     if said:
         raise RecipeError(
             f"node {socket.gethostname()} has other versions than the machine that submitted this job: {said}; install"
-            " the same ones there, or name an interpreter that has them in the profile (`slurm.python`)"
+            " the same ones there, or name an interpreter that has them in the profile (`parts.slurm.python`)"
         )

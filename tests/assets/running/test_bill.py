@@ -14,8 +14,7 @@ import pytest
 from assets.running.bill import BILL_FILE, Bill, attempts, elapsed_seconds, settled, settled_late
 from resources.compute.base import HANDLE_FILE, Allocation, write_json
 from resources.compute.local import LocalBackend
-from resources.compute.size import SlurmSettings
-from resources.compute.slurm import SlurmBackend
+from resources.compute.slurm import SlurmBackend, SlurmSettings
 from resources.compute.slurm_accounting import status_of_rows
 from resources.compute.supervise import PROCESS_FILE
 from tests.attacks.test_processes import toy_task

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from resources.compute.base import NotSubmitted, Task
+from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.parts.outside import PartFailed
 
@@ -37,12 +38,24 @@ def test_a_stage_runs_on_it_with_its_own_settings(tmp_path):
     assert backend.find("k", task.folder) == handle
 
 
+def test_it_is_not_handed_what_opens_the_tracker(tmp_path, monkeypatch):
+    monkeypatch.setenv("DB_WORD", "three")
+    where = 'tracking_uri: "postgresql://me:${DB_WORD}@db.example/mlflow"'
+    profile = profile_of(tmp_path, f"{where}\n{own('few_threads:backend')}")
+    backend, argv = profile.backend_for("base_model"), ("-c", "import os; print(os.environ.get('DB_WORD'))")
+    task = Task(key="k", argv=argv, size=Size(), folder=str(tmp_path / "job"), withheld=profile.withheld)
+    handle = backend.submit(task)
+    while not backend.poll(handle).is_over:
+        time.sleep(backend.poll_seconds)
+    assert backend.log_tail(task.folder, 1) == "None"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("default: {backend: sloorm}", r"default\.backend: 'sloorm' is not one of 'local', 'slurm'.*`slurm`"),
         (own("few_threads:backend", ", thread: 3"), r"profile\.parts\.mine\.thread: unknown field; .*`threads`"),
-        (own("polite:reward"), r"'polite:reward' is a Reward; it must be a resources\.compute\.outside\.BackendPart"),
+        (own("polite:reward"), r"'polite:reward' is a Reward; it must be a resources\.compute\.backends\.BackendPart"),
         ("parts: {mine: {}}", r"profile\.parts\.mine: without effect"),
         (own("nowhere:it"), r"no module 'nowhere'"),
     ],
@@ -55,7 +68,7 @@ def test_a_mistake_is_told_when_the_profile_is_read(tmp_path, text, said):
 BACKEND = """
 from resources.compute.base import NotSubmitted
 from resources.compute.local import LocalBackend
-from resources.compute.outside import BackendPart
+from resources.compute.backends import BackendPart
 class Mine(LocalBackend):
     def __init__(self, settings): super().__init__()
     def {function}

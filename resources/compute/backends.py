@@ -1,4 +1,8 @@
-"""Compute backends from the user's own environment. Their errors are raised with the backend's name."""
+"""The parts of the kind `backends`: Pedigree's own, and those from the user's environment.
+
+All are found by name, declare their settings, and are made in the same way. The errors of one from outside are raised
+with its name.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +11,56 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from resources.compute.base import Backend, Handle, NotSubmitted, Status, Task
-from training.parts.outside import NoSettings, PartFailed, PartsOf
+from training.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf
 from training.records import RecipeError
 
 T = TypeVar("T")
 
 KIND = "backends"
-BACKENDS = ("local", "slurm")
-"""The backends of Pedigree."""
+OWN = {"local": "resources.compute.local:backend", "slurm": "resources.compute.slurm:backend"}
+"""The places of Pedigree's own backends by name. A module is imported when a profile names its backend."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendPart:
     """A backend: `make` returns an object with the functions of `resources.compute.base.Backend`, from the settings.
 
-    The fields of the record `settings` have defaults. The profile's resources are in each task's `size`.
+    The fields of the record `settings` have defaults. The profile's resources are in each task's `size`. Without
+    `workers`, a stage has one for each core of the orchestrator's machine, or, with `counts_cores`, for each core that
+    the job finds. `most_nodes` is on how many nodes a task can run; None: on any number.
     """
 
     make: Callable[[Any], Backend]
     settings: type = NoSettings
+    counts_cores: bool = False
+    most_nodes: int | None = None
 
 
-def outside_backend(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> NamedBackend:
-    """Return the backend from outside that `where` of the profile names. Raise RecipeError if there is none."""
+def backend_part(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> BackendPart:
+    """Return the backend that `where` of the profile names. Raise RecipeError if there is none."""
+    if name in OWN:
+        if FROM in parts.get(name, {}):
+            raise RecipeError(f"parts.{name}.{FROM}: {name!r} is a part of Pedigree's; name yours otherwise")
+        return OutsidePart(OWN[name]).load()
+    if name == "ray":
+        raise RecipeError(f"{where}.backend: ray is an engine, which runs the ranks of a job; set `engine: ray`")
     if ":" in name:
         raise RecipeError(f"{where}.backend: {name!r}; give it a short name here, and parts.NAME: {{from: …}}")
-    found = PartsOf(where, parts).load(KIND, name, BACKENDS, field="backend", cls=BackendPart)
+    found = PartsOf(where, parts).load(KIND, name, OWN, field="backend", cls=BackendPart)
     if not is_dataclass(found.settings) or any(
         one.default is MISSING is one.default_factory for one in fields(found.settings)
     ):
         raise RecipeError(f"{where}.backend: {name}'s settings must be a dataclass with a default for each field")
-    settings = PartsOf("profile", parts).settings(name, found.settings)
-    return NamedBackend(name, _called(name, "cannot be made", lambda: found.make(settings)))
+    return found
+
+
+def make_backend(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> Backend:
+    """Return the backend that `where` of the profile names, with its settings. Raise RecipeError for a mistake."""
+    part = backend_part(name, parts, where=where)
+    settings = PartsOf("profile", parts).settings(name, part.settings)
+    if name in OWN:
+        return part.make(settings)
+    return NamedBackend(name, _called(name, "cannot be made", lambda: part.make(settings)))
 
 
 class NamedBackend:
