@@ -30,6 +30,9 @@ ANNOTATION = re.compile(
 SCRIPT = re.compile(r"<script\b([^>]*\bmath/tex[^>]*)>(.*?)</script", re.IGNORECASE | re.DOTALL)
 MATH = re.compile(r"""<math\b((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>(.*?)</math""", re.IGNORECASE | re.DOTALL)
 IMAGE = re.compile(r"""<img\b((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
+DRAWN = re.compile(r"""<mjx-math\b[^<>]*\sdata-latex\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+TAGS = re.compile(r"<[^<>]*>")
+MAX_DRAWN = 1000  # characters of what a script drew for a formula
 IMAGE_CLASS = re.compile(
     r"(?:^|\s)(?:mwe-math-fallback\S*|tex|latex\S*|math|mathtex|ql-img\S*|equation_image|texrender|formula)(?:\s|$)"
 )
@@ -145,8 +148,9 @@ def of_wrapper(tag: str, content: str, *, has_scripts: bool) -> Formula | None:
     """Return the formula of an element in which a script drew it; None if the element says no TeX and no MathML."""
     given = attributes_of(tag)
     is_display = "display" in given.get("class", "") or given.get("display") == "true"
-    for name in ("data-tex", "data-latex", "data-formula", "data-math"):
-        if given.get(name):
+    is_short = len(TAGS.sub("", content)) <= MAX_DRAWN
+    for name in ("data-tex", "data-latex", "data-formula", "data-math", "data-value"):
+        if is_short and TEX_SIGNS.search(given.get(name, "")):
             return formula(given[name], is_display=is_display)
     made: Formula | None = None
     if found := SCRIPT.search(content):
@@ -155,6 +159,8 @@ def of_wrapper(tag: str, content: str, *, has_scripts: bool) -> Formula | None:
         made = of_math(found[1], found[2])
     elif found := ANNOTATION.search(content):
         made = formula(unescape(found[1]))
+    elif found := DRAWN.search(content):
+        made = formula(unescape(found[1] or found[2]))
     elif (found := MATH.search(given.get("data-mathml", ""))) and not has_scripts:
         made = of_math(found[1], found[2])
     elif found := IMAGE.search(content):

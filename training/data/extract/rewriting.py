@@ -15,25 +15,42 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from training.data.extract.formulas import CLOSE, OPEN, Formula, attributes_of, of_image, of_math, of_script, of_wrapper
+from training.data.extract.formulas import (
+    CLOSE,
+    MATH,
+    OPEN,
+    Formula,
+    attributes_of,
+    of_image,
+    of_math,
+    of_script,
+    of_wrapper,
+)
 from training.data.words.native import native
 
 FORMULA_SIGNS = (
     *(b"<math", b"<MATH", b"MathJax", b"mjx-", b"math/", b"math-tex", b"mathtex", b"e-math", b"t-math", b"p-math"),
-    *(b"a-math", b"atex", b"tex=", b"cht=tx", b"tex.cgi", b"data-equation", b"a-formula", b"texrender"),
+    *(b":math", b"a-math", b"l-formula", b"atex", b"tex=", b"cht=tx", b"tex.cgi", b"data-equation", b"a-formula", b"texrender"),
     *(b'="math', b"='math", b'="tex"', b"='tex'"),
     *(b'alt="$', b'ALT="$', b"alt='$", b'alt="\\'),
 )
-OTHER_SIGNS = (b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"</s>", b"<strike")
+OTHER_SIGNS = (
+    b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"</s>", b"<strike",
+    *(b"noteref", b"note-back", b"reversefootnote"),
+)
 NUM_FORMULA_SIGNS = len(FORMULA_SIGNS)
 BEGINS = 4
 PLAIN_NAMES = "pre xmp script style textarea sup del s strike"
-FORMULA_NAMES = f"{PLAIN_NAMES} math img span div mjx-container amp-mathml"
+FORMULA_NAMES = rf"{PLAIN_NAMES} (?:\w{{1,8}}:)?math img span div mjx-container amp-mathml"
 TAG = re.compile(r"""<([a-z][^\s/>]*)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
 ANY_TAG = re.compile(r"<[^<>]*>")
-WRAPPER = re.compile(r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex)(?:\s|$)")
+WRAPPER = re.compile(r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex|ql-formula)(?:\s|$)")
+HOLDS_TEX = re.compile(r"\sdata-(?:tex|latex|math|formula)\s*=")
 CODE_END = re.compile(r"\s*</(?:div|p|li|tr)\s*>", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"</?(?:div|p|li|tr|ol|ul|table|tbody|td|th|section)\b[^>]*>", re.IGNORECASE)
+CODE_LINE = re.compile(
+    r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]*\bclass\s*=\s*[\"']?(?:[^<>\"']*[\s-])?line[\s\"'>]|code\b))", re.IGNORECASE
+)
 CODE_BREAK = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 CODE_NUMBER = re.compile(
     r"<(span|td|a|i)\b[^>]*\bclass\s*=\s*[\"']?[^\"'>]*(?:line-?num|lineno|gutter|blob-num|\bln\b|\blnum|hljs-ln-n)[^>]*>"
@@ -46,6 +63,11 @@ NOTE_ADDRESS = re.compile(
     r"href\s*=\s*[\"']?[^\"'\s>]*#|(?:class|epub:type|role)\s*=\s*[\"']?[^\"'>]*(?:note|ref)", re.I
 )
 NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>\s*$", re.IGNORECASE)
+NOTE_LINK = re.compile(
+    r"<a\b[^<>]*(?:noteref|footnote-back|reversefootnote)[^<>]*>\s*(?:<sup\b[^<>]*>)?\s*\[?[\da-z*†‡§^↩↑\ufe0e]{1,5}\]?"
+    r"\s*(?:</sup>)?\s*</a>",
+    re.IGNORECASE,
+)
 EXPONENT = re.compile(
     r"[+\-−–]?\d{1,6}(?:[.,/]\d+)?|\d?[+\-−]|[+\-−]?(?:\d*[a-z]|[A-Z])(?:\s?[+\-−*/]\s?\w{1,3})?|\w\s?[+\-−]\s?\w"
 )
@@ -68,6 +90,8 @@ def rewritten(html: str, body: bytes = b"") -> str:
     has_formulas = found < NUM_FORMULA_SIGNS
     if OPEN in html or CLOSE in html:
         html = html.replace(OPEN, "").replace(CLOSE, "")
+    if "note" in html:
+        html = NOTE_LINK.sub("", html)
     return _Rewriting(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
 
 
@@ -133,7 +157,7 @@ class _Rewriting:
         self.copied = 0
         self.unclosed: set[str] = set()
         self.last: tuple[int, int, Formula] | None = None  # piece, end in the page, and formula
-        self.has_scripts = "math/tex" in html
+        self.has_scripts = "math/tex" in html or "math/mml" in html
 
     def made(self) -> str:
         at = 0
@@ -164,10 +188,10 @@ class _Rewriting:
             return tag.end()
         content = self.html[tag.end() : inner]
         if name in ("script", "style", "textarea"):
-            if name == "script" and "math/tex" in tag[2]:
-                self.write_formula(of_script(tag[2], content), tag.start(), outer)
+            if name == "script" and "math/" in tag[2]:
+                self.write_script(tag, content, outer)
             return outer
-        if name == "math":
+        if name.endswith("math"):
             self.write_formula(of_math(tag[2], content), tag.start(), outer)
             return outer
         if name in ("pre", "xmp"):
@@ -182,13 +206,22 @@ class _Rewriting:
             return outer
         return tag.end()
 
+    def write_script(self, tag: re.Match[str], content: str, outer: int) -> None:
+        """Write the formula of a script; AsciiMath is written as it is."""
+        if "math/tex" in tag[2]:
+            self.write_formula(of_script(tag[2], content), tag.start(), outer)
+        elif "math/mml" in tag[2] and (found := MATH.search(content)):
+            self.write_formula(of_math(found[1], found[2]), tag.start(), outer)
+        elif "math/asciimath" in tag[2]:
+            self.write(escape(unescape(content), quote=False), tag.start(), outer)
+
     @staticmethod
     def is_wrapper(name: str, tag: str) -> bool:
         if name in ("mjx-container", "amp-mathml"):
             return True
-        return (
-            WRAPPER.search(attributes_of(tag).get("class", "")) is not None if "ath" in tag or "katex" in tag else False
-        )
+        if "ath" in tag or "katex" in tag or "ql-formula" in tag:
+            return WRAPPER.search(attributes_of(tag).get("class", "")) is not None or HOLDS_TEX.search(tag) is not None
+        return "data-" in tag and HOLDS_TEX.search(tag) is not None
 
     def ends(self, name: str, at: int) -> tuple[int, int]:
         """Return where the content of an element and where the element ends; -1 if it is not closed."""
@@ -256,7 +289,7 @@ def _code(content: str) -> str:
     if "<" not in made:
         return "" if _are_line_numbers(made) else made
     made = CODE_NUMBER.sub("", made)
-    made = CODE_BREAK.sub("\n", made)
+    made = CODE_LINE.sub("\n", CODE_BREAK.sub("\n", made))
     if CODE_BLOCK.search(made):
         made = CODE_BLOCK.sub("", re.sub(r"\n?" + CODE_END.pattern, "\n", made, flags=re.IGNORECASE))
     return "" if _are_line_numbers(ANY_TAG.sub("", made)) else made
@@ -283,7 +316,7 @@ def _raised(before: str, tag: str, content: str) -> str | None:
         return "" if word or INLINE.sub("", before).rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:
         return None
-    if re.fullmatch(r"\d{1,3}", text) and ((not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)):
+    if re.fullmatch(r"\d{1,3}(?:\s?[,–-]\s?\d{1,3})*", text) and ((not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)):
         return ""
     if re.fullmatch(r"\d\d", text) and re.search(r"[$€£¥]\s?\d+$", unescape(before[-12:])):
         return f".{text}"
