@@ -62,6 +62,7 @@ from training.data.extract.signs import (
     NAVIGATION,
     NOTICE,
     PHRASES,
+    PRESENT,
     PROMOTION,
     RELATED,
     SECTION,
@@ -79,9 +80,9 @@ from training.data.words.native import native
 def signs() -> Signs:
     """Return the automaton that finds signs of boilerplate or main text in the attributes of a page's elements.
 
-    The signs are the patterns in WORDS, and attributes that count by their presence (`href` marks a link).
+    The signs are the patterns in WORDS, and the attributes in PRESENT, which count by their presence.
     """
-    return make_signs(WORDS, ATTRIBUTES, present={"href": LINKED, "hidden": INVISIBLE}, section=SECTION)
+    return make_signs(WORDS, ATTRIBUTES, present=PRESENT, section=SECTION)
 
 
 def scan_page(html: bytes, *, max_depth: int) -> Markup:
@@ -142,7 +143,7 @@ CELLS_OF_TABLE = 6  # a table with fewer cells may be navigation
 KIND_FRACTION = 0.4  # a page with more of its text than this in code, cells or items is of that kind
 CODE_FRACTION = 0.9  # an element with more of its text than this in code is judged as code
 T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
-T_LISTING, T_CODE = TAGS["listing"], TAGS["code"]
+T_LISTING, T_CODE, T_BUTTON = TAGS["listing"], TAGS["code"], TAGS["button"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
 
 
@@ -214,10 +215,13 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
     for n in range(tag.size):
         own = signs[n] | tag_marks[tag[n]]
         if own & _SHOWN:
-            own &= ~_HIDDEN
+            own &= ~(_HIDDEN | _INVISIBLE)
         if own & _TOGGLE:  # an accordion's header
             own &= ~_HEADER
         up = parent[n]
+        is_button = tag[n] == T_BUTTON and not T_H1 <= tag[up] <= T_H6
+        if n and (is_button or (tag[up] == T_BUTTON and marks[up] & _HIDDEN)):
+            own |= _HIDDEN
         in_code[n] = in_code[up] or tag[n] in (T_PRE, T_LISTING, T_CODE) or own & _CODE != 0
         if in_code[n]:
             own &= _IN_CODE
@@ -259,8 +263,10 @@ def _begins_with_title(tag, marks, filled, last, s):
 
 
 @native
-def _unfold(html, tag, parent, last, kind, start, end, node, marks):
+def _unfold(html, tag, parent, last, kind, start, end, node, marks, is_link, dropped_inline):
     """Take the marks of hidden elements from answers that a click shows: those whose heading has no other text.
+
+    Their headings are text too, though they are links, buttons or in a header.
 
     Such an element follows its heading, and nothing but the next heading follows it, except behind the last of several.
     """
@@ -284,11 +290,15 @@ def _unfold(html, tag, parent, last, kind, start, end, node, marks):
     for n in range(1, tag.size):
         if not (marks[n] & (_HIDDEN | _INVISIBLE) and kind[tag[n]] == BLOCK and before[n]):
             continue
-        if marks[before[n]] & (_HIDDEN | _INVISIBLE) or not _titles(tag, marks, filled, last, before[n]):
+        is_seen = tag[before[n]] == T_BUTTON or marks[before[n]] & (_HIDDEN | _INVISIBLE) == 0
+        if not is_seen or not _titles(tag, marks, filled, last, before[n]):
             continue
         if after[n] == 0 or unfolded[parent[n]] or _begins_with_title(tag, marks, filled, last, after[n]):
             marks[n] &= ~(_HIDDEN | _INVISIBLE)
             unfolded[parent[n]] = True
+            for m in range(before[n], last[before[n]] + 1):
+                marks[m] &= ~_NEGATIVE
+                is_link[m] = dropped_inline[m] = False
 
 
 @native
@@ -493,7 +503,7 @@ def _paragraphs(holder, chars, stops, tag, is_link, blocks):
     for b in range(blocks):
         t = tag[holder[b]]
         is_other = _is_listed(t) or T_H1 <= t <= T_H6 or is_link[holder[b]]
-        found[b] = chars[b] >= 60 and stops[b] > 0 and not is_other
+        found[b] = chars[b] >= 40 and stops[b] > 0 and not is_other
     return found
 
 
@@ -934,7 +944,8 @@ def analyse(markup: Markup) -> Analysis:
         markup.tag, markup.parent, markup.signs, KIND, _tag_marks(), owner, is_link, marks, dropped_inline, in_code
     )
     _unfold(
-        markup.html, markup.tag, markup.parent, markup.last, KIND, markup.start, markup.end, markup.node, marks
+        markup.html, markup.tag, markup.parent, markup.last, KIND, markup.start, markup.end, markup.node, marks,
+        is_link, dropped_inline,
     )  # fmt: skip
     first, until, holder, chars, linked, stops = (np.zeros(runs, np.int32) for _ in range(6))
     blocks = _gather(

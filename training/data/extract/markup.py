@@ -29,10 +29,10 @@ _KINDS = {
     ),
     VOID: "area base br col embed hr img input link meta param source track wbr keygen frame",
     RAW: "iframe noembed noframes noscript script style textarea title xmp",
-    SKIPPED: "audio button annotation canvas datalist map object rp rt select svg template video",
+    SKIPPED: "audio annotation canvas datalist map object rp rt select svg template video",
     INLINE: (
-        "a abbr b bdi bdo big cite code em font i ins kbd label mark math q ruby s samp small span strong sub sup time"
-        " tt u var"
+        "a abbr b bdi bdo big button cite code em font i ins kbd label mark math q ruby s samp small span strong sub"
+        " sup time tt u var"
     ),
 }
 TAGS: dict[str, int] = {
@@ -49,8 +49,6 @@ T_A, T_BR, T_P, T_LI, T_DT, T_DD, T_TR, T_TD, T_TH, T_TABLE, T_HTML, T_HEAD, T_B
 T_THEAD, T_TBODY, T_TFOOT, T_OPTION, T_LINK, T_TIME, T_PRE, T_TITLE, T_NOSCRIPT, T_MENU, T_SECTION = (
     TAGS[name] for name in "thead tbody tfoot option link time pre title noscript menu section".split()
 )
-
-T_BUTTON, T_H1, T_H6 = TAGS["button"], TAGS["h1"], TAGS["h6"]
 
 SYMBOLS = 28  # of the automaton over attribute values: 0 separates words, 1 to 26 are a to z, 27 is a digit
 
@@ -597,8 +595,7 @@ def _scan(
             nodes += 1
             continue
         stack[depth] = nodes
-        is_title = number == T_BUTTON and T_H1 <= tag[stack[depth - 1]] <= T_H6  # the switch of what is folded
-        if skipping == 0 and k == SKIPPED and not is_title:
+        if skipping == 0 and k == SKIPPED:
             skipping = depth
         depth += 1
         nodes += 1

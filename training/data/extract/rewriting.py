@@ -30,12 +30,32 @@ from training.data.words.native import native
 
 FORMULA_SIGNS = (
     *(b"<math", b"<MATH", b"MathJax", b"mjx-", b"math/", b"math-tex", b"mathtex", b"e-math", b"t-math", b"p-math"),
-    *(b":math", b"a-math", b"l-formula", b"atex", b"tex=", b"cht=tx", b"tex.cgi", b"data-equation", b"a-formula", b"texrender"),
+    *(
+        b":math",
+        b"a-math",
+        b"l-formula",
+        b"atex",
+        b"tex=",
+        b"cht=tx",
+        b"tex.cgi",
+        b"data-equation",
+        b"a-formula",
+        b"texrender",
+    ),
     *(b'="math', b"='math", b'="tex"', b"='tex'"),
     *(b'alt="$', b'ALT="$', b"alt='$", b'alt="\\'),
 )
 OTHER_SIGNS = (
-    b"<sup", b"<SUP", b"<pre", b"<PRE", b"<del", b"<DEL", b"<xmp", b"<XMP", b"</s>", b"<strike",
+    b"<sup",
+    b"<SUP",
+    b"<pre",
+    b"<PRE",
+    b"<del",
+    b"<DEL",
+    b"<xmp",
+    b"<XMP",
+    b"</s>",
+    b"<strike",
     *(b"noteref", b"note-back", b"reversefootnote"),
 )
 NUM_FORMULA_SIGNS = len(FORMULA_SIGNS)
@@ -44,12 +64,15 @@ PLAIN_NAMES = "pre xmp script style textarea sup del s strike"
 FORMULA_NAMES = rf"{PLAIN_NAMES} (?:\w{{1,8}}:)?math img span div mjx-container amp-mathml"
 TAG = re.compile(r"""<([a-z][^\s/>]*)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
 ANY_TAG = re.compile(r"<[^<>]*>")
-WRAPPER = re.compile(r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex|ql-formula)(?:\s|$)")
+WRAPPER = re.compile(
+    r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex|ql-formula)(?:\s|$)"
+)
 HOLDS_TEX = re.compile(r"\sdata-(?:tex|latex|math|formula)\s*=")
 CODE_END = re.compile(r"\s*</(?:div|p|li|tr)\s*>", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"</?(?:div|p|li|tr|ol|ul|table|tbody|td|th|section)\b[^>]*>", re.IGNORECASE)
 CODE_LINE = re.compile(
-    r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]*\bclass\s*=\s*[\"']?(?:[^<>\"']*[\s-])?line[\s\"'>]|code\b))", re.IGNORECASE
+    r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]*\bclass\s*=\s*[\"']?(?:[^<>\"']*[\s-])?line[\s\"'>]|code\b))",
+    re.IGNORECASE,
 )
 CODE_BREAK = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 CODE_NUMBER = re.compile(
@@ -316,7 +339,9 @@ def _raised(before: str, tag: str, content: str) -> str | None:
         return "" if word or INLINE.sub("", before).rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:
         return None
-    if re.fullmatch(r"\d{1,3}(?:\s?[,–-]\s?\d{1,3})*", text) and ((not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)):
+    if re.fullmatch(r"\d{1,3}(?:\s?[,–-]\s?\d{1,3})*", text) and (
+        (not word[-1].isalnum() and word[-1] not in ")]}") or _is_word(word)
+    ):
         return ""
     if re.fullmatch(r"\d\d", text) and re.search(r"[$€£¥]\s?\d+$", unescape(before[-12:])):
         return f".{text}"

@@ -67,7 +67,7 @@ WORDS = {
     TOGGLE: "|accordion| |accordion|header |accordion|title |accordion|button |toggle| |toggler| |question|"
     " |faq|question |collapsible| |expander| role|button|",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
-    " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide",
+    " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide role|tabpanel|",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"
     " |story|body |storybody |article|content |articlecontent |article|text |articletext |story|content"
     " |storycontent |body|text |bodytext |body|copy |bodycopy |story|text |storytext |post|entry |postentry"
@@ -95,6 +95,9 @@ ATTRIBUTES = {
     "aria-hidden": 1 << HIDDEN,
 }
 """Attributes that are read, each with the bits that its words may set."""
+
+PRESENT = {"href": LINKED, "hidden": INVISIBLE, "aria-expanded": TOGGLE}
+"""Attributes that count by their presence, each with its sign."""
 
 MARKED_TAGS = {
     NAVIGATION: "nav menu", SIDEBAR: "aside", FOOTER: "footer", CAPTION: "figure figcaption", HIDDEN: "dialog",

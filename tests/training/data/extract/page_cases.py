@@ -393,4 +393,143 @@ CASES = [
         "<table class='infobox vcard'><caption>Ferry</caption><tr><th>Owner</th><td>the harbour office</td></tr><tr><th>Founded</th><td>1998 in the north</td></tr><tr><th>Ships</th><td>four, of which two are old</td></tr></table>",
         lacks=("Owner", "1998 in the north"),
     ),
+    Case(
+        "formula-katex-render-attr",
+        "<p>So <span class='math inline' data-tex='x^2+1'></span> holds.</p>",
+        formulas=("$x^2+1$",),
+    ),
+    Case(
+        "formula-quill",
+        '<p>So <span class="ql-formula" data-value="x^2">\ufeff<span><span class="katex"><span class="katex-mathml"><math><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow><annotation encoding="application/x-tex">x^2</annotation></semantics></math></span><span class="katex-html" aria-hidden="true"><span>x2</span></span></span></span></span> holds.</p>',
+        formulas=("$x^2$",),
+    ),
+    Case(
+        "formula-quill-undrawn",
+        '<p>So <span class="ql-formula" data-value="x^2"></span> holds.</p>',
+        formulas=("$x^2$",),
+    ),
+    Case("formula-img-tex-alone", '<p>So <img class="tex" alt="a^2+b" src="/m.png"> holds.</p>', formulas=("$a^2+b$",)),
+    Case(
+        "formula-mathml-namespace",
+        "<p>So <m:math xmlns:m='http://www.w3.org/1998/Math/MathML'><m:msup><m:mi>x</m:mi><m:mn>2</m:mn></m:msup></m:math> holds.</p>",
+        formulas=("$x^{2}$",),
+    ),
+    Case(
+        "formula-mathjax2-svg",
+        '<p>So <span class="MathJax_SVG" id="MathJax-Element-1-Frame" data-mathml=\'&lt;math&gt;&lt;msup&gt;&lt;mi&gt;x&lt;/mi&gt;&lt;mn&gt;2&lt;/mn&gt;&lt;/msup&gt;&lt;/math&gt;\'><svg></svg></span> holds.</p>',
+        formulas=("$x^{2}$",),
+    ),
+    Case(
+        "formula-mathjax4-itemtype",
+        "<p>So <mjx-container jax='CHTML'><mjx-math data-latex='a+b'><mjx-mi data-latex='a'>a</mjx-mi></mjx-math></mjx-container> holds.</p>",
+        formulas=("$a+b$",),
+    ),
+    Case(
+        "formula-annotation-latex",
+        "<p>So <math><semantics><mi>x</mi><annotation encoding='LaTeX'>x_1</annotation></semantics></math> holds.</p>",
+        formulas=("$x_1$",),
+    ),
+    Case("formula-asciimath", "<p>So <script type='math/asciimath'>x^2</script> holds.</p>", has=("x^2",)),
+    Case(
+        "formula-script-mml",
+        "<p>So <script type='math/mml'><math><mi>x</mi><mo>=</mo><mn>1</mn></math></script> holds.</p>",
+        formulas=("$x=1$",),
+    ),
+    Case(
+        "formula-data-math",
+        "<p>So <span data-math='x_2' data-type='inline-math'></span> holds.</p>",
+        formulas=("$x_2$",),
+    ),
+    Case(
+        "folded-details",
+        "<details><summary>May I take a bicycle?</summary><p>A bicycle may be taken on deck and costs four crowns.</p></details>",
+        has=("May I take a bicycle?", "four crowns"),
+    ),
+    Case(
+        "folded-aria-expanded",
+        "<h3><button aria-expanded='false' aria-controls='p1'>May I take a bicycle?</button></h3><div id='p1' role='region' hidden=''><p>A bicycle may be taken on deck and costs four crowns.</p></div><h3><button aria-expanded='false' aria-controls='p2'>Is there food?</button></h3><div id='p2' role='region' hidden><p>Coffee and bread are sold on board.</p></div>",
+        has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+    ),
+    Case(
+        "folded-div-button",
+        "<div class='faq'><div class='item'><button aria-expanded='false' aria-controls='p1'>May I take a bicycle?</button><div id='p1' style='display:none'><p>A bicycle may be taken on deck and costs four crowns.</p></div></div><div class='item'><button aria-expanded='false' aria-controls='p2'>Is there food on board?</button><div id='p2' style='display:none'><p>Coffee and bread are sold on board.</p></div></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+    ),
+    Case(
+        "folded-tabs-aria",
+        "<div role='tablist'><button role='tab' aria-selected='true' aria-controls='t1' id='b1'>Summer</button><button role='tab' aria-controls='t2' id='b2'>Winter</button></div><div role='tabpanel' id='t1' aria-labelledby='b1'><p>In summer the ferry leaves twice a day, at nine and at five.</p></div><div role='tabpanel' id='t2' aria-labelledby='b2' hidden><p>In winter the ferry leaves once a day, at ten in the morning.</p></div>",
+        has=("at nine and at five", "at ten in the morning"),
+    ),
+    Case(
+        "folded-collapse-card",
+        "<div id='accordion'><div class='card'><div class='card-header' id='h1'><h5 class='mb-0'><button class='btn btn-link' data-toggle='collapse' data-target='#c1' aria-expanded='false'>May I take a bicycle?</button></h5></div><div id='c1' class='collapse' aria-labelledby='h1' data-parent='#accordion'><div class='card-body'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div class='card'><div class='card-header' id='h2'><h5 class='mb-0'><button class='btn btn-link collapsed' data-toggle='collapse' data-target='#c2'>Is there food?</button></h5></div><div id='c2' class='collapse' aria-labelledby='h2' data-parent='#accordion'><div class='card-body'>Coffee and bread are sold on board.</div></div></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+    ),
+    Case(
+        "folded-panel-title-link",
+        "<div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c1'>May I take a bicycle?</a></h4></div><div id='c1' class='panel-collapse collapse'><div class='panel-body'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c2'>Is there food?</a></h4></div><div id='c2' class='panel-collapse collapse'><div class='panel-body'>Coffee and bread are sold on board.</div></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+    ),
+    Case(
+        "code-gutter-table",
+        "<table class='highlighttable'><tr><td class='linenos'><div class='linenodiv'><pre>1\n2\n3</pre></div></td><td class='code'><div class='highlight'><pre>a = 1\nb = 2\nc = 3</pre></div></td></tr></table>",
+        has=("a = 1\nb = 2\nc = 3",),
+        lacks=("1\n2\n3",),
+    ),
+    Case(
+        "code-hljs-ln",
+        "<pre><code class='hljs'><table class='hljs-ln'><tbody><tr><td class='hljs-ln-line hljs-ln-numbers' data-line-number='1'><div class='hljs-ln-n' data-line-number='1'></div></td><td class='hljs-ln-line hljs-ln-code'>a = 1</td></tr><tr><td class='hljs-ln-line hljs-ln-numbers' data-line-number='2'><div class='hljs-ln-n' data-line-number='2'></div></td><td class='hljs-ln-line hljs-ln-code'>b = 2</td></tr></tbody></table></code></pre>",
+        has=("a = 1\nb = 2",),
+    ),
+    Case(
+        "code-span-block-lines",
+        "<pre><code><span class='line' style='display:block'>a = 1</span><span class='line' style='display:block'>b = 2</span></code></pre>",
+        has=("a = 1\nb = 2",),
+    ),
+    Case("code-code-lines", "<pre><code>a = 1</code><code>b = 2</code></pre>", has=("a = 1\nb = 2",)),
+    Case(
+        "code-prism-gutter",
+        "<pre class='line-numbers'><code>a = 1\nb = 2<span aria-hidden='true' class='line-numbers-rows'><span></span><span></span></span></code></pre>",
+        has=("a = 1\nb = 2",),
+    ),
+    Case(
+        "code-docusaurus",
+        "<pre><code class='codeBlockLines'><span class='token-line' style='color:#393A34'><span class='token plain'>a = 1</span><br></span><span class='token-line' style='color:#393A34'><span class='token plain'>b = 2</span><br></span></code></pre>",
+        has=("a = 1\nb = 2",),
+        lacks=("a = 1\n\nb",),
+    ),
+    Case(
+        "code-ol-linenums-textarea",
+        "<pre class='crayon'><span class='crayon-line'>a = 1</span><span class='crayon-line'>b = 2</span></pre>",
+        has=("a = 1\nb = 2",),
+    ),
+    Case(
+        "code-copy-button",
+        "<div class='highlight'><pre>a = 1</pre><button class='copy'>Copy code</button></div>",
+        has=("a = 1",),
+        lacks=("Copy code",),
+    ),
+    Case(
+        "raised-word-note",
+        "<p>This was measured<sup>1</sup> and again<sup>2,3</sup> and twice<sup>a</sup>.</p>",
+        has=("measured and again and twice",),
+    ),
+    Case(
+        "raised-noteref",
+        "<p>This was measured<a epub:type='noteref' href='#f1'>1</a> in spring.</p>",
+        has=("measured in spring",),
+    ),
+    Case(
+        "raised-doc-backref",
+        "<p>Text of it.</p><ol class='footnotes'><li id='fn1'>The note about the harbour is long enough. <a href='#fnref1' class='footnote-back'>↩︎</a></li></ol>",
+        has=("The note about",),
+        lacks=("↩",),
+    ),
+    Case("raised-chem", "<p>Fe<sup>3+</sup> and SO<sub>4</sub><sup>2−</sup> are ions.</p>", has=("Fe^3+", "SO4^2−")),
+    Case("raised-isotope", "<p>The isotope <sup>14</sup>C decays.</p>", has=("14C",)),
+    Case(
+        "raised-french",
+        "<p>Le 1<sup>er</sup> mai, M<sup>me</sup> Curie, XX<sup>e</sup> siècle.</p>",
+        has=("1er mai", "Mme Curie", "XXe siècle"),
+    ),
 ]
