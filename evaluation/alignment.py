@@ -18,10 +18,11 @@ from typing import Any
 from evaluation.intervals import NORMAL_95, paired_interval, share_interval
 from training.data.exams.rubric import WORTH, Rubric
 from training.data.sources import read_rows
+from training.generate.turns import Message
 from training.job import DataError
+from training.posttrain.rows.forms import turns, with_system
+from training.posttrain.rows.messages import Fields, Unusable
 from training.records import RecipeError, read_record
-
-Message = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +85,9 @@ class Judgement:
 def read_prompts(uri: str | None, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the prompts in the file at `uri` as {"id", "messages", "rubric"}; no prompts if `uri` is None.
 
-    Each row has `messages` that end with the user's turn, or a `prompt`. `rubric` is None if the row has no
-    `reward_rubric`. Raise DataError for a row of another form and for a file without prompts.
+    Each row has `messages` that end with the user's turn, or a `prompt`, and may have a column `system` or `tools`;
+    they are read as post-training reads them. `rubric` is None if the row has no `reward_rubric`. Raise DataError for a
+    row of another form, for a message with a part that nothing reads, and for a file without prompts.
     """
     if not uri:
         return []
@@ -96,18 +98,19 @@ def read_prompts(uri: str | None, settings: Mapping[str, Any]) -> list[dict[str,
 
 
 def _prompt(row: Mapping[str, Any], number: int, uri: str) -> dict[str, Any]:
-    asked = row.get("messages") or row.get("prompt")
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": asked}]
-    if not isinstance(asked, list) or not asked or asked[-1].get("role") != "user":
+    fields, rubric = Fields(row), row.get("reward_rubric")
+    try:
+        asked = with_system(fields, turns(fields, fields.take("messages", "prompt") or [], "user", "prompt"))
+        if asked[-1]["role"] != "user":
+            raise Unusable("no_question_at_the_end")
+    except Unusable as error:
         raise DataError(
-            f"{uri}: row {number}: needs `messages` that end with the user's turn, or a `prompt`;"
+            f"{uri}: row {number}: {error}: needs `messages` that end with the user's turn, or a `prompt`;"
             f" it has {', '.join(sorted(row))}"
-        )
-    rubric = row.get("reward_rubric")
+        ) from None
     return {
         "id": str(row.get("id", number)),
-        "messages": [{"role": m["role"], "content": m["content"]} for m in asked],
+        "messages": asked,
         "rubric": None if rubric is None else _rubric(rubric, f"{uri}: row {number}: reward_rubric"),
     }
 

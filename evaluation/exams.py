@@ -10,6 +10,7 @@ from typing import Any
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
 from training.data.exams.grading import WORKED, can_be_given
 from training.data.exams.settings import BenchmarkRecipe
+from training.generate.turns import Message
 from training.job import DataError
 from training.names import check_name
 from training.records import RecipeError
@@ -43,7 +44,7 @@ class ExamItem:
         return "\n".join(part for part in (self.passage, self.question) if part)
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[Message]:
         """The item as a conversation that ends with the user's question."""
         return [{"role": role, "content": text} for role, text in (*self.before, ("user", self.asked))]
 

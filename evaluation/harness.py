@@ -22,7 +22,7 @@ from lm_eval.utils import hash_string
 
 from evaluation.exams import ExamItem
 from evaluation.intervals import share_interval
-from evaluation.local_model import LocalModel
+from evaluation.local_model import LocalModel, Prompt
 from evaluation.tasks import make_task
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
@@ -123,6 +123,8 @@ def _fitting(
             fewshot_as_multiturn=in_turns,
             chat_template=model.apply_chat_template if in_turns else None,
         )
+        if in_turns and not all(isinstance(request.args[0], Prompt) for request in task.instances):
+            raise RecipeError(f"{benchmark.name}: the task changes the text of a conversation in the chat template")
         long = {request.doc_id for request in task.instances if not model.fits(request)}
         if not long:
             return kept

@@ -9,8 +9,8 @@ from typing import Any
 
 from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, seeds_of
+from training.generate.turns import Chat, Message
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.chat import Chat, Message
 from training.posttrain.models import right_padded
 from training.posttrain.reward.reward import Judge, token_scores
 from training.settings.evaluation import JUDGED_PROMPTS

@@ -25,8 +25,8 @@ from evaluation.truth import Record, sound
 from training.artifact import Artifact, sha256_of, write_json, write_text
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
 from training.generate.chat_template import TEMPLATE_FILE
+from training.generate.turns import END, END_OF_TEXT, ROLE_TOKENS
 from training.job import DataError, InputArtifact
-from training.posttrain.chat import END, END_OF_TEXT, ROLE_TOKENS
 from training.recipe import Recipe
 from training.records import read_record
 from training.settings.provider import ProviderRecipe

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
 from training.artifact import write_json
 from training.data.documents import read_lines, write_lines
+from training.generate.turns import Chat
 from training.identity import numerics
 from training.job import Job, Outcome, Work
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.chat import Chat
 from training.posttrain.preferences.pairs import read_pairs
 from training.settings.evaluation import JUDGED_MODELS, EvaluationRecipe
 
@@ -106,13 +106,12 @@ def _sampled(
 ) -> SampledAnswers:
     """Return one sampled answer to each alignment prompt by the model in a folder."""
     from evaluation.alignment import SampledAnswers
-    from evaluation.local_model import LocalModel
-    from training.generate.sampler import seeds_of
+    from training.generate.sampler import Sampler, seeds_of
 
-    model = LocalModel(folder, batch_size=recipe.batch_size, shard=shard, gathers=gathers)
+    model = Sampler(folder, batch_size=recipe.batch_size, shard=shard, gathers=gathers)
     asked = [list(prompt["messages"]) for prompt in prompts]
     answers = model.answers(
-        [model.apply_chat_template(messages) for messages in asked],
+        model.encoder.conversations(asked, is_prompt=True),
         max_new_tokens=recipe.alignment_max_new_tokens,
         temperature=recipe.alignment_temperature,
         seeds=seeds_of(recipe.seed, len(prompts)),
@@ -122,7 +121,7 @@ def _sampled(
         suite="",
         prompts=asked,
         answers=answers,
-        tokens=[len(model.tok_encode(answer)) for answer in answers],
+        tokens=[len(model.encoder.text(answer)) for answer in answers],
         ids=[str(prompt["id"]) for prompt in prompts],
         rubrics=[prompt["rubric"] for prompt in prompts],
     )

@@ -22,13 +22,14 @@ from lm_eval.api.model import TemplateLM
 
 from training.data.exams.generation import longest_answer
 from training.generate.compact import of_tails, why_padded
-from training.generate.model_folder import load_tokenizer, open_model, padded
+from training.generate.encoder import Encoder
+from training.generate.model_folder import open_model, padded
 from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, by_length, in_passes
 from training.generate.spread import shared_out
+from training.generate.turns import Message
 from training.settings.evaluation import TASK_NEW_TOKENS
 
-Conversation = Sequence[dict[str, str]]
 MIN_SHARED = 4  # tokens of a context that is read once for all its continuations; shorter ones are not worth a pass
 
 Scored = tuple[float, bool]  # log-probability of a continuation in nats, and whether it is the greedy one
@@ -39,6 +40,17 @@ def template_digest(tokenizer: Any) -> str | None:
     """sha256 of the chat template; None where the model has none."""
     template = tokenizer.chat_template
     return hashlib.sha256(template.encode("utf-8")).hexdigest() if template else None
+
+
+class Prompt(str):
+    """A conversation as lm-eval shows it and keeps it as text, with the tokens that a model reads in its place.
+
+    A text cannot tell the control tokens of a template from those that somebody typed. `before` are the tokens up to
+    the answer, and `begun` is how lm-eval's task begins the answer.
+    """
+
+    before: list[int]
+    begun: str
 
 
 class LocalModel(TemplateLM):
@@ -70,12 +82,31 @@ class LocalModel(TemplateLM):
         return ""
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Return the token ids of a text. A first special token that the text already has is not added again."""
-        return self.sampler.encode(string, add_special_tokens=add_special_tokens)
+        """Return the token ids of a text; none of its characters become a control token."""
+        return self.sampler.encoder.text(string, add_special_tokens=add_special_tokens is not False)
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Return the conversation as text in the model's chat template."""
-        return self.sampler.in_template(chat_history, add_generation_prompt=add_generation_prompt)
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> Prompt:
+        """Return a conversation that the model is to answer; without the prompt, it is to go on with the last turn."""
+        turns = [Message(role=turn["role"], content=turn["content"]) for turn in chat_history]
+        begun = "" if add_generation_prompt else turns.pop()["content"]
+        text = self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
+        prompt = Prompt(text + begun)
+        prompt.begun, (prompt.before,) = begun, self.sampler.encoder.conversations([turns], is_prompt=True)
+        return prompt
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Return the tokens of what lm-eval asks: a text, or a conversation in the chat template."""
+        if not isinstance(prompt, Prompt):
+            return self.tok_encode(prompt)
+        return prompt.before + self.tok_encode(prompt.begun, add_special_tokens=False)
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Return the tokens of a context and of its continuation. An answer is one text, however it was begun."""
+        if not isinstance(context, Prompt):
+            return super()._encode_pair(context, continuation)
+        begun = len(self.tok_encode(context.begun, add_special_tokens=False))
+        answer = self.tok_encode(context.begun + continuation, add_special_tokens=False)
+        return context.before + answer[:begun], answer[begun:]
 
     def fits(self, request: Instance) -> bool:
         """Whether a request is read whole, and its longest answer written, within the model's positions."""
@@ -83,7 +114,7 @@ class LocalModel(TemplateLM):
             return True  # in windows
         if request.request_type == "generate_until":
             prompt, asked = request.args
-            return len(self.tok_encode(prompt)) + longest_answer(asked, TASK_NEW_TOKENS) <= self.max_length
+            return len(self.prompt_ids(prompt)) + longest_answer(asked, TASK_NEW_TOKENS) <= self.max_length
         context, continuation = request.args
         before = [[self.eot_token_id], self.tok_encode(continuation, add_special_tokens=False)]
         parts = self._encode_pair(context, continuation) if context else before
@@ -294,14 +325,11 @@ class LocalModel(TemplateLM):
             made = {"until": list(stops), "max_new_tokens": longest, "do_sample": False}
             self.generated[str(request.task_name)] = made
         for (until, max_new_tokens), members in groups.items():
-            prompts = [requests[i].args[0] for i in members]
-            for i, text in zip(members, self.answers(prompts, until=until, max_new_tokens=max_new_tokens), strict=True):
+            prompts = [self.prompt_ids(requests[i].args[0]) for i in members]
+            given = self.sampler.answers(prompts, until=until, max_new_tokens=max_new_tokens)
+            for i, text in zip(members, given, strict=True):
                 answers[i] = text
         return answers
-
-    def answers(self, prompts: Sequence[str], **settings: Any) -> list[str]:
-        """Return the model's answer to each prompt; `settings` are those of `Sampler.answers`."""
-        return self.sampler.answers(prompts, **settings)
 
 
 def _copied(cache: Any) -> Any:
@@ -318,17 +346,17 @@ def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:
     return chosen_KV.gather(1, wanted[:, None]).sum().item(), bool((chosen_KV.argmax(-1) == wanted).all())
 
 
-def rewards(folder: Path, conversations: Sequence[Conversation], *, batch_size: int, shard: int = 1) -> list[float]:
+def rewards(
+    folder: Path, conversations: Sequence[Sequence[Message]], *, batch_size: int, shard: int = 1
+) -> list[float]:
     """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer.
 
     The processes of a job share out the batches, and with `shard` the weights. A batch is one pass, and has fewer than
     `batch_size` conversations where these are long.
     """
     model = open_model(folder, dtype="auto", reward=True, shard=shard).eval()
-    tokenizer = load_tokenizer(folder)
     longest = int(model.config.max_position_embeddings)
-    texts = [tokenizer.apply_chat_template(list(turns), tokenize=False) for turns in conversations]
-    encoded = [tokenizer.encode(text, add_special_tokens=False)[-longest:] for text in texts]
+    encoded = [tokens[-longest:] for tokens in Encoder(folder).conversations(conversations, is_prompt=False)]
     results = [0.0] * len(encoded)
 
     def scored(batch: list[int]) -> list[float]:

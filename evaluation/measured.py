@@ -22,8 +22,8 @@ from training.posttrain.empty_model import LETTER, on_gpus, write_empty_model
 # isort: split
 from evaluation.held_out import before_and_after
 from evaluation.local_model import LocalModel
+from training.generate.turns import Message
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.chat import Message
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.process.without_content import Memory
 from training.records import read_record

@@ -196,6 +196,7 @@ def sit(
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}
     candidate.identity |= {
         "chat_template_sha256": template,
+        "conversations": model.sampler.encoder.how,
         "precision": str(model.model.dtype).removeprefix("torch."),
         "max_length": model.max_length,
         "truncated_prompts": model.truncated_prompts,

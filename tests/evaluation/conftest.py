@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.posttrain.chat import template as project_template
+from training.generate.turns import template as project_template
 
 SPECIAL = ["<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
 TEXTS = [

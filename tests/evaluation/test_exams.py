@@ -93,6 +93,27 @@ def answers_of(model, prompts, answers):
     )
 
 
+def test_prompts_are_read_whole_or_refused(tmp_path):
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "b", "reasoning_content": "t", "tool_calls": [call]}
+    turns = [
+        {"role": "user", "content": " a"},
+        said,
+        {"role": "tool", "content": "7"},
+        {"role": "user", "content": "c"},
+    ]
+    (prompt,) = read_prompts(write(tmp_path, {"messages": turns, "system": "s"}), {})
+    assert prompt["messages"] == [{"role": "system", "content": "s"}, *turns]
+    for messages, why in (
+        ([turns[0] | {"images": ["x.png"]}], "unread_field:images"),
+        ([turns[0] | {"content": [{"type": "image", "url": "x"}]}], "unread_content:image"),
+        (turns[:2], "no_question_at_the_end"),
+        ([], "messages_are_not_a_list"),
+    ):
+        with pytest.raises(DataError, match=f"row 1: {why}"):
+            read_prompts(write(tmp_path, {"prompt": "q"}, {"messages": messages}), {})
+
+
 def test_a_rubric_that_cannot_be_read_names_file_and_row(tmp_path):
     uri = write(tmp_path, {"messages": QUESTION}, {"messages": QUESTION, "reward_rubric": {"rigth": "180"}})
     with pytest.raises(DataError, match=r"row 1: reward_rubric\.rigth: unknown"):

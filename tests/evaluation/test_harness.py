@@ -20,6 +20,7 @@ from evaluation import local_model  # noqa: E402
 from evaluation.exams import ExamItem  # noqa: E402
 from evaluation.harness import judge_of, run_suites  # noqa: E402
 from evaluation.local_model import LocalModel  # noqa: E402
+from training.generate.sampler import Sampler  # noqa: E402
 
 CLOZE = BenchmarkRecipe(name="cloze", uri="x.jsonl", kind="multiple_choice")
 QUESTIONS = BenchmarkRecipe(name="questions", uri="x.jsonl", kind="generate", max_new_tokens=6)
@@ -192,8 +193,8 @@ def test_continuations_of_one_token_need_no_second_pass(base_folder, passes):
 
 def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(base_folder):
     prompts = ["The sky", "Question: which colour has the lazy dog that jumps over the bread?\nAnswer:", "fox"]
-    alone = LocalModel(base_folder, batch_size=1)
-    together = LocalModel(base_folder, batch_size=3)
+    alone, together = Sampler(base_folder, batch_size=1), Sampler(base_folder, batch_size=3)
+    prompts = list(map(alone.encoder.text, prompts))
     greedy = {"max_new_tokens": 8}
     assert alone.answers(prompts, **greedy) == together.answers(prompts, **greedy)
     sampled = {"max_new_tokens": 8, "temperature": 0.9, "seeds": [1, 2, 3]}

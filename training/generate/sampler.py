@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from training.generate.model_folder import load_tokenizer, open_model, padded
+from training.generate.encoder import Encoder
+from training.generate.model_folder import open_model, padded
 from training.generate.pass_rows import passes
 from training.generate.spread import shared_out
 from training.job import DataError
@@ -34,7 +35,8 @@ class Sampler:
 
     def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
         self.model = open_model(folder, dtype="auto", shard=shard).eval()
-        self.tokenizer = load_tokenizer(folder)
+        self.encoder = Encoder(folder)
+        self.tokenizer = self.encoder.tokenizer
         self.batch_size, self.gathers = batch_size, gathers
         self.max_length = int(self.model.config.max_position_embeddings)
         self.truncated_prompts = 0
@@ -46,28 +48,9 @@ class Sampler:
         """The id of the token that ends a document; it also serves as the prompt where the prompt is empty."""
         return int(self.tokenizer.eos_token_id)
 
-    def encode(self, text: str, *, add_special_tokens: bool | None = None) -> list[int]:
-        """Return the token ids of a text.
-
-        By default special tokens are added, unless the text already begins with the beginning-of-sequence token.
-        """
-        bos = self.tokenizer.bos_token
-        if add_special_tokens is None and not (bos and text.startswith(bos)):
-            return self.tokenizer.encode(text)
-        return self.tokenizer.encode(text, add_special_tokens=bool(add_special_tokens))
-
-    def in_template(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-        """Return the conversation as text in the model's chat template."""
-        return self.tokenizer.apply_chat_template(
-            list(messages),
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-
     def answers(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
         until: Sequence[str] = (),
@@ -75,13 +58,13 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[str]:
-        """Return the model's continuation of each prompt, cut before the first stop string in `until`.
+        """Return the model's continuation of each prompt's tokens as text, cut before the first stop string in `until`.
 
         Temperature 0 is greedy; otherwise prompt i is sampled with `seeds[i]`. `top_p` below 1 draws only from the
         likeliest tokens that together have this probability (arXiv 1904.09751).
         """
         given = self.answer_tokens(
-            [self.encode(prompt) for prompt in prompts],
+            prompts,
             max_new_tokens=max_new_tokens,
             until=until,
             temperature=temperature,
@@ -100,7 +83,7 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[list[int]]:
-        """Return the model's continuation of each prompt like `answers`, with prompts and answers as token ids.
+        """Return the model's continuation of each prompt like `answers`, as token ids.
 
         An answer includes the token that ended it.
         """

@@ -2,21 +2,26 @@
 
 The server is `transformers serve`, for the model that the folder NAME of the working directory holds. This module adds
 what it lacks: it opens the model as everything here does, before it listens, and ends with exit code 2 if the folder
-holds no whole model. It answers no request whose host is not this machine. Otherwise a web page could send it requests
-through a host name that points to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded,
-or this one unloaded, and it downloads nothing. And it writes a byte into the open file FD once it listens.
+holds no whole model. It encodes conversations as everything here does, so that no text in one makes a turn. It answers
+no request whose host is not this machine. Otherwise a web page could send it requests through a host name that points
+to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded, or this one unloaded, and it
+downloads nothing. And it writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from training.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
+from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
 from training.job import DataError
 
@@ -43,6 +48,7 @@ def main(name: str, port: int, ready: int) -> None:
         return first.pop() if first else open_model(Path(name), dtype="auto").eval()  # it was unloaded while idle
 
     ModelManager._load_model = opened
+    ModelManager._load_processor = lambda *_, **__: tokenizer_of(Path(name))
     if not _has_markers_of_its_type(Path(name)):
         utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
     build = server.build_server
@@ -77,6 +83,31 @@ def main(name: str, port: int, ready: int) -> None:
     app = typer.Typer()
     app.command()(Serve)
     app()
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Return a folder's tokenizer, which encodes conversations as `Encoder` does.
+
+    The server parses the arguments of calls; the template writes them as text.
+    """
+    from transformers import BatchEncoding
+
+    encoder = Encoder(folder)
+
+    def encoded(messages: list[Any], *, return_tensors: str | None = None, **_: Any) -> BatchEncoding:
+        for call in chain.from_iterable(message.get("tool_calls", ()) for message in messages):
+            made = call.get("function") or call
+            call["function"] = {"name": made["name"], "arguments": json.dumps(made["arguments"], ensure_ascii=False)}
+        ids = encoder.conversations([messages], is_prompt=True)
+        return BatchEncoding({"input_ids": ids, "attention_mask": [[1] * len(ids[0])]}, tensor_type=return_tensors)
+
+    if encoder.chat is not None:
+        encoder.tokenizer.apply_chat_template = encoded
+    else:
+        encoder.tokenizer.apply_chat_template = partial(
+            encoder.tokenizer.apply_chat_template, sanitize_control_tokens=True
+        )
+    return encoder.tokenizer
 
 
 def _has_markers_of_its_type(model: Path) -> bool:

@@ -41,7 +41,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
     asked = [(first + i, copy, prompt) for i, prompt in enumerate(prompts) for copy in range(recipe.texts_per_prompt)]
     numerics.use_threads(job.run)
     numerics.note(job, work, rank=rank)
-    rows = written_texts(asked, recipe, job.input_of(recipe.generator))
+    rows, how = written_texts(asked, recipe, job.input_of(recipe.generator))
     kept = [row for row in rows if row["text"].strip()]
     name = f"{FOLDER}/{rank:05d}.jsonl.zst"
     write_lines(work.path / name, kept)
@@ -51,6 +51,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         "files": [name],
         "counts": Counts(records_in=len(asked), kept=len(kept), dropped=dropped).as_json(),
         "characters": sum(len(row["text"]) for row in kept),
+        "conversations": how,
     }
 
 
@@ -65,7 +66,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
         files=tuple(name for rank in ranks for name in rank["files"]),
         counts=counts,
         metrics={"texts": counts.kept, "characters": characters},
-        notes={"generator": generator_id(job.input_of(recipe.generator))},
+        notes={"generator": generator_id(job.input_of(recipe.generator)), "conversations": ranks[0]["conversations"]},
     )
 
 
@@ -81,16 +82,21 @@ def seed_of(seed: int, prompt: int, copy: int) -> int:
 
 def written_texts(
     asked: Sequence[tuple[int, int, str]], recipe: SynthesisRecipe, item: InputArtifact
-) -> list[dict[str, Any]]:
-    """Let the model write texts, and return a row for each.
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Let the model write texts; return a row for each, and how prompts became conversations, None if they did not.
 
     Each entry of `asked` is (number of the prompt, number of the text among those for this prompt, prompt).
     """
     from training.generate.sampler import Sampler
 
     model = Sampler(item.file(MODEL_FOLDER), batch_size=recipe.batch_size)
-    is_chat = bool(model.tokenizer.chat_template)
-    shown = [model.in_template([{"role": "user", "content": p}]) if is_chat else p for _, _, p in asked]
+    encoder = model.encoder
+    is_chat = encoder.how is not None
+    shown = (
+        encoder.conversations([[{"role": "user", "content": prompt}] for _, _, prompt in asked], is_prompt=True)
+        if is_chat
+        else [encoder.text(prompt) for _, _, prompt in asked]
+    )
     settings = {"temperature": recipe.temperature, "top_p": recipe.top_p, "max_new_tokens": recipe.max_new_tokens}
     seeds = [seed_of(recipe.seed, number, copy) for number, copy, _ in asked]
     answers = model.answers(shown, seeds=seeds, **settings)
@@ -108,7 +114,7 @@ def written_texts(
                 **settings,
             }
         )
-    return rows
+    return rows, encoder.how
 
 
 def read_prompts(job: Job) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from training.artifact import Artifact
-    from training.posttrain.chat import Chat
+    from training.generate.turns import Chat
     from training.recipe import Recipe
 
 TOKENIZERS = ("tokenizer", "adopted_model")  # a recipe has at least one of them
@@ -20,7 +20,7 @@ Made = Mapping[str, Sequence["Artifact"]]
 
 def chat_of(recipe: Recipe, made: Made) -> Chat:
     """Return the chat that the recipe's SFT model will have, from the tokenizer that is made or adopted already."""
-    from training.posttrain.chat import Chat, template
+    from training.generate.turns import Chat, template
 
     asset = next(name for name in TOKENIZERS if made.get(name))
     folder = made[asset][0].path / ("" if asset == "tokenizer" else "model")

@@ -24,8 +24,8 @@ from transformers.distributed import DistributedConfig, mixin, utils
 from trl.kernels import chunked_logprob
 
 from training.generate.chat_template import TEMPLATE_FILE
+from training.generate.turns import CONTROL_TOKENS, END_OF_TEXT, PAD, template
 from training.model_files import WEIGHTS
-from training.posttrain.chat import CONTROL_TOKENS, END_OF_TEXT, PAD, template
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import header

@@ -18,12 +18,12 @@ from typing import Any
 
 from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, rows_in_pass
 from training.generate.spread import is_spread
+from training.generate.turns import Chat, Encoded
 from training.job import Counts, Job, Work
 from training.posttrain.align.alignment import Alignment
 from training.posttrain.align.paired import pairs_trainer
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.align.start import start_of
-from training.posttrain.chat import Chat, Encoded
 from training.posttrain.empty_model import on_gpus, write_empty_model
 from training.posttrain.fit import merged
 from training.posttrain.models import load_tokenizer, right_padded

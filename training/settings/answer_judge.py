@@ -21,7 +21,7 @@ class AnswerJudge:
     A message has `role` and `content`. The fields of the record `settings` have defaults.
     """
 
-    score: Callable[[Sequence[Mapping[str, str]], Any], float]
+    score: Callable[[Sequence[Mapping[str, Any]], Any], float]
     settings: type = NoSettings
 
 
@@ -33,11 +33,11 @@ class ReadyJudge:
     judge: AnswerJudge
     settings: Any
 
-    def scores(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[float]:
+    def scores(self, conversations: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
         """Return the score of each conversation. Raise PartFailed, with the judge's name, for what is no number."""
         return [self._score(one) for one in conversations]
 
-    def _score(self, conversation: Sequence[Mapping[str, str]]) -> float:
+    def _score(self, conversation: Sequence[Mapping[str, Any]]) -> float:
         who, answer = f"judge {self.name}", conversation[-1]["content"][:80]
         with named(who, f"failed at the answer {answer!r}"):
             number = self.judge.score([dict(message) for message in conversation], self.settings)

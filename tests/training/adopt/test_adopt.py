@@ -23,9 +23,9 @@ from training.adopt.settings import AdoptRecipe
 from training.data.tokens import tokenizer as tokenizer_stage
 from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
+from training.generate.turns import Chat, template
 from training.job import DataError, InputArtifact, RefusedInput
 from training.model_files import model_digest
-from training.posttrain.chat import Chat, template
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import first_weights, model_shape
 from training.pretrain.settings import PretrainRecipe

@@ -40,7 +40,7 @@ def test_a_folder_that_is_no_model_is_named(tmp_path):
 def test_a_text_without_room_is_refused(tmp_path):
     make_model(tmp_path / "model", template=False)
     with pytest.raises(DataError, match="max_new_tokens=128"):
-        Sampler(tmp_path / "model", batch_size=1).answers(["a"], max_new_tokens=128)
+        Sampler(tmp_path / "model", batch_size=1).answers([[7]], max_new_tokens=128)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt"])
@@ -66,21 +66,22 @@ def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_sta
     texts = ["The bread. " * (1 + 7 * n % 10) for n in range(24)]
     asked = [[{"role": "user", "content": text}, {"role": "assistant", "content": "The sky."}] for text in texts]
     sampler, held = Sampler(folder, batch_size=16), []
+    prompts = list(map(sampler.encoder.text, texts))
     sampler.model.register_forward_hook(lambda *call: held.append(call[-1].past_key_values.layers[0].keys[:, 0, :, 0]))
     settings = {"max_new_tokens": 20, "temperature": 0.7, "seeds": range(len(texts))}
     read = count_rows(monkeypatch)
-    expected, scores = sampler.answers(texts, **settings), rewards(judge, asked, batch_size=16)
+    expected, scores = sampler.answers(prompts, **settings), rewards(judge, asked, batch_size=16)
     assert {len(keys) for keys in held} == {16, 8} and [len(rows) for rows in read] == [16, 8]
     most = 3 * 60
     monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", most)
     held.clear(), read.clear()
-    assert sampler.answers(texts, **settings) == expected
+    assert sampler.answers(prompts, **settings) == expected
     assert rewards(judge, asked, batch_size=16) == pytest.approx(scores, abs=1e-5)
     assert max(keys.numel() for keys in held) <= most and max(rows.numel() for rows in read) <= most
     assert len({len(keys) for keys in held}) > 1 and 2 < len(read) < len(texts)
     monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 1)  # a row is read whatever its length
     held.clear()
-    assert sampler.answers(texts, **settings) == expected
+    assert sampler.answers(prompts, **settings) == expected
     assert {len(keys) for keys in held} == {1}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.posttrain.chat import Message, is_trained, written
+from training.generate.turns import Message, is_trained, written
 from training.posttrain.rows.forms import CONVERSATION_READERS, PREFERENCE_READERS, Pair, RatedAnswer, read_prompt
 from training.posttrain.rows.source import read_row
 from training.posttrain.source_settings import TextSourceRecipe

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tests.jobs import commit_by_hand, job_by_hand
 from training import artifact
+from training.generate.turns import CONTROL_TOKENS
 from training.job import InputArtifact, Job
-from training.posttrain.chat import CONTROL_TOKENS
 from training.run_settings import RunSettings
 from training.running.runner import run_job
 from training.stages import STAGES

@@ -32,6 +32,7 @@ from training.generate.model_folder import padded
 from training.generate.roomy_cache import roomy_cache
 from training.generate.sampler import continued
 from training.generate.spread import gathered, in_step
+from training.generate.turns import Chat, Message
 from training.posttrain.align.settings import GENERATES_OTHERWISE
 from training.posttrain.fit import load_for_training
 from training.posttrain.spread_state import saving_parts
@@ -39,14 +40,19 @@ from training.posttrain.spread_state import saving_parts
 NUMBERS = 1_000_003  # more than the steps of a training, and than the answers of a step
 
 
-def drawing_alike(trainer_class: type, trl: Mapping[str, Any], *, gathers: bool = False) -> Any:
+def drawing_alike(trainer_class: type, trl: Mapping[str, Any], chat: Chat, *, gathers: bool = False) -> Any:
     """Return TRL's class of trainers that sample answers, changed to give the same ones in any number of processes.
 
-    `trl` are the fields of TRL's settings that the recipe sets. With some of them the answers are TRL's own. `gathers`:
-    whether the weights of a spread model are gathered once for all answers of a step, not for each of their tokens.
+    `chat` makes tokens of the prompts. `trl` are the fields of TRL's settings that the recipe sets. With some of them
+    the answers are TRL's own. `gathers`: whether the weights of a spread model are gathered once for all answers of a
+    step, not for each of their tokens.
     """
+
+    def prompts_only(_: Any, prompts: list[list[Message]]) -> Any:
+        return chat.encode_prompts(prompts), None, {}
+
     if GENERATES_OTHERWISE & trl.keys():
-        return trainer_class
+        return type(trainer_class.__name__, (trainer_class,), {"_tokenize_prompts": prompts_only})
     # GRPO's trainer also wants the log-probabilities of the drawn tokens, if they are known.
     is_told_more = "num_generations" in inspect.signature(trainer_class._generate_single_turn).parameters
 
@@ -77,7 +83,7 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any], *, gathers: bool 
                 cache = roomy_cache(model.config) if is_plain else None
                 return continued(model, prompts, self.max_completion_length, ends, draw, fill=fill, cache=cache)
 
-    return type(trainer_class.__name__, (DrawsAlike,), {})
+    return type(trainer_class.__name__, (DrawsAlike,), {"_tokenize_prompts": prompts_only})
 
 
 class Drawn:

@@ -12,8 +12,8 @@ from training.posttrain.scoring import RIGHT_ANSWER
 from training.stage import InputCheck
 
 if TYPE_CHECKING:
+    from training.generate.turns import Chat, Message
     from training.posttrain.align.settings import AlignRecipe
-    from training.posttrain.chat import Chat, Message
     from training.posttrain.rows.forms import Row
     from training.recipe import Recipe
 

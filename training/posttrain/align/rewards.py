@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training.data.exams.grading import Values, can_be_given, is_right
+from training.generate.turns import Message
 from training.job import DataError
-from training.posttrain.chat import Message
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
 from training.posttrain.rows.forms import Row

@@ -16,6 +16,7 @@ from typing import Any
 from datasets import Dataset
 
 from training.generate.pass_rows import MERGED_ROWS
+from training.generate.turns import Chat
 from training.job import Counts, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.drawn import drawing_alike, spread_reference
@@ -23,7 +24,6 @@ from training.posttrain.align.prompts import as_text, check_usable, reasons_of
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.answer_weights import while_sampling
-from training.posttrain.chat import Chat
 from training.posttrain.compact import said_of, without_padding
 from training.posttrain.fit import (
     Reporter,
@@ -113,7 +113,7 @@ def _trainer(
         "max_steps": recipe.max_steps or -1,
         "shuffle_dataset": False,
     }
-    return drawing_alike(trainer, recipe.trl, gathers=gathers)(
+    return drawing_alike(trainer, recipe.trl, given.chat, gathers=gathers)(
         model=load_for_training(given.sft_model, precision=recipe.precision, shard=given.shard),
         args=trainer_config(config, given.job, given.work, where="align", recipe=recipe, extra=extra),
         reward_funcs=list(rewards),

@@ -7,8 +7,8 @@ their reasons; so are rows that hold exam items (training.posttrain.rows.deconta
 
 from __future__ import annotations
 
+from training.generate.turns import Message
 from training.job import Job, Outcome, Work
-from training.posttrain.chat import Message
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import CONVERSATION_READERS, PAIR_READERS
 from training.posttrain.rows.given import judged

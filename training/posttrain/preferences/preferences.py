@@ -10,8 +10,8 @@ items are dropped or flagged (training.posttrain.rows.decontamination).
 from __future__ import annotations
 
 from training.artifact import digest_of
+from training.generate.turns import Message
 from training.job import DataError, Job, Outcome, Work
-from training.posttrain.chat import Message
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import PREFERENCE_READERS

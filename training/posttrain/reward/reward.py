@@ -14,8 +14,8 @@ from typing import Any
 from training.generate.chat_template import template_digest
 from training.generate.pass_rows import MERGED_ROWS, passes
 from training.generate.spread import in_step
+from training.generate.turns import Chat, Message
 from training.job import Gate, Job, Outcome, Work
-from training.posttrain.chat import Chat, Message
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training.data.exams.grading import can_be_given
-from training.posttrain.chat import Message, is_trained
+from training.generate.turns import Message, is_trained
 from training.posttrain.rows.messages import (
     ABOUT,
     Fields,

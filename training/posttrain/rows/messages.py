@@ -2,7 +2,7 @@
 
 A message is {"role", "content"}. Where there are any it also has `tool_calls`, as OpenAI and transformers name them
 (with their arguments as text), `reasoning_content`, the thought before an answer, and `trained`: false, for an answer
-that is context alone. The chat template writes all of it (training/posttrain/chat.py).
+that is context alone. The chat template writes all of it (training/generate/turns.py).
 
 A field that nothing here reads, and that is not empty, is a reason not to use the row: `unread_field:NAME`. So no part
 of a row can vanish. Fields of ABOUT say something about a row; a source's `ignore` names further ones.
@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.posttrain.chat import Call, Message, written
+from training.generate.turns import Call, Message, written
 
 ROLES = {
     "system": "system",

@@ -1,7 +1,7 @@
 """The stage `sft`: supervised fine-tuning of the base model, with loss on the assistant's tokens only.
 
 TRL's SFTTrainer gets tokens and labels, so it does not tokenize, truncate or mask. Which tokens are trained is decided
-only in training.posttrain.chat.
+only in training.generate.turns.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 from training.generate.chat_template import template_digest
 from training.generate.compact import why_padded
 from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
+from training.generate.turns import Chat, Encoded, Message, is_trained, template
 from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.posttrain.chat import Chat, Encoded, Message, is_trained, template, template_gate
+from training.posttrain.chat import template_gate
 from training.posttrain.compact import log_probs, said_of, without_padding
 from training.posttrain.fit import (
     Reporter,

@@ -37,7 +37,7 @@ def _begins_with_adopted(recipe: Recipe) -> bool:
 
 
 def _check_template(recipe: Recipe) -> None:
-    from training.posttrain.chat import template
+    from training.generate.turns import template
 
     template(recipe.sft.chat_template)  # raises if there is none of that name
 

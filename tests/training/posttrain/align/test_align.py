@@ -70,8 +70,8 @@ def judged(chain, aligned, settings):
 
 def alignment(chain, tmp_path, settings):
     """What a method is given."""
+    from training.generate.turns import Chat
     from training.posttrain.align.alignment import Alignment
-    from training.posttrain.chat import Chat
     from training.posttrain.models import load_tokenizer
     from training.posttrain.preferences.pairs import read_pairs
 

@@ -14,8 +14,8 @@ import torch
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.artifact import sha256_of
+from training.generate.turns import Chat, Encoded, template
 from training.job import DataError, Work
-from training.posttrain.chat import Chat, Encoded, template
 from training.posttrain.models import load_model, load_tokenizer
 from training.posttrain.sft import sft
 from training.posttrain.sft.settings import SftRecipe
