@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from assets.said import say
 from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
 from resources.profile import Profile, ProfileError
-from training.exit_codes import FAILED, OK
+from training.exit_codes import BAD_INPUT, FAILED, OK
 from training.job import DataError
 from training.recipes import reads_of_the_kitchen
 from training.records import RecipeError, no_such
@@ -94,12 +95,11 @@ def run_named(
                 )
         except (Exception, KeyboardInterrupt) as error:
             is_input = isinstance(error, (RecipeError, DataError, ProfileError))
-            sentence = "" if is_input else sentence_of(error, root)
-            if not sentence and not received():
-                _tell(loaded, Report(recipe=recipe.name, exit_code=FAILED, error=str(error)), until)
+            sentence = str(error) if is_input else sentence_of(error, root)
             if not sentence:
-                raise
-            report = Report(recipe=recipe.name, exit_code=FAILED, error=sentence)
+                traceback.print_exc()
+                sentence = f"{type(error).__name__}: {error}"
+            report = Report(recipe=recipe.name, exit_code=BAD_INPUT if is_input else FAILED, error=sentence)
         if report.exit_code != OK and (number := received()):
             return replace(report, error=f"{by_signal(number)}; {GO_ON}", exit_code=exit_code_of(number))
     _tell(loaded, report, until)

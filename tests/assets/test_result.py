@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import dagster as dg
@@ -18,10 +23,11 @@ from assets.result import Ended, Goal, report_of
 from assets.status import Comparison, compare
 from assets.stores import opened_instance
 from resources import notify
+from resources.compute.local import PROCESS_FILE
 from resources.tracking.spool import SPOOL_FILE
 from tests.assets.fabricate import make_all
 from tests.commands import said
-from training.exit_codes import FAILED, OK, REFUSED
+from training.exit_codes import BAD_INPUT, FAILED, OK, REFUSED
 
 GATE = "loss_finite_and_falling"
 LADDER = str(Path(__file__).parents[2] / "examples" / "recipes" / "kitchen-ladder.yaml")
@@ -79,6 +85,97 @@ def test_mlflow_and_dagster_hear_that_a_launch_was_refused(refused, tmp_path, mo
         events = instance.all_logs(one.run_id, dg.DagsterEventType.ENGINE_EVENT)
     assert one.status == dg.DagsterRunStatus.FAILURE
     assert "ended: refused by gate counts_balance of corpus_summary [kitchen]" in events[-1].message
+
+
+# Ways to end, each told alike by exit code, object, terminal, webhook and Dagster
+
+MADE_OF_NOTHING = "training_plan"  # of fabricated shards, among which its stage finds no listing
+
+
+def absent(root: Path, made: Path) -> Path:
+    """A recipe that names a file that is not there."""
+    return of_file(root, "absent.warc.gz")
+
+
+def unreadable(root: Path, made: Path) -> Path:
+    """A recipe of a file that is no archive."""
+    (root / "broken.warc.gz").write_bytes(bytes(range(256)) * 9)
+    return of_file(root, "broken.warc.gz")
+
+
+def in_quarantine(root: Path, made: Path) -> Path:
+    """A recipe of an archive of which no record can be read to its end."""
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n" + bytes(range(200))
+    head = f"WARC-Target-URI: https://a.test/\r\nWARC-Date: 2026-01-01T00:00:00Z\r\nContent-Length: {len(page)}"
+    record = f"WARC/1.0\r\nWARC-Type: response\r\n{head}\r\n\r\n".encode() + page + b"\r\n\r\n"
+    (root / "all.warc").write_bytes(record * 3)
+    return of_file(root, "all.warc")
+
+
+def of_file(root: Path, name: str) -> Path:
+    recipe = root / "one.yaml"
+    recipe.write_text(f"extends: base\nname: one\nsnapshots: [{{name: a, source: warc, paths: ['{root / name}']}}]\n")
+    return recipe
+
+
+def raising(root: Path, made: Path) -> str:
+    """The kitchen without one artifact, whose stage cannot read the fabricated ones before it."""
+    shutil.copytree(made, root, dirs_exist_ok=True)
+    shutil.rmtree(root / MADE_OF_NOTHING)
+    return "kitchen"
+
+
+def whole_already(root: Path, made: Path) -> str:
+    shutil.copytree(made, root, dirs_exist_ok=True)
+    return "kitchen"
+
+
+def killed(root: Path, made: Path) -> str:
+    """The kitchen on an empty root, with somebody who kills its first stage as often as it begins."""
+    Thread(target=kill_stages, args=(root / "crawl_archives",), daemon=True).start()
+    return "kitchen"
+
+
+def kill_stages(folder: Path) -> None:
+    seen = set[int]()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for place in folder.glob(f"*/{PROCESS_FILE}"):
+            with suppress(OSError, ValueError):
+                process = json.loads(place.read_text("utf-8"))["pid"]
+                if process not in seen:
+                    os.kill(process, signal.SIGKILL)
+                    seen.add(process)
+        time.sleep(0.001)
+
+
+ENDS = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE}
+
+
+@pytest.mark.parametrize(
+    ("prepared", "until", "code", "asset"),
+    [
+        (absent, "token_shards", BAD_INPUT, ""),
+        (unreadable, "token_shards", BAD_INPUT, "crawl_archives"),
+        (in_quarantine, "extracted_documents", OK, ""),
+        (raising, MADE_OF_NOTHING, FAILED, MADE_OF_NOTHING),
+        (whole_already, "base_model", OK, ""),
+        (killed, "crawl_archives", FAILED, "crawl_archives"),
+    ],
+)
+def test_a_run_has_one_result(made, tmp_path, monkeypatch, capsys, profile, hook, prepared, until, code, asset):
+    root = tmp_path / "root"
+    root.mkdir()
+    recipe = prepared(root, made)
+    arguments = (str(recipe), "--until", until, "--root", str(root), "--profile", profile)
+    ended, answer, errors = run(monkeypatch, capsys, *arguments)
+    assert (ended, answer["ok"], answer["refusals"], answer["promoted"]) == (code, code == OK, [], False), errors
+    assert bool(answer["error"]) == (code != OK) and answer["error"] in errors.replace("error: ", "")
+    assert {one["kind"] for one in hook.messages} == (set() if code == OK else {"failed"})
+    assert not asset or {one["asset"] for one in hook.messages} == {asset}
+    with opened_instance(root) as instance:
+        states = {one.status for one in instance.get_runs()}
+    assert (dg.DagsterRunStatus.FAILURE in states) == bool(asset) and states <= ENDS
 
 
 # Each cell, each way to end

@@ -228,6 +228,7 @@ def promote(root: Path, inputs: tuple, champion: dict | None = None, **rules: ob
     decision = json.loads(Path(job.output, "decision.json").read_text())
     gate = next(gate for gate in record["gates"] if gate["name"] == "promotion")
     assert gate["passed"] == decision["promoted"]
+    assert gate["evidence"].get("failed", {}) == failed(decision)
     return decision
 
 

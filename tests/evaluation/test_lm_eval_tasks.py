@@ -26,6 +26,7 @@ from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
 from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
 from tests.evaluation.conftest import SPECIAL
+from training.data.exams.benchmarks import read_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_own_task
 from training.data.sources import read_rows
@@ -228,7 +229,7 @@ def test_a_task_may_be_a_file_of_plain_yaml(tmp_path, folder):
 
 def test_a_task_without_its_examples_or_its_columns_is_refused(tmp_path, folder):
     for more, match in [
-        ({"task": "gsm8k", "lm_eval": {}}, "5 examples in its prompt; name rows in fewshot_uri"),
+        ({"task": "gsm8k", "lm_eval": {}}, "'question' is undefined"),
         (
             {"lm_eval": {**OWN, "doc_to_text": "{{ asked_thing.__class__.__mro__ }}"}},
             "SecurityError: access to attribute",
@@ -266,6 +267,30 @@ def test_a_task_that_lm_eval_lacks_or_that_runs_code_is_refused_when_the_recipe_
 def test_a_named_task_that_cannot_score_the_items_is_refused_when_the_recipe_is_read(fields, sentence):
     with pytest.raises(RecipeError, match=re.escape(sentence)):
         check_own_task(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", **fields))
+
+
+@pytest.mark.parametrize(
+    ("task", "own", "said"),
+    [
+        ("arc_easy", {}, "'question' is undefined"),
+        ("arc_easy", {"doc_to_text": "{{prompt", "doc_to_choice": "prompt"}, "TemplateSyntaxError"),
+        ("boolq", {}, "'passage' is undefined"),
+        (None, {**OWN, "doc_to_text": "{{ Best_Anser }}"}, "'Best_Anser' is undefined"),
+    ],
+)
+def test_a_task_whose_columns_a_file_lacks_is_refused_where_the_file_is_first_read(tmp_path, task, own, said):
+    rows = [{"id": "1", "prompt": "Why?", "answer": "so"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    suite = BenchmarkRecipe(
+        name="a",
+        uri=str(tmp_path / "rows.jsonl"),
+        kind="generate",
+        question_field="prompt",
+        task=task,
+        lm_eval=own,
+    )
+    with pytest.raises(RecipeError, match=f"a: doc_to.*{re.escape(said)}.*the columns of .*rows.jsonl are id, prompt"):
+        read_items(suite)
 
 
 def test_fields_of_a_task_need_a_task():

@@ -28,6 +28,7 @@ from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, ItemIndex, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_files import check_row
 from training.data.sources import read_rows
 from training.job import DataError, Job, Outcome, Work
 
@@ -95,6 +96,8 @@ def read_items(benchmark: BenchmarkRecipe, settings: Mapping[str, Any] | None = 
         items.append(_Row(benchmark, number, row).item())
     if not items:
         raise DataError(f"{benchmark.uri}: benchmark {benchmark.name} has no item")
+    if benchmark.is_task:
+        check_row(benchmark, items[0].row)
     if benchmark.passage_field and not any(item.passage for item in items):
         raise DataError(
             f"{benchmark.uri}: benchmark {benchmark.name}: no item has the passage_field {benchmark.passage_field!r};"

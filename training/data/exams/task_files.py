@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +34,36 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
         problems += _unfit(suite, config | suite.lm_eval, is_whole=not problems)
     if problems:
         raise RecipeError(*(f"{suite.name}: {problem}" for problem in problems))
+
+
+def check_row(suite: BenchmarkRecipe, row: Mapping[str, Any]) -> None:
+    """Raise RecipeError if a row of a suite's file lacks a column that the templates of its task read.
+
+    A task with functions is not tried: they make columns of their own.
+    """
+    config = ((_given(suite)[0] or {}) if suite.is_task else {}) | suite.lm_eval
+    if "process_docs" in config:
+        return
+    document = {name.lower().replace(" ", "_"): value for name, value in row.items()} | dict(row)
+    for name in (*NEEDED, "doc_to_choice"):
+        text = config.get(name)
+        if isinstance(text, str) and text not in document and (problem := _unrendered(text, document)):
+            columns = ", ".join(map(str, row))
+            raise RecipeError(f"{suite.name}: {name}={text!r}: {problem}; the columns of {suite.uri} are {columns}")
+
+
+def _unrendered(text: str, document: Mapping[str, Any]) -> str:
+    """Return why a template of jinja2's cannot be rendered with a document; empty if it can."""
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    environment = SandboxedEnvironment(undefined=StrictUndefined)
+    environment.filters["regex_replace"] = lambda value, pattern, new, count=0: re.sub(pattern, new, value, count=count)
+    try:
+        environment.from_string(text).render(**document)
+    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _given(suite: BenchmarkRecipe) -> tuple[dict[str, Any] | None, list[str]]:
