@@ -14,7 +14,7 @@ from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_sched
 from training.pretrain.rewriting import KIND as REWRITING
 from training.pretrain.rewriting import Rewriting, outside_objective
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError, differing_from_defaults, read_record
+from training.records import RecipeError
 
 OBJECTIVES = ("causal", "fill_in_the_middle", "masked", "prefix", "span_corruption")
 
@@ -154,7 +154,6 @@ class PretrainRecipe:
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
     distill: DistillRecipe = field(default_factory=DistillRecipe)
     optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers, or a part from outside
-    optimizer_settings: dict[str, Any] = field(default_factory=dict)  # settings that only this optimizer has
     learning_rate: float = 3e-3  # with Muon: AdamW's rate, for embeddings, norms, routers and head
     muon_learning_rate: float = 0.02
     beta1: float = 0.9  # AdamW, Lion
@@ -180,8 +179,6 @@ class PretrainRecipe:
 
     def __post_init__(self) -> None:
         self._check_settings()
-        if self.optimizer in OPTIMIZERS:
-            object.__setattr__(self, "optimizer_settings", differing_from_defaults(self.own_settings))
         _ = self.batches  # checks itself
 
     def _check_settings(self) -> None:
@@ -234,18 +231,9 @@ class PretrainRecipe:
 
     @property
     def own_settings(self) -> Any:
-        """The optimizer's own settings as its record: `optimizer_settings`, or `parts` for one from outside."""
+        """The settings of an optimizer from outside as its record; Pedigree's have none of their own."""
         known = self.optimizer_part.settings
-        if self.optimizer not in OPTIMIZERS:
-            if self.optimizer_settings:
-                raise RecipeError(f"pretrain.optimizer_settings: {self.optimizer}'s are in pretrain.parts")
-            return self._parts.settings(self.optimizer, known)
-        if known is NoSettings and self.optimizer_settings:
-            raise RecipeError(
-                f"pretrain.optimizer_settings={self.optimizer_settings}: {self.optimizer} has no settings of its own;"
-                " {} is right"
-            )
-        return read_record(known, self.optimizer_settings, where="pretrain.optimizer_settings")
+        return NoSettings() if self.optimizer in OPTIMIZERS else self._parts.settings(self.optimizer, known)
 
     @property
     def phases(self) -> tuple[BatchPhase, ...]:

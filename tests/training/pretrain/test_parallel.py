@@ -43,7 +43,7 @@ COMBINATIONS = [
     Combination(processes=2, degrees=degrees, model=model, recompute=recompute, optimizer=optimizer)
     for degrees, model, recompute, optimizer in (
         (Degrees(), "experts", "none", "adamw"),
-        (Degrees(shard=2), "dense", "selective", "ademamix"),
+        (Degrees(shard=2), "dense", "selective", "lion"),
         (Degrees(shard=2, zero_stage=1), "deepseek_v3", "full", "muon"),
         (Degrees(shard=2, zero_stage=2), "experts", "none", "lion"),
         (Degrees(tensor=2), "dense", "full", "muon"),

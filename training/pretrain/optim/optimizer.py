@@ -24,7 +24,7 @@ class Optimizer:
 
     `make` returns torch optimizers, in the order of their steps, by the names of their state in checkpoints. `numbers`
     returns how many fp32 numbers the state has for a weight, given by name and shape. `settings` is the record class of
-    `pretrain.optimizer_settings`. `why_whole` says why each process needs whole weights; None: parts are enough.
+    the settings of one from outside. `why_whole` says why each process needs whole weights; None: parts are enough.
     """
 
     make: Callable[[Weights, UpdateRecipe, Any], Mapping[str, torch.optim.Optimizer]]
