@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from html import unescape
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,7 +62,7 @@ from assets.status import LEARNED, compare
 from assets.takedown import CORPUS, LAST
 from assets.tombstones import read_tombstones
 from benchmarks.both_ways import record_url
-from benchmarks.second_scan import Window, files_in, places, texts_of, windows, windows_in
+from benchmarks.second_scan import Wanted, Window, files_in, places, texts_of, windows
 from benchmarks.takedown import command, copied, words_of
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
@@ -220,11 +220,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keeps what is made; without, it is removed")
     parser.add_argument("--pages", type=int, default=40, help="of each host in each archive; 0 takes all")
     parser.add_argument("--documents", type=int, default=300, help="to follow both ways")
+    parser.add_argument("--domains", default=",".join(DOMAINS), help="to withdraw, each on a copy")
     parser.add_argument("--only", default=",".join(PROOFS), help="proofs to do; the first one makes the root")
     options = parser.parse_args()
     if not os.environ.get("PEDIGREE_DATA"):
         sys.exit("PEDIGREE_DATA names no folder; the crawl is read from it")
     unknown = set(options.only.split(",")) - set(PROOFS)
+    if missing := set(options.domains.split(",")) - DOMAINS.keys():
+        sys.exit(f"--domains {options.domains}: {', '.join(sorted(missing))}: one of {', '.join(DOMAINS)}")
     if unknown:
         sys.exit(f"--only {options.only}: {', '.join(sorted(unknown))}: one of {', '.join(PROOFS)}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -646,7 +649,8 @@ def withdrawal(place: Place, proof: Proof, options: argparse.Namespace) -> None:
 
     In the last copy words of a page lie in files that no stage wrote: the command names what it may not change.
     """
-    for domain, archive in DOMAINS.items():
+    for domain in options.domains.split(","):
+        archive = DOMAINS[domain]
         with tempfile.TemporaryDirectory(dir=place.folder) as temporary:
             own = copied(place.root, Path(temporary) / "root")
             _withdrawn(place, own, domain, archive, proof, plants=domain == list(DOMAINS)[-1])
@@ -668,12 +672,10 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof,
     proof.check({"base_model", "model_scores"} <= priced, f"{domain}: the models are not priced: {sorted(priced)}")
     proof.same(f"{domain}: exit code", place.run("takedown", *named, "--yes", "--no-rebuild", root=own).code, 0)
     wanted, gone = words_of(own), {one.entry for stone in read_tombstones(own) for one in stone.entries}
-    exams = [path for path in sorted((own / "benchmark_index").rglob("*")) if path.is_file()]
     raw = only_of(place, own, domain, gone)
-    raw -= {run for path in exams for text in texts_of(path) for run in windows_in(text)}
     sentence = sentence_of(raw, wanted)
-    held, _, _ = places(files_in(own), raw)
-    proof.control(f"{domain}: the words before, by the second scanner", is_noticed=len(held) > len(KEEPING))
+    held = places([*files_in(own / "token_shards"), *files_in(own / "text_index")], raw)[0]
+    proof.control(f"{domain}: the words before, by the second scanner", is_noticed=len(held) > 1)
     tokenizers = {one: one.read_bytes() for one in own.rglob("tokenizer.json")}
     seconds, left = 0.0, planted(own, sentence) if plants else {}
     if left:
@@ -704,7 +706,7 @@ def _withdrawn(place: Place, own: Path, domain: str, archive: str, proof: Proof,
     proof.same(f"{domain}: places with words by the second scanner", found, {})
     proof.figures.append(
         f"{len(wanted):,} runs in none of {report['proof']['files']:,} files; {len(raw):,} by a second scanner in none"
-        f" of {read:,} files of {size:,} bytes, before in {len(held):,}; {seconds + ended.seconds:.0f} s"
+        f" of {read:,} files of {size:,} bytes; {seconds + ended.seconds:.0f} s"
     )
     _put_back(own, sentence, raw, proof)
     proof.control("the documents of before", is_noticed=before != after)
@@ -784,21 +786,28 @@ def is_of(domain: str, url: str) -> bool:
 
 
 def only_of(place: Place, root: Path, domain: str, gone: Set[str]) -> set[Window]:
-    """Return the runs of words that only withdrawn pages have: no other document, kept or dropped, and no record."""
-    own, others = set[Window](), set[Window]()
-    for asset, fate in product(KEEPING, FATES):
-        for file in root.glob(f"{asset}/*/{fate}/*.parquet"):
-            for row in pq.read_table(file, columns=["id", "url", "text"]).to_pylist():
-                is_gone = is_of(domain, row["url"] or "") or row["id"] in gone
-                (own if is_gone else others).update(windows(row["text"] or ""))
+    """Return the runs of words that only withdrawn pages have: no other document, no record, no item of the exam."""
+    rows = [
+        (is_of(domain, row["url"] or "") or row["id"] in gone, row["text"] or "")
+        for asset, fate in product(KEEPING, FATES)
+        for file in root.glob(f"{asset}/*/{fate}/*.parquet")
+        for row in pq.read_table(file, columns=["id", "url", "text"]).to_pylist()
+    ]
+    own = Wanted({run for text in {text for is_gone, text in rows if is_gone} for run in windows(text)})
+    exams = (text for path in files_in(root / "benchmark_index") for text in texts_of(path))
+    others = chain({text for is_gone, text in rows if not is_gone}, other_records(place, domain, gone), exams)
+    return own.runs - {run for text in others for run in own.within(text)}
+
+
+def other_records(place: Place, domain: str, gone: Set[str]) -> Iterator[str]:
+    """Yield the bodies of the records that are not withdrawn."""
     for archive in sorted(place.crawl.rglob("*.warc.gz")):
         snapshot = archive.parent.name if archive.parent != place.crawl else "pages"
         with archive.open("rb") as stream:
             for record in ArchiveIterator(stream, parse_http=True, auto_decode="all"):
                 url = (record.headers.get("WARC-Target-URI") or "").strip("<>")
                 if not is_of(domain, url) and f"{snapshot}/{archive.name}/{record.stream_pos:012d}" not in gone:
-                    others |= windows_in(record.reader.read().decode("utf-8", "ignore"))
-    return own - others
+                    yield record.reader.read().decode("utf-8", "ignore")
 
 
 def records_of_domain(archive: Path, domain: str) -> list[Member]:

@@ -39,34 +39,57 @@ Window = tuple[str, ...]
 
 
 def windows(text: str) -> set[Window]:
-    """Return all runs of eight words of a text that have a letter."""
-    return {run for run in _runs(text) if any(not word.isdigit() for word in run)}
+    """Return all runs of eight words of a text, and of it without escapes or tags, that have a letter."""
+    found = set[Window]()
+    for view in _views(text):
+        words = WORD.findall(view.lower())
+        found.update(zip(*(words[at:] for at in range(LENGTH)), strict=False))
+    return {run for run in found if not all(map(str.isdigit, run))}
 
 
-def _runs(text: str) -> Iterator[Window]:
-    found = WORD.findall(text.lower())
-    return zip(*(found[at:] for at in range(LENGTH)), strict=False)
-
-
-def windows_in(text: str, wanted: set[Window] | None = None) -> set[Window]:
-    """Return the runs of a text as it is, without escapes, and without tags: all, or those that are wanted."""
-    texts = [text]
+def _views(text: str) -> Iterator[str]:
+    yield text
     if "\\" in text:
-        texts.append(ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text))
+        yield ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text)
     if "<" in text or "&" in text:
-        texts.append(html.unescape(TAG.sub(" ", text)))
-    if wanted is None:
-        return set().union(*map(windows, texts))
-    return {run for one in texts for run in _runs(one) if run in wanted}
+        yield html.unescape(TAG.sub(" ", text))
 
 
-def places(paths: Iterable[Path], wanted: set[Window]) -> tuple[dict[Path, int], int, int]:
+class Wanted:
+    """Runs of words to look for. Words are numbered, and a run is first looked for by a sum over its numbers."""
+
+    def __init__(self, runs: set[Window]) -> None:
+        self.runs = runs
+        self._numbers = {word: number for number, word in enumerate(sorted({word for run in runs for word in run}), 1)}
+        self._sums = np.unique(self._sums_of([word for run in sorted(runs) for word in run])[::LENGTH])
+
+    def _sums_of(self, words: list[str]) -> np.ndarray:
+        numbers = np.fromiter((self._numbers.get(word, 0) for word in words), np.uint64, len(words))
+        length = max(0, len(words) - LENGTH + 1)
+        found = np.zeros(length, np.uint64)
+        for at in range(LENGTH):
+            found = found * np.uint64(1_000_003) + numbers[at : at + length]
+        return found
+
+    def within(self, text: str) -> set[Window]:
+        """Return those that a text has, as it is, without escapes, or without tags."""
+        found = set[Window]()
+        for view in _views(text):
+            words = WORD.findall(view.lower())
+            sums = self._sums_of(words)
+            places = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
+            for at in np.flatnonzero(self._sums[places] == sums).tolist() if len(self._sums) else ():
+                found.add(tuple(words[at : at + LENGTH]))
+        return found & self.runs
+
+
+def places(paths: Iterable[Path], runs: set[Window]) -> tuple[dict[Path, int], int, int]:
     """Return those of some files that hold one of these runs, with their number, and the files and bytes read."""
     found: dict[Path, int] = {}
-    files = size = 0
+    wanted, files, size = Wanted(runs), 0, 0
     for path in paths:
         files, size = files + 1, size + path.stat().st_size
-        if hits := {run for text in texts_of(path) for run in windows_in(text, wanted)}:
+        if hits := {run for text in texts_of(path) for run in wanted.within(text)}:
             found[path] = len(hits)
     return found, files, size
 
@@ -89,7 +112,10 @@ def texts_of(path: Path) -> Iterator[str]:
     if data.startswith(b"PAR1"):
         with suppress(pa.ArrowException):
             for column in pq.read_table(path).columns:
-                yield from (json.dumps(value, default=str, ensure_ascii=False) for value in column.to_pylist())
+                values = [one for one in column.to_pylist() if one is not None]
+                yield "\n".join(
+                    one if isinstance(one, str) else json.dumps(one, default=str, ensure_ascii=False) for one in values
+                )
     if data.startswith(b"SQLite format 3"):
         with closing(sqlite3.connect(path)) as database:
             yield "\n".join(database.iterdump())
