@@ -273,7 +273,7 @@ def test_a_submitter_that_dies_before_the_answer_leaves_one_job(slurm, backend, 
 REFUSALS = [
     ({"memory_gb": 500}, {}, "memory_gb"),
     ({"gpus_per_node": 9}, {}, "gpus_per_node"),
-    ({}, {"partition": "elsewhere"}, "slurm.partition"),
+    ({}, {"partition": "elsewhere"}, "parts.slurm.partition"),
     ({"num_tasks": 5000}, {}, "nodes"),
 ]
 
