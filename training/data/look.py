@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training.data.crawl import token_files
 from training.data.crawl.crawl import SHARDS, SUFFIXES
-from training.data.crawl.folder import ENDINGS, FILES, ending_of, format_of, pdf_library, walked
+from training.data.crawl.folder import ENDINGS, FILES, UNNAMED, ending_of, format_of, pdf_library, walked, why_no_text
 from training.data.crawl.warc import Record, read_warc
 from training.data.extract.extract import documents_of
 from training.data.extract.html import decode
@@ -47,9 +47,8 @@ _REASONS = {
     "packed; unpack it": ".zip .tar .tgz .gz .bz2 .xz .7z .rar .zst",
     "an office format; save it as PDF or text": ".doc .docx .odt .rtf .ppt .pptx .odp .pages",
     "another format of books; convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
-    "no ending says what it is": "",
 }
-_WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split() or [""]}
+_WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split()}
 NO_PDF_LIBRARY = "needs pypdf: pip install 'pedigree[pdf]'"
 
 
@@ -97,7 +96,7 @@ class OwnPlace:
     @property
     def has_markup(self) -> bool:
         """Whether files of source code, notebooks, or texts with the marks of Markdown and the like are read."""
-        return any(ENDINGS.get(ending) in MARKUP for one in self.data for ending in one.endings)
+        return any(not ending or ENDINGS.get(ending) in MARKUP for one in self.data for ending in one.endings)
 
 
 def look_at(place: str) -> OwnPlace:
@@ -151,7 +150,9 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
     if is_remote(place) or not os.path.isdir(place):
         found = {source: _files(place, source) for source in SUFFIXES}
         is_file = os.path.isfile(place) or is_http(place)
-        found[FILES] = [place] if is_file and not any(found.values()) and format_of(place) else []
+        form = format_of(place)
+        is_named = bool(form) and (form != UNNAMED or (os.path.isfile(place) and not why_no_text(Path(place))))
+        found[FILES] = [place] if is_file and not any(found.values()) and is_named else []
         return {source: files for source, files in found.items() if files}, left
     found = {source: [] for source in (*SUFFIXES, FILES)}
     for file, path, why in walked(place):

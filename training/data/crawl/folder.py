@@ -1,6 +1,6 @@
 """The files of a folder, each of which is one document: which are read, and what a git folder says of their origin.
 
-A file is read by its ending (ENDINGS). Hidden files and folders, and links that lead out of the folder, are not read.
+A file is read by its ending (ENDINGS), one without an ending by its name or its first bytes. Hidden files and folders, and links that lead out of the folder, are not read.
 A file's name is its path in the folder, with `%2F` for each slash, so that it is unique in a snapshot.
 """
 
@@ -44,6 +44,17 @@ ENDINGS: Final[Mapping[str, str]] = {
     f".{ending}": name for name, all_ in _OF_FORMATS.items() for ending in all_.split()
 }
 """The format of a file by its ending in lower case."""
+
+UNNAMED: Final = "unnamed"  # the format of a file whose name says nothing: code if it begins with `#!`, else text
+_CODE_NAMES = frozenset(
+    """
+    makefile gnumakefile dockerfile containerfile rakefile gemfile vagrantfile jenkinsfile procfile justfile brewfile
+    podfile sconstruct sconscript configure kconfig kbuild cmakelists build workspace
+    """.split()
+)
+_TEXT_NAMES = frozenset("readme license licence copying".split())  # also if they are packed
+_HEAD_BYTES = 8192
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 MAX_NAME_BYTES: Final = 200  # of a file; the path of a longer one is in the document's title
 MAX_GIT_BYTES: Final = 64_000
@@ -107,10 +118,18 @@ def ending_of(name: str) -> str:
 
 
 def format_of(name: str) -> str:
-    """Return the format by which a file is read; empty if its ending is none that is read."""
+    """Return the format by which a file is read; empty if its ending is none that is read.
+
+    Where no known ending says it, the name does: `Makefile` is code and `README` is text.
+    """
     ending = ending_of(name)
+    stem = re.split(r"[.\-_]", re.split("/|%2F", name)[-1].lower())[0]
     found = ENDINGS.get(ending.removesuffix(PACKED), "")
-    return "" if ending.endswith(PACKED) and found in ("epub", "pdf") else found
+    if found:
+        return "" if ending.endswith(PACKED) and found in ("epub", "pdf") else "code" if stem == "cmakelists" else found
+    if stem in _CODE_NAMES and ending in ("", ".am", ".in", ".dev", ".prod"):
+        return "code"
+    return "text" if stem in _TEXT_NAMES and ending in ("", PACKED) else "" if ending else UNNAMED
 
 
 def folder_files(paths: Iterable[str]) -> list[FolderFile]:
@@ -153,7 +172,21 @@ def _why_not(file: Path, path: str, top: str) -> str:
         return "a link out of the folder"
     if not file.is_file():
         return "no file"
-    return "" if format_of(path) else "no text is read from this format"
+    form = format_of(path)
+    if form and ending_of(path).removesuffix(PACKED) not in ENDINGS and not path.endswith(PACKED):
+        return why_no_text(file)
+    return "" if form else "no text is read from this format"
+
+
+def why_no_text(file: Path) -> str:
+    """Return why the first bytes of a file are no text; empty if they may be."""
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError:
+        return "cannot be opened"
+    is_text = head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROLS.search(head)
+    return "" if is_text else "bytes that are no text"
 
 
 def _is_text(path: str) -> bool:

@@ -96,6 +96,11 @@ def _code(body: bytes) -> dict[str, Any]:
     return {"text": text, "kind": "code", "code": (0, len(text))}
 
 
+def _unnamed(body: bytes) -> dict[str, Any]:
+    """Read a file whose name says nothing: a script names its interpreter first."""
+    return _code(body) if body.startswith(b"#!") else _text(body)
+
+
 def _markdown(body: bytes) -> dict[str, Any]:
     text, title = _plain(body), ""
     if front := _FRONT_MATTER.match(text):
@@ -241,6 +246,7 @@ def _paragraphs(page: str) -> str:
 
 _READERS: Mapping[str, Callable[[bytes], dict[str, Any]]] = {
     "text": _text,
+    "unnamed": _unnamed,
     "markdown": _markdown,
     "rst": _rst,
     "code": _code,

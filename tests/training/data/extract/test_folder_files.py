@@ -84,7 +84,8 @@ def folder(tmp_path):
         "code/LICENSE": MIT, "code/lib/one.py": "def one():\n    return {1: 'é'}\n", "code/lib/empty.py": "",
         "code/lib/two.c": "// SPDX-License-Identifier: GPL-2.0-only\nint two(void) { return 2; }\n",
         "code/.git/config": '[core]\n[remote "mirror"]\n url = /home/x\n[remote "origin"]\n url = https://me:secret@host.example/o/r.git\n',
-        "broken.ipynb": "{", "image.png": "no", "README": "no", ".hidden/x.txt": "no",
+        "broken.ipynb": "{", "image.png": "no", "README": "Read me.", ".hidden/x.txt": "no",
+        "code/Makefile": "all:\n\tcc two.c\n", "code/deploy": "#!/bin/sh\nmake\n", "blob": "\0\1", "Makefile.png": "no",
     }.items():  # fmt: skip
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_text(content, "utf-8")
@@ -114,11 +115,14 @@ def test_every_file_of_a_mixed_folder_is_a_document_or_has_a_reason(tmp_path, fo
     assert rows.keys() == {
         "a.txt", "deep%2Fa.txt", "deep%2Fb.MD", "page.html", "guide.rst", "packed.txt.gz", "code%2Flib%2Fone.py",
         "code%2Flib%2Ftwo.c", "study.ipynb", "book.epub", "utf16.txt",
+        "README", "code%2FLICENSE", "code%2FMakefile", "code%2Fdeploy",
     }  # fmt: skip
     assert {line["warc_file"] for line in quarantined(made)} == {"broken.ipynb", "binary.txt"}
     assert find(Path(crawled.path)).record["counts"]["quarantined"] == {"empty": 1}
     counts = find(Path(made.path)).record["counts"]
-    assert (counts["in"], counts["kept"], counts["quarantined"]) == (13, 11, {"extractor_failed": 2})
+    assert (counts["in"], counts["kept"], counts["quarantined"]) == (17, 15, {"extractor_failed": 2})
+    kinds = {name: rows[name]["kind"] for name in ("README", "code%2FLICENSE", "code%2FMakefile", "code%2Fdeploy")}
+    assert list(kinds.values()) == ["", "", "code", "code"]
     code = rows["code%2Flib%2Fone.py"]
     assert (code["kind"], code["title"], code["licence"]) == ("code", "code/lib/one.py", "MIT")
     assert code["url"] == "https://host.example/o/r/blob/HEAD/lib/one.py" and code["text"].endswith("return {1: 'é'}")
@@ -133,8 +137,8 @@ def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
     left = {path: why for _, path, why in walked(str(folder)) if why}
     assert left == {
         ".hidden/x.txt": "hidden", "code/.git/config": "hidden", "out.md": "a link out of the folder",
-        "README": "no text is read from this format", "image.png": "no text is read from this format",
-        "code/LICENSE": "no text is read from this format",
+        "image.png": "no text is read from this format", "Makefile.png": "no text is read from this format",
+        "blob": "bytes that are no text",
     }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Drops pages in languages that the recipe does not want, and pages whose language is uncertain.
 
 Languages are those of fastText's lid.176 (arXiv 1607.01759); 0.65 is FineWeb's limit. Code is no language, so a page is
-identified by its text outside of code, where extraction says what is code and enough other text is left.
+identified by its text outside of code, where extraction says what is code and enough other text is left. A page of code
+without such text has the language `zxx` (ISO 639: no linguistic content) and stays.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limi
 from training.data.words.languages import check_languages
 
 MIN_PROSE_CHARACTERS = 200  # with less text outside of code the whole text is identified
+CODE = "zxx"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,9 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
     def measured(page: Page) -> str:
         prose = page.prose
+        if page.kind == "code" and len(prose) < MIN_PROSE_CHARACTERS:
+            page.columns["language"], page.columns["language_score"] = CODE, 1.0
+            return KEPT
         text = prose if len(prose) >= MIN_PROSE_CHARACTERS else page.text
         code, score = tools.identify(text)
         page.columns["language"], page.columns["language_score"] = code, score

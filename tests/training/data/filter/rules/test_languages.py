@@ -27,6 +27,15 @@ def test_a_recipe_for_all_languages_measures_each_of_them():
     assert found == {"ja": (33, 2), "th": (37, 1), "ko": (13, 2)}
 
 
+def test_code_is_judged_by_no_language():
+    """Files of nothing but code were dropped as other languages before."""
+    code = f"def f(x):  # {GERMAN}\n    return x\n" * 3
+    for kind, language, is_kept in (("code", "zxx", True), ("prose", "de", False)):
+        rules = make_rules(FilterRecipe(rules=("language",), languages=("en",), min_language_score=0.0), None)
+        page, reason = judge({**row(code), "kind": kind, "code": [0, len(code)]}, rules)
+        assert (page.language, reason == KEPT) == (language, is_kept)
+
+
 def test_a_page_is_identified_by_its_text_outside_of_code():
     rules = make_rules(FilterRecipe(rules=("language",), languages=()), None)
     prose, code = GOOD[:210], GERMAN * 3
