@@ -44,7 +44,7 @@ class InputArtifact:
     path: str
     record_digest: str = ""  # the digest of its record; "": the job does not say
     numerics: dict[str, Any] | None = None  # numerics class it was made in; None: data
-    erased: str | None = None  # the list of erased files that was judged, "" if there was none; None: nobody judged it
+    erased: str | None = None  # the list of erased files that was judged, "none" without one; None: nobody judged it
 
     @property
     def where(self) -> str:

@@ -136,7 +136,7 @@ def check_list(folder: Path, judged: str | None) -> None:
     With None nobody has judged it, so any is right.
     """
     if judged is not None and (found := list_digest(folder)) != judged:
-        raise Refused(f"{folder / ERASED_FILE}: is not the list that the job was written for ({found[:12] or 'gone'})")
+        raise Refused(f"{folder / ERASED_FILE}: is not the list that the job was written for ({found[:12]})")
 
 
 def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False) -> str:

@@ -59,12 +59,15 @@ def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState
         raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
 
 
+NO_LIST = "none"  # a job's record takes no empty text for one that may be absent
+
+
 def list_digest(folder: Path) -> str:
-    """Return the sha256 of the list of the artifact in `folder`; empty if it has none."""
+    """Return the sha256 of the list of the artifact in `folder`; NO_LIST if it has none."""
     try:
         return _digest(str(folder), identity_of(folder / ERASED_FILE))
     except FileNotFoundError:
-        return ""
+        return NO_LIST
 
 
 @lru_cache(maxsize=256)

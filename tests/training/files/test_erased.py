@@ -15,7 +15,7 @@ from assets.tombstones import Tombstone, append, erased_by, note_overwritten
 from tests.training.data import chain
 from training.artifact import check_record, damaged_files, find, manifest
 from training.data.documents import read_documents
-from training.files.erased import ERASED_FILE, ErasedState, list_digest, note_erased
+from training.files.erased import ERASED_FILE, NO_LIST, ErasedState, list_digest, note_erased
 from training.job import InputArtifact, RefusedInput
 from training.provenance.erase import Withdrawn, erase_rows
 from training.provenance.swap import Swap, Unchanged
@@ -68,7 +68,7 @@ def test_nothing_is_made_from_erased_documents(item):
 
 def test_a_job_reads_no_file_of_a_list_other_than_the_one_that_was_judged(item):
     """Whoever writes file and list anew while a job waits or runs deceives it no more, nor by removing the list."""
-    for judged, is_list in (("", True), ("0" * 64, True), ("0" * 64, False)):
+    for judged, is_list in ((NO_LIST, True), ("0" * 64, True), ("0" * 64, False)):
         named = replace(item, erased=judged)
         if is_list:
             state = ErasedState(takedown=1, bytes=1, sha256="0" * 64, is_input=True, pages=1)
@@ -78,7 +78,7 @@ def test_a_job_reads_no_file_of_a_list_other_than_the_one_that_was_judged(item):
             with pytest.raises(RefusedInput, match="not the list that the job was written for"):
                 read()
         Path(item.path, ERASED_FILE).unlink(missing_ok=True)
-    assert replace(item, erased="").file(NAME).exists()
+    assert replace(item, erased=NO_LIST).file(NAME).exists()
 
 
 def test_another_change_of_an_erased_file_or_of_the_list_is_damage(item):

@@ -1,7 +1,8 @@
 """The files of a folder, each of which is one document: which are read, and what a git folder says of their origin.
 
-A file is read by its ending (ENDINGS), one without an ending by its name or its first bytes. Hidden files and folders, and links that lead out of the folder, are not read.
-A file's name is its path in the folder, with `%2F` for each slash, so that it is unique in a snapshot.
+A file is read by its ending (ENDINGS), or else by its name or its first bytes. Hidden files and folders, and links that
+lead out of the folder, are not read. A file's name is its path in the folder, with `%2F` for each slash, so that it is
+unique in a snapshot.
 """
 
 from __future__ import annotations
