@@ -707,10 +707,9 @@ def _select(
     paragraphs = _paragraphs(holder, chars, stops, tag, is_link, blocks)
     for b in range(blocks):
         n = holder[b]
-        plain = chars[b] if paragraphs[b] else chars[b] - linked[b]
-        text[n] += plain
+        text[n] += chars[b] - linked[b]
         if in_code[n]:
-            code[n] += plain
+            code[n] += chars[b] - linked[b]
     _add_up(parent, text)
     _add_up(parent, code)
     in_cell = _cells(tag, parent, holder, chars, linked, blocks)

@@ -16,7 +16,7 @@ from training.data.extract.rewriting import FORMULA_SIGNS, OTHER_SIGNS, _first_s
 from training.data.extract.settings import ExtractRecipe
 
 HELD = re.compile(r"<(p|li|td|th|dd|dt|h[1-6]|div|span)\b[^>]*>([^<>]{3,})(?=</\1>)")
-LISTS = {"index-page"}  # a list of links, of which one label depends on what is beside it
+LISTS = {"index-page", "cookie-wall"}  # a list of links, and a page that is nearly all notice
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
