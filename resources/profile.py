@@ -20,6 +20,7 @@ from typing import Any
 from resources.compute.backends import backend_part, make_backend
 from resources.compute.base import Backend
 from resources.compute.size import Size, read_size
+from training.bounded import Values, check_bounds, check_values, why_no_host
 from training.parts.outside import PartsOf
 from training.plain_data import read_yaml
 from training.process.cores import available_cores
@@ -28,6 +29,20 @@ from training.secrets import masked, remember, remember_address, without_secrets
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64
+BOUNDS = {"parts.*": (float("-inf"), float("inf")), "*_tokens": (1, 10**9), "*": (0, 10**6)}
+"""Of a number by the path of its field; the first pattern that fits decides."""
+STORES = ("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "databricks")  # those of MLflow
+
+
+def why_no_address(uri: str) -> str:
+    """Return why an address in a profile can name nothing; empty if it can."""
+    scheme, separator, _ = uri.partition("://")
+    if separator and scheme.partition("+")[0] not in STORES:
+        return f"{masked(uri)}: {scheme}:// is not known; there are paths and {', '.join(STORES)}"
+    return masked(why_no_host(uri)) if separator and scheme in STORES[:2] else ""
+
+
+VALUES = Values(BOUNDS, why_no_address, addresses=("tracking_uri", "notify.ui"))
 
 
 class ProfileError(ValueError):
@@ -112,6 +127,7 @@ class Profile:
         where = f"stages.{asset}" if asset in self.stages else "default"
         given = {**self.default, **self.stages.get(asset, {})}
         size = read_size(given, where=where)
+        check_values(size, where, VALUES)
         part = backend_part(size.backend, self.parts, where=where)
         if part.most_nodes is not None and size.nodes > part.most_nodes:
             raise RecipeError(
@@ -152,7 +168,9 @@ def load_profile(name_or_path: str) -> Profile:
     if isinstance(webhook, (str, list, dict)):
         remember(str(webhook))  # before reading, so that no message repeats it
     try:
+        check_bounds(data, BOUNDS)
         profile = read_record(Profile, data)
+        check_values(profile, "", VALUES)
         all_of(lambda: profile.tracker, lambda: profile.notify.address)
         profile._check_parts()
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage

@@ -3,15 +3,17 @@
     python -m tests.bad_inputs [--only WORD]
 
 Recipes, profiles and commands of tests/assets/test_bad_inputs.py are given to the real command line, files of YAML and
-JSON of tests/training/test_plain_data.py to their loader, and the model folders of tests/model_folders.py to adoption.
-Each input has a process of its own, forked from one that has imported everything, so that an input that ends its
-process or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
+JSON of tests/training/test_plain_data.py to their loader, the model folders of tests/model_folders.py to adoption, and
+a recipe and a profile with one bad value, for every field (tests/bad_values.py), to their readers. Each input but those
+of fields has a process of its own, forked from one that has imported everything, so that an input that ends its process
+or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -21,9 +23,11 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from assets.cli import main as command_line
-from tests import model_folders
+from resources.profile import Profile, ProfileError, load_profile
+from tests import bad_values, model_folders
 from tests.assets.test_bad_inputs import COMMANDS, PROFILES, RECIPES, write_files
 from tests.training.test_plain_data import JSON, YAML
 from training.adopt.folder import shape_of
@@ -45,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for name, call in inputs(Path(place)):
             if only in name:
-                kind, said = answer(call, Path(place, "said"))
+                kind, said = answer_here(call) if name.startswith("field") else answer(call, Path(place, "said"))
                 counts[kind] += 1
                 print(
                     f"{'' if kind == SENTENCE else f'! {kind}: '}{name}: {said.replace(place, '')[:SHOWN]}", flush=True
@@ -76,6 +80,10 @@ def inputs(place: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     for kind, cases, read in (("YAML", YAML, yaml_value), ("JSON", JSON, json_value)):
         for name, (text, _) in cases.items():
             yield f"{kind}, {name}", lambda read=read, text=text: read(text.encode(), "file")
+    for name, call in bad_values.of_recipes():
+        yield f"field of a recipe, {name}", call
+    for name, content in bad_values.of_profiles():
+        yield f"field of a profile, {name}", lambda content=content: profile_of(place / "mine.yaml", content)
     good = model_folders.sound(place / "sound")
     for case in model_folders.CASES:
         if case not in model_folders.IN_WEIGHTS:
@@ -92,6 +100,12 @@ def command(file: Path, text: str, arguments: list[str]) -> None:
     os.environ.pop("PEDIGREE_DATA", None)
     sys.argv = ["pedigree", *arguments]
     command_line()
+
+
+def profile_of(file: Path, content: dict[str, Any]) -> Profile:
+    """Return the profile of this content, read from a file."""
+    file.write_text(json.dumps(content))
+    return load_profile(str(file))
 
 
 def answer(call: Callable[[], object], said: Path) -> tuple[str, str]:
@@ -115,6 +129,23 @@ def answer(call: Callable[[], object], said: Path) -> tuple[str, str]:
     return SENTENCE if is_right else EXCEPTION, f"{code}, {' '.join(lines) or text[-SHOWN:]}"
 
 
+def answer_here(call: Callable[[], object]) -> tuple[str, str]:
+    """Return the same for a call in this process that does nothing but read a recipe or profile."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(SECONDS)
+    try:
+        call()
+    except (RecipeError, ProfileError) as error:
+        return SENTENCE, f"2, {error}"
+    except KeyboardInterrupt:
+        return ENDLESS, f"does not end within {SECONDS} s"
+    except Exception as error:
+        return EXCEPTION, f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+    return ACCEPTED, ""
+
+
 def _in_the_child(call: Callable[[], object], said: Path) -> None:
     """Call, write standard error to a file, and end this process with the exit code of the command line."""
     code: object = FAILED
@@ -123,7 +154,7 @@ def _in_the_child(call: Callable[[], object], said: Path) -> None:
     try:
         call()
         code = OK
-    except RecipeError as error:
+    except (RecipeError, ProfileError) as error:
         print(f"error: {error}", file=sys.stderr)
         code = BAD_INPUT
     except SystemExit as ended:

@@ -17,12 +17,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from training.bounded import check_bounds, check_values
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.identity.generated_sources import SOURCES
 from training.names import check_name
 from training.plain_data import read_yaml
 from training.pretrain.models.presets import PRESETS
 from training.recipe import Recipe
+from training.recipe_values import BOUNDS, VALUES, check_needed
 from training.records import (
     RecipeError,
     all_of,
@@ -35,7 +37,6 @@ from training.records import (
 )
 from training.scopes import asks_for
 from training.secrets import masked, secret_in
-from training.settings.bounds import check_bounds
 from training.stage import Asset
 from training.stages import ASSETS
 
@@ -48,6 +49,9 @@ OF_SNAPSHOTS = ("tokenizer", "quality")  # sections that name snapshots
 # Fields that a variant does not inherit: it would pass for its base, register a model under the base's name, or be
 # rebuilt unasked.
 NOT_INHERITED = (("name",), ("promote", "model_name"), ("automation",))
+
+
+OF_RECIPE = frozenset(one.name for one in fields(Recipe))
 
 
 class RecipeFiles:
@@ -181,13 +185,15 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
     if "name" in data:  # before the names that are made of it
         check_name(data["name"], "name")
     data, problems = _without_unknown_preset(data)
-    check_bounds(data)
+    check_bounds(data, BOUNDS)
     try:
         recipe = read_record(Recipe, _with_all_snapshots(data))
     except RecipeError as error:
         raise RecipeError(*problems, *error.problems) from error
     if problems:
         raise RecipeError(*problems)
+    new = [name for name, section in data.items() if name in OF_RECIPE and not is_dataclass(section)]
+    all_of(*(partial(check_values, getattr(recipe, name), name, VALUES) for name in new), partial(check_needed, recipe))
     asked = (asset for asset in assets if _has(recipe, asset))
     all_of(*(partial(check, recipe) for check in dict.fromkeys(check for asset in asked for check in asset.checks)))
     return recipe

@@ -74,9 +74,9 @@ def unknown_names(where: str, names: Any, known: Iterable[str]) -> list[str]:
     one = isinstance(names, str)
     named = [(where, names)] if one else [(f"{where}[{place}]", name) for place, name in enumerate(names)]
     named = [(where, name) for name in names] if isinstance(names, dict) else named
-    listed = ", ".join(map(repr, known := tuple(known)))
+    listed, words = ", ".join(map(repr, known := tuple(known))), [str(one) for one in known]
     return [
-        f"{place}: {name!r} is not one of {listed}" + (f";{meant}" if (meant := did_you_mean(str(name), known)) else "")
+        f"{place}: {name!r} is not one of {listed}" + (f";{meant}" if (meant := did_you_mean(str(name), words)) else "")
         for place, name in named
         if name not in known
     ]

@@ -103,6 +103,26 @@ RECIPES = {
     "pages of no byte": (KITCHEN + "extract: {max_html_bytes: 0}\n", "extract.max_html_bytes=0; 1 to 9.2"),
     "pages of no node": (KITCHEN + "extract: {max_nodes: -1}\n", "extract.max_nodes=-1; 1 to 9.2"),
     "pages that are too deep": (KITCHEN + "extract: {max_depth: 1000000}\n", "extract.max_depth=1000000; 1 to 100000"),
+    "no exam": (
+        KITCHEN + "evaluation: {suites: []}\npromote: {min_scores: {}}\n",
+        "evaluation.suites: empty, and ",
+    ),
+    "no corpus for the vocabulary": (KITCHEN + "tokenizer: {snapshots: []}\n", "tokenizer.snapshots: empty; name at"),
+    "data that the kitchen lacks": (
+        KITCHEN + "quality: {reference: ['kitchen://zebra']}\n",
+        r"quality.reference\[0\]: kitchen://zebra: there is no such data; there are cloze, ",
+    ),
+    "no file": (KITCHEN + "sft: {data: [{uri: ''}]}\n", r"sft.data\[0\].uri: an empty text; leave the field out"),
+    "scheme that nobody reads": (
+        KITCHEN + "sft: {data: [{uri: 'zebra://x'}]}\n",
+        r"sft.data\[0\].uri: zebra://x: zebra: is not read; there are paths, data://",
+    ),
+    "address without a host": (KITCHEN + "filter: {c4_bad_words: 'https:///x'}\n", "https:///x: names no host"),
+    "source twice": (
+        KITCHEN + "sft: {data: [{uri: 'kitchen://dialogues'}, {uri: 'kitchen://dialogues'}]}\n",
+        r"sft.data\[1\]: stands in sft.data\[0\] too; leave one of them out",
+    ),
+    "rate that only a text can be": (KITCHEN + "sft: {learning_rate: 1e300}\n", "sft.learning_rate=1e.300; 1e-12 to"),
     "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
 }
 
@@ -124,6 +144,15 @@ PROFILES = {
     "model that cannot be spread so": (
         "name: p\nstages: {base_model: {processes: 4, tensor: 4}}\n",
         "base_model: tensor=4: model.kv_heads=3 is not a multiple",
+    ),
+    "word for a truth value": (
+        "name: p\ndefault: {compile: zebra}\n",
+        "default.compile: 'zebra' is not one of False",
+    ),
+    "10⁹ workers": ("name: p\ndefault: {workers: 1000000000}\n", "default.workers=1000000000; 0 to 1e.06 is right"),
+    "tracker that nobody knows": (
+        "name: p\ntracking_uri: 'zebra://x'\n",
+        "zebra://x: zebra:// is not known",
     ),
     "unset variable": ("name: p\ntracking_uri: 'http://me:${NO_SUCH_WORD}@host'\n", "variable NO_SUCH_WORD is not set"),
 }

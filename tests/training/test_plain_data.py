@@ -10,9 +10,10 @@ import yaml
 from assets.recipe_folders import recipe_files, recipe_folders
 from assets.run import keep_recipe
 from training import plain_data
+from training.bounded import check_bounds
 from training.plain_data import json_value, yaml_value
+from training.recipe_values import BOUNDS
 from training.records import RecipeError, read_record
-from training.settings.bounds import check_bounds
 from training.settings.promote import PromoteRecipe
 
 
@@ -142,4 +143,4 @@ def test_what_a_root_keeps_is_no_base(tmp_path):
 )
 def test_a_fraction_far_outside_its_bounds_is_refused_like_one_just_outside(section, field, value):
     with pytest.raises(RecipeError, match=rf"{section}\.{field}.* is right"):
-        check_bounds({section: {field: value}})
+        check_bounds({section: {field: value}}, BOUNDS)

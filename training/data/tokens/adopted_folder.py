@@ -35,7 +35,7 @@ def folder_here(place: str, *, field: str) -> Path | None:
     if place.startswith("data://") and not os.environ.get(DATA_VARIABLE):
         return None
     folder = folder_of(place, field=field)
-    return folder if folder.exists() else None
+    return folder if os.path.exists(folder) else None  # which takes a name that is too long for one that is not there
 
 
 def vocabulary_of(tokenizer: str, special_tokens: Sequence[str]) -> int | None:

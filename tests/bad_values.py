@@ -1,0 +1,100 @@
+"""Bad values for every field of a recipe or profile, found by walking the definitions of its records."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from assets.recipe_folders import load_recipe
+from resources.compute.size import Size, SlurmSettings
+from resources.profile import Notify, Profile
+from training.recipe import Recipe
+from training.recipes import recipe_of
+from training.records import Uri, write_record
+
+Place = tuple[str | int, ...]  # keys and positions in plain data
+
+ADDRESSES = (
+    "zebra://x",
+    "kitchen://zebra",
+    "kitchen://cloze?zebra=1",
+    "made://x",
+    "https:///x",
+    "http://a b/c",
+    "s3://",
+)
+BAD: dict[Any, tuple[Any, ...]] = {
+    int: (-1, 2**63, "zebra", 0.5),
+    float: (-1.0, 1e300, "1e300", "zebra", "nan"),
+    str: ("", " ", 7),
+    bool: ("zebra", 2),
+    Uri: ("", " ", 7, *ADDRESSES),
+}
+MAY = {  # what is right, and why
+    "description": "a recipe need not describe itself",
+    "sft.data.0.end_marker": "an answer may end in white space",
+    "preferences.data.0.end_marker": "an answer may end in white space",
+    "model.window_pattern": "two layers may be of one kind",
+    "pretrain.min_loss_fall": "a gate may let a loss rise",
+    "long_context.min_loss_fall": "a gate may let a loss rise",
+    "long_context.max_short_rise": "a gate may ask for a fall",
+}
+
+
+def of_recipes() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield each bad recipe's name, `FIELD=VALUE` over the kitchen's, and what reads it."""
+    base = write_record(load_recipe("kitchen"))
+    for place, hint, now in leaves(Recipe, base):
+        named = ".".join(map(str, place))
+        for value in () if named in MAY else bad(hint, now):
+            yield f"{named}={value!r:.40}", lambda place=place, value=value: recipe_of(_with(base, place, value))
+
+
+def of_profiles() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each bad profile's name and its content."""
+    sections = ((Profile, ()), (Size, ("default",)), (Size, ("stages", "base_model")), (SlurmSettings, ("slurm",)))
+    for cls, where in (*sections, (Notify, ("notify",))):
+        for name, hint in get_type_hints(cls, include_extras=True).items():
+            for value in () if name in MAY else bad(hint, None):
+                inside: Any = {name: value}
+                for key in reversed(where):
+                    inside = {key: inside}
+                yield f"{'.'.join((*where, name))}={value!r:.40}", {"name": "mine", **inside}
+
+
+def bad(hint: Any, now: Any) -> tuple[Any, ...]:
+    """Return bad values for a field of this type that holds `now`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(one for part in get_args(hint) if part is not types.NoneType for one in bad(part, now))
+    if get_origin(hint) is Literal:
+        return ("zebra", "")
+    if get_origin(hint) is tuple:
+        repeats = now and isinstance(now[0], (str, dict)) and get_args(hint)[0] is not float
+        return ("zebra", [now[0], now[0]]) if repeats else ("zebra",)
+    return ("zebra",) if get_origin(hint) is dict else BAD.get(hint, ())
+
+
+def leaves(
+    hint: Any, value: Any, place: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
+    """Yield the place, the type and the value of each field in a record that is given as plain data."""
+    record = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+    if record is not None and get_origin(hint) is not tuple:
+        hints = get_type_hints(record, include_extras=True)
+        for field in fields(record) if isinstance(value, dict) else ():
+            yield from leaves(hints[field.name], value[field.name], (*place, field.name))
+        return
+    yield place, hint, value
+    if get_origin(hint) is tuple and value:
+        yield from leaves(get_args(hint)[0], value[0], (*place, 0))
+
+
+def _with(data: Any, place: Place, value: Any) -> Any:
+    changed = at = copy.deepcopy(data)
+    for name in place[:-1]:
+        at = at[name]
+    at[place[-1]] = value
+    return changed

@@ -1,0 +1,129 @@
+"""Check the values of a recipe or profile by the types of its fields, beyond what each record checks itself.
+
+Numbers are bounded before any record is made of them. All values are looked at in the record, so that a new field is
+checked without a line here. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, get_args, get_type_hints
+from urllib.parse import urlsplit
+
+from training.records import RecipeError, Uri
+
+LARGEST = 2**63 - 1
+
+
+def check_bounds(data: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Raise RecipeError that lists all numbers of a recipe's or profile's mapping that lie outside their bounds.
+
+    `bounds` are the least and the largest number by a pattern of the path of a field, without places in lists; the
+    first pattern that fits decides.
+    """
+    if wrong := [why for number in _numbers(data, "", "") if (why := _out_of(bounds, *number))]:
+        raise RecipeError(*dict.fromkeys(wrong))
+
+
+def _out_of(bounds: Mapping[str, tuple[float, float]], place: str, field: str, value: float) -> str:
+    """Return that a number lies outside its bounds; empty if it does not."""
+    least, most = next(pair for pattern, pair in bounds.items() if _matches(field, pattern))
+    if type(value) is int and abs(value) > LARGEST:
+        return f"{place}={str(value)[:40]}; at most {LARGEST} is right"
+    return "" if least <= value <= most else f"{place}={str(value)[:40]}; {least:g} to {most:g} is right"
+
+
+@cache
+def _matches(field: str, pattern: str) -> bool:
+    return fnmatchcase(field, pattern)
+
+
+def _numbers(value: Any, place: str, field: str) -> Iterator[tuple[str, str, int | float]]:
+    """Yield each number of plain data: its place, its field's path, and the number."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _numbers(one, _joined(place, name), _joined(field, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _numbers(one, f"{place}[{number}]", field)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield place, field, value
+
+
+def _joined(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the values of a record may be: `why_no_address` returns why an address can name nothing, or ""."""
+
+    bounds: Mapping[str, tuple[float, float]]
+    why_no_address: Callable[[str], str]
+    addresses: tuple[str, ...] = ()  # patterns of fields with addresses, beside those of the type `Uri`
+    blank: tuple[str, ...] = ()  # patterns of fields whose text may be white space
+    repeated: tuple[str, ...] = ()  # patterns of lists in which a text may stand twice
+
+
+def check_values(record: Any, name: str, given: Values) -> None:
+    """Raise RecipeError that lists the wrong numbers, blank texts, wrong addresses and repeated entries of a record.
+
+    `name` is the path of the record, such as a recipe's section; empty for a whole profile.
+    """
+    if wrong := list(dict.fromkeys(_wrong(record, name, name, given))):
+        raise RecipeError(*wrong)
+
+
+def _wrong(value: Any, place: str, field: str, given: Values, *, is_uri: bool = False) -> Iterator[str]:
+    if is_dataclass(value):
+        hints = _hints(type(value))
+        for one in fields(value):
+            own, inner = getattr(value, one.name), _joined(field, one.name)
+            if own != _default(one):
+                named = Uri in (hint := hints[one.name], *get_args(hint)) or _fits(inner, given.addresses)
+                yield from _wrong(own, _joined(place, one.name), inner, given, is_uri=named)
+    elif isinstance(value, tuple):
+        if not _fits(field, given.repeated):
+            yield from _repeated(value, place)
+        for number, one in enumerate(value):
+            yield from _wrong(one, f"{place}[{number}]", field, given, is_uri=is_uri)
+    elif isinstance(value, str):
+        if not value.strip() and not (value and _fits(field, given.blank)):
+            yield f"{place}: an empty text; leave the field out, or name what is meant"
+        elif is_uri and (why := given.why_no_address(value)):
+            yield f"{place}: {why}"
+    else:  # again, because a record reads a text such as 3e-4 as a number
+        yield from filter(None, (_out_of(given.bounds, *number) for number in _numbers(value, place, field)))
+
+
+def _repeated(value: tuple[Any, ...], place: str) -> Iterator[str]:
+    if all(isinstance(one, (int, float)) for one in value):
+        return
+    for number, one in enumerate(value):
+        if (first := value.index(one)) < number:
+            yield f"{place}[{number}]: stands in {place}[{first}] too; leave one of them out"
+
+
+def _fits(field: str, patterns: tuple[str, ...]) -> bool:
+    return any(_matches(field, pattern) for pattern in patterns)
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def why_no_host(uri: str) -> str:
+    """Return why a web address has no host; empty if it has one."""
+    try:
+        host = urlsplit(uri).hostname
+    except ValueError:
+        host = None
+    return "" if host and not set(uri.partition("?")[0]) & set(" \t\n") else f"{uri}: names no host"
