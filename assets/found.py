@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assets.tombstones import erased_by
 from training import artifact
+from training.adopt.trial import check_tried
 from training.artifact import Artifact, Damaged
 from training.files.checked import Refused, check
 from training.files.erased import why_no_input
@@ -118,7 +119,8 @@ def _difference(found: Artifact, asset: str, held: set[str]) -> str:
 def whole_model(folder: Path) -> Path:
     """Return a model's folder. If it is that of an artifact, check the record and every byte of the folder first.
 
-    Raise DataError if something is damaged. A folder from elsewhere has no record, so there is nothing to check.
+    Raise DataError if something is damaged, or if the folder does not open within limits of time and memory: it may be
+    a stranger's, or lie in a root that a stranger made.
     """
     if (made := artifact.find(folder.parent)) is not None:
         try:
@@ -126,6 +128,7 @@ def whole_model(folder: Path) -> Path:
         except Refused as error:
             recipe = made.record["partition"].partition("@")[0]
             raise DataError(f"{error}; `pedigree verify {recipe} --mend` sets it aside") from None
+    check_tried(folder)
     return folder
 
 

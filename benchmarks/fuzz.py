@@ -2,7 +2,7 @@
 
     PEDIGREE_DATA=… python -m benchmarks.fuzz archives [--number 10000] [--real 1000] [--first 0]
     python -m benchmarks.fuzz pages [--number 20000] [--extractors blocks …] [--first 0]
-    python -m benchmarks.fuzz folders
+    python -m benchmarks.fuzz folders [--ways serve chat …]
 
 `archives` damages generated archives in six forms and then real ones, and reads them with digests checked; `pages`
 gives hostile pages to each extractor in its isolated process. It prints which records were lost, quarantined or wrongly
@@ -18,15 +18,19 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from assets.recipe_folders import load_recipe
+from assets.status import compare
 from tests import fuzz, model_folders
-from training.adopt.folder import shape_of
+from tests.assets.fabricate import make_all, make_one
+from tests.bad_inputs import SENTENCE, answer, command
 from training.data.sources import resolve
-from training.job import DataError
-from training.pretrain.models.export import read_model
-from training.records import RecipeError
+from training.recipe import Recipe
+from training.scopes import last_model
 
 REAL = (
     "data://warc/dolma/sample-0000.warc.gz",
@@ -36,6 +40,17 @@ REAL = (
     "data://warc/warcio/example.warc",
     "data://crawl/snapshot-1/web-06-00000.warc.gz",
 )
+RECIPES = {
+    "adopt.model": "extends: kitchen\nname: mine\nadopt: {model: '{folder}'}\n",
+    "adopt.tokenizer": "extends: kitchen\nname: mine\nadopt: {tokenizer: '{folder}'}\n",
+    "teacher": "extends: kitchen\nname: mine\npretrain: {distill: {teacher: '{folder}'}}\n",
+}
+WAYS = {
+    **dict.fromkeys(RECIPES, "plan {place}/mine.yaml --root {place}/mine"),
+    "evaluate": "evaluate {folder} --suites kitchen --root {place}/root",
+    "serve": "serve {folder} --port 18431 --root {place}/root",
+    "chat": "chat kitchen --prompt hello --root {place}/root",
+}
 
 
 def main() -> None:
@@ -46,9 +61,10 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=1000, help="archives made of pieces of real files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case; every number is another one")
     parser.add_argument("--extractors", nargs="+", choices=fuzz.EXTRACTORS, default=fuzz.EXTRACTORS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what opens a model's folder")
     options = parser.parse_args()
     if options.what == "folders":
-        raise SystemExit(1 if open_folders() else 0)
+        raise SystemExit(1 if open_folders(options.ways) else 0)
     if options.what == "archives":
         numbers = range(options.first, options.first + (options.number or 10_000))
         faults = read("made", map(fuzz.archive, numbers)) + read("real", real_archives(options.real))
@@ -96,26 +112,41 @@ def extract(name: str, numbers: range) -> int:
     return report.faults
 
 
-def open_folders() -> int:
-    """Adopt every hostile model folder and print what is said of it; return how many had no sentence of their own."""
-    faults = 0
+def open_folders(ways: Sequence[str]) -> int:
+    """Give every hostile model folder to each command that opens one; return how many had no sentence of their own."""
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
-        good = model_folders.sound(Path(place, "sound"))
+        good, root = model_folders.sound(Path(place, "sound")), Path(place, "root")
+        recipe = load_recipe("kitchen")
+        make_all(recipe, root)
         for case in model_folders.CASES:
-            folder, started = model_folders.changed(case, good, Path(place, "changed")), time.monotonic()
-            try:
-                shape_of(str(folder))
-                read_model(folder)
-                said = "accepted"
-            except (RecipeError, DataError) as error:
-                said = str(error).replace(str(folder), "…")
-            except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-            faults += not said.startswith(("adopt.model: ", "…: "))
-            print(f"{time.monotonic() - started:5.1f} s  {case}: {said}", flush=True)
+            folder = model_folders.changed(case, good, Path(place, "changed"))
+            for way in ways:
+                if case in model_folders.MAY.get(way, ()):
+                    continue
+                if way == "chat":
+                    forge(recipe, root, folder)
+                started, text = time.monotonic(), RECIPES.get(way, "").replace("{folder}", str(folder))
+                asked = WAYS[way].replace("{place}", place).replace("{folder}", str(folder)).split()
+                kind, said = answer(partial(command, Path(place, "mine.yaml"), text, asked), Path(place, "said"))
+                counts[kind] += 1
+                told = said.replace(str(folder), "…").replace(place, "")[:200]
+                print(f"{time.monotonic() - started:5.1f} s  {way}, {case}: {kind}: {told}", flush=True)
             shutil.rmtree(folder)
-    print(f"{len(model_folders.CASES)} folders, {faults} without a sentence of their own")
-    return faults
+    print(f"{len(model_folders.CASES)} folders by {', '.join(ways)}: {dict(counts)}")
+    return counts.total() - counts[SENTENCE]
+
+
+def forge(recipe: Recipe, root: Path, folder: Path) -> None:
+    """Put a model's folder into the root as the last model of a recipe, with a record whose digests are right."""
+    comparison = compare(recipe, root)
+
+    def copied(artifact: Path) -> list[str]:
+        shutil.rmtree(artifact / "model", ignore_errors=True)
+        shutil.copytree(folder, artifact / "model")
+        return [f"model/{path.name}" for path in sorted(folder.iterdir())]
+
+    make_one(comparison, comparison.cells[last_model(recipe), recipe.name], more=copied)
 
 
 if __name__ == "__main__":

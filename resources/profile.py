@@ -20,7 +20,7 @@ from typing import Any
 from resources.compute.backends import backend_part, make_backend
 from resources.compute.base import Backend
 from resources.compute.size import Size, read_size
-from training.bounded import Values, check_bounds, check_values, why_no_host
+from training.bounded import Allowed, check_bounds, check_values, why_no_host
 from training.parts.outside import PartsOf
 from training.plain_data import read_yaml
 from training.process.cores import available_cores
@@ -42,7 +42,7 @@ def why_no_address(uri: str) -> str:
     return masked(why_no_host(uri)) if separator and scheme in STORES[:2] else ""
 
 
-VALUES = Values(BOUNDS, why_no_address, addresses=("tracking_uri", "notify.ui"))
+VALUES = Allowed(BOUNDS, why_no_address, addresses=("tracking_uri", "notify.ui"))
 
 
 class ProfileError(ValueError):

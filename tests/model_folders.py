@@ -190,6 +190,13 @@ CASES: dict[str, Change] = {
 }  # fmt: skip
 
 
+_ORDER = list(CASES)
+MAY = {  # what may be wrong where only the tokenizer is taken: the weights, and what config.json says of them
+    "adopt.tokenizer": (
+        *("no config.json", "no weights"),
+        *_ORDER[_ORDER.index("10⁹ layers") : _ORDER.index("tokenizer is empty")],
+    )
+}
 IN_WEIGHTS = ("a value that is no number",)  # found when the weights are read, not when the recipe is
 
 

@@ -1,7 +1,7 @@
 """Check the values of a recipe or profile by the types of its fields, beyond what each record checks itself.
 
-Numbers are bounded before any record is made of them. All values are looked at in the record, so that a new field is
-checked without a line here. Standard library only.
+Numbers are bounded before any record is made of them. All values are looked at in the record, so
+that a new field is checked without a line here. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,21 +19,33 @@ LARGEST = 2**63 - 1
 
 
 def check_bounds(data: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]]) -> None:
-    """Raise RecipeError that lists all numbers of a recipe's or profile's mapping that lie outside their bounds.
+    """Raise RecipeError that lists the numbers of a recipe's or profile's mapping that lie outside their bounds.
 
-    `bounds` are the least and the largest number by a pattern of the path of a field, without places in lists; the
-    first pattern that fits decides.
+    `bounds` are the least and the largest number by a pattern of a field's path without places in lists; the first that
+    fits counts. Of a number below the bounds of all other fields, `*`, the record says more, or else `check_values`.
     """
-    if wrong := [why for number in _numbers(data, "", "") if (why := _out_of(bounds, *number))]:
+    found = ((*number, *_bounds_of(bounds, number[1])) for number in _numbers(data, "", ""))
+    wrong = [
+        _outside(place, value, least, most)
+        for place, _, value, pattern, least, most in found
+        if value > most or (value < least and pattern != "*") or _is_too_large(value)
+    ]
+    if wrong:
         raise RecipeError(*dict.fromkeys(wrong))
 
 
-def _out_of(bounds: Mapping[str, tuple[float, float]], place: str, field: str, value: float) -> str:
-    """Return that a number lies outside its bounds; empty if it does not."""
-    least, most = next(pair for pattern, pair in bounds.items() if _matches(field, pattern))
-    if type(value) is int and abs(value) > LARGEST:
-        return f"{place}={str(value)[:40]}; at most {LARGEST} is right"
-    return "" if least <= value <= most else f"{place}={str(value)[:40]}; {least:g} to {most:g} is right"
+def _bounds_of(bounds: Mapping[str, tuple[float, float]], field: str) -> tuple[str, float, float]:
+    return next((pattern, least, most) for pattern, (least, most) in bounds.items() if _matches(field, pattern))
+
+
+def _is_too_large(value: float) -> bool:
+    """Whether a value is a whole number beyond 64 bits, which no field takes."""
+    return type(value) is int and abs(value) > LARGEST
+
+
+def _outside(place: str, value: float, least: float, most: float) -> str:
+    right = f"at most {LARGEST}" if _is_too_large(value) else f"{least:g} to {most:g}"
+    return f"{place}={str(value)[:40]}; {right} is right"
 
 
 @cache
@@ -58,7 +70,7 @@ def _joined(path: str, name: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class Allowed:
     """What the values of a record may be: `why_no_address` returns why an address can name nothing, or ""."""
 
     bounds: Mapping[str, tuple[float, float]]
@@ -68,7 +80,7 @@ class Values:
     repeated: tuple[str, ...] = ()  # patterns of lists in which a text may stand twice
 
 
-def check_values(record: Any, name: str, given: Values) -> None:
+def check_values(record: Any, name: str, given: Allowed) -> None:
     """Raise RecipeError that lists the wrong numbers, blank texts, wrong addresses and repeated entries of a record.
 
     `name` is the path of the record, such as a recipe's section; empty for a whole profile.
@@ -77,7 +89,7 @@ def check_values(record: Any, name: str, given: Values) -> None:
         raise RecipeError(*wrong)
 
 
-def _wrong(value: Any, place: str, field: str, given: Values, *, is_uri: bool = False) -> Iterator[str]:
+def _wrong(value: Any, place: str, field: str, given: Allowed, *, is_uri: bool = False) -> Iterator[str]:
     if is_dataclass(value):
         hints = _hints(type(value))
         for one in fields(value):
@@ -96,7 +108,10 @@ def _wrong(value: Any, place: str, field: str, given: Values, *, is_uri: bool = 
         elif is_uri and (why := given.why_no_address(value)):
             yield f"{place}: {why}"
     else:  # again, because a record reads a text such as 3e-4 as a number
-        yield from filter(None, (_out_of(given.bounds, *number) for number in _numbers(value, place, field)))
+        for where, path, number in _numbers(value, place, field):
+            _, least, most = _bounds_of(given.bounds, path)
+            if not least <= number <= most:
+                yield _outside(where, number, least, most)
 
 
 def _repeated(value: tuple[Any, ...], place: str) -> Iterator[str]:

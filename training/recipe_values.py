@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from training.artifact import MADE
-from training.bounded import LARGEST, Values, why_no_host
+from training.bounded import LARGEST, Allowed, why_no_host
 from training.data.sources import check_store, is_http
 from training.identity.generated_sources import SOURCES
 from training.job import DataError
@@ -21,6 +21,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "*.lm_eval.*": (-LARGEST, LARGEST),
     "*.peft.*": (-LARGEST, LARGEST),
     "*.trl.*": (-LARGEST, LARGEST),
+    "doremi.*learning_rate": (-LARGEST, LARGEST),  # its record says what is right, or null
     "align.rewards.*": (-LARGEST, LARGEST),
     "*.min_loss_fall": (-LARGEST, LARGEST),
     "*.max_short_rise": (-LARGEST, LARGEST),
@@ -99,7 +100,7 @@ def why_no_address(uri: str) -> str:
     return "" if rest.partition("/")[0] or scheme == "memory" else f"{uri}: names no bucket"
 
 
-VALUES = Values(
+VALUES = Allowed(
     BOUNDS,
     why_no_address,
     addresses=("snapshots.paths", "snapshots.tokenizer", "pretrain.distill.teacher"),

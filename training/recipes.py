@@ -125,6 +125,13 @@ class RecipeFiles:
                 f" would pass for those of {own['extends']}"
             )
         data = with_adopted(self._over_bases(path, ()), own, path.name)
+        if isinstance(teacher := _at(data, ("pretrain", "distill", "teacher")), str) and teacher.strip():
+            from training.adopt.folder import check_teacher
+
+            try:
+                check_teacher(teacher)
+            except RecipeError as error:
+                raise error.in_file(path.name) from None
         promote = data.get("promote")
         if isinstance(promote, dict) and isinstance(data.get("name"), str):
             data = {**data, "promote": {"model_name": data["name"], **promote}}
@@ -360,12 +367,11 @@ def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dic
     named = {name: given[name] for name in ADOPTED if isinstance(given.get(name), str) and given[name]}
     if not named:
         return data
-    from training.adopt.folder import shape_of  # imports parquet, which takes time that other recipes save
-    from training.data.tokens.adopted_folder import vocabulary_of
+    from training.adopt.folder import shape_of, size_of  # imports parquet, which takes time that other recipes save
 
     try:
         if "model" not in named:
-            return _with_vocabulary(data, vocabulary_of(named["tokenizer"], _special_tokens(data)))
+            return _with_vocabulary(data, size_of(named["tokenizer"], _special_tokens(data)))
         shape = shape_of(named["model"])
     except RecipeError as error:
         raise error.in_file(file) from None

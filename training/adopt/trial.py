@@ -1,11 +1,12 @@
 """Try a stranger's model folder in a process of its own, with limits of time and memory.
 
-    python -m training.adopt.trial FOLDER [adopt]
+    python -m training.adopt.trial FOLDER model|adopted|teacher|tokenizer
 
 It reads the JSON files, the headers of the weights and the tokenizer, encodes a text and renders the chat template.
 Opening a model runs what its author wrote: a template may loop, a tokenizer may crash the process, a header may claim
-more than any machine has. So `check_tried` asks for it before anything else is opened. With `adopt` the folder must
-also have what an adopted model needs. Without torch.
+more than any machine has. So `check_tried` asks for it before anything else is opened: by the commands that open a
+model (assets/found.py), and when a recipe that names one is read. An adopted model must also have what it needs; of a
+tokenizer's folder no weights are asked. Without torch.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
-from training.generate.checked_folder import check_folder
+from training.generate.checked_folder import check_folder, check_tokenizer
 from training.job import DataError
 from training.model_files import INDEX
 from training.plain_data import json_value
 from training.pretrain.models.config_json import read_config
 from training.records import RecipeError
+
+Kind = Literal["model", "adopted", "teacher", "tokenizer"]
 
 MEMORY_BYTES, CPU_SECONDS, SECONDS = 4 << 30, 20, 60
 MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, MAX_HEADER_BYTES = 16 << 20, 512 << 20, 100 << 20
@@ -54,22 +57,21 @@ TEXT = "naïve \u00a0\t12 日本 \x07 " + "a" * 2000 + " " * 2000 + "\n" * 200
 TURNS = [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]
 
 
-def check_tried(folder: Path, *, adopt: bool = False) -> None:
-    """Raise DataError, with one sentence, unless the folder can be opened, or adopted, within the limits."""
+def check_tried(folder: Path, what: Kind = "model") -> None:
+    """Raise DataError, with one sentence, unless the folder can be opened, as `what` says, within the limits."""
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     state = tuple((path.name, (of := path.stat()).st_size, of.st_mtime_ns) for path in files)
-    if said := _said(folder.resolve(), ("adopt",) if adopt else (), state):
+    if said := _said(folder.resolve(), what, state):
         raise DataError(said)
 
 
 @lru_cache(maxsize=64)
-def _said(folder: Path, what: tuple[str, ...], _files: tuple[tuple[str, int, int], ...]) -> str:
+def _said(folder: Path, what: Kind, _files: tuple[tuple[str, int, int], ...]) -> str:
     """Return why a model's folder cannot be opened in a confined process; empty if it can.
 
-    `what` are arguments of that process. `_files` are part of the key of the cache, so that a changed folder is tried
-    anew.
+    `_files` are part of the key of the cache, so that a changed folder is tried anew.
     """
-    command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), *what]
+    command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), what]
     alone = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
     alone["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [alone.get("PYTHONPATH")])])
     try:
@@ -87,26 +89,33 @@ def _said(folder: Path, what: tuple[str, ...], _files: tuple[tuple[str, int, int
     )
 
 
-def try_folder(folder: Path, *, adopt: bool) -> None:
+def try_folder(folder: Path, what: Kind) -> None:
     """Read all of the folder but the values of its weights. Raise DataError or RecipeError for what is wrong."""
     for path in sorted(folder.glob("*.json")):
         if path.name in READ_AS_MAPPINGS:
             _mapping(path)
         elif path.name not in ("tokenizer.json", "vocab.json"):
             _read(path, MAX_JSON_BYTES)
+    if what == "tokenizer":
+        check_tokenizer(folder)
+        _try_tokenizer(folder, {})
+        _try_templates(folder)
+        return
     check_folder(folder)
     config = _mapping(folder / "config.json")
     _try_sizes(folder, config)
     _try_weights(folder, config)
     _try_tokenizer(folder, config)
     _try_templates(folder)
-    if adopt:
+    if what == "model" or (what == "teacher" and "shape" in config):  # which is this project's own form
+        return
+    try:
+        read_config(config)
+    except KeyError as error:
+        raise DataError(f"config.json has no {error}") from None
+    if what == "adopted":
         from training.data.tokens.adopted_vocabulary import read_vocabulary  # with its library
 
-        try:
-            read_config(config)
-        except KeyError as error:
-            raise DataError(f"config.json has no {error}") from None
         read_vocabulary(folder, SPECIAL_TOKENS)
 
 
@@ -197,13 +206,15 @@ def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise DataError(f"{folder}: no tokenizer.json")
     data = _read(path, MAX_TOKENIZER_BYTES)
     if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
         raise DataError(f"{path}: must be an object with a model; write it by the library tokenizers")
     vocabulary = data["model"].get("vocab")
     if not vocabulary or not isinstance(vocabulary, (dict, list)):
         raise DataError(f"{path}: its model has no vocabulary; write it by the library tokenizers")
-    most = (config.get("vocab_size") or 0) + 2 * len(vocabulary)
+    most = max(config.get("vocab_size") or 0, len(data.get("added_tokens") or ())) + 2 * len(vocabulary)
     ids = vocabulary.values() if isinstance(vocabulary, dict) else ()
     if wrong := next((one for one in ids if type(one) is not int or not 0 <= one < most), None):
         raise DataError(f"{path}: the id {wrong!r:.40} of a token; 0 to {most:,} are right for this model")
@@ -310,7 +321,7 @@ def main() -> None:
     said = ""
     with _limited():
         try:
-            try_folder(folder, adopt="adopt" in sys.argv[2:])
+            try_folder(folder, cast("Kind", sys.argv[2]))
         except MemoryError:
             said = f"{folder}: takes more than {MEMORY_BYTES >> 30} GiB to open; take a sound copy of the model"
         except (DataError, RecipeError) as error:

@@ -32,7 +32,7 @@ def test_a_sound_folder_is_opened(good):
 def test_a_folder_that_cannot_be_used(good, tmp_path, case):
     folder = changed(case, good, tmp_path / "changed")
     with pytest.raises((DataError, RecipeError)) as error:
-        trial.try_folder(folder, adopt=True)
+        trial.try_folder(folder, "adopted")
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 
