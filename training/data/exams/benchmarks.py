@@ -4,8 +4,8 @@
 (its id), `part` (question, answer or passage), `text`. `index.safetensors` holds the arrays of
 training.data.exams.item_rule.ItemIndex. `not_cleared.jsonl` lists the items that the rule finds only word for word with
 their answer, or not at all, and those that it does not find when the index plants each of its own items in a text, word
-for word and with the middle word changed. If such an item is not found, a text may still hold it. Labels such as
-`Question:` belong to the file's format, not to the item.
+for word and with the middle word that is no name changed. If such an item is not found, a text may still hold it.
+Labels such as `Question:` belong to the file's format, not to the item.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import pyarrow.parquet as pq
 from training.artifact import written
 from training.data.documents import write_lines
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.folding import folded_words
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, ItemIndex, ItemText, build_items
+from training.data.exams.rarity import weight
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_row
 from training.data.sources import read_rows
@@ -38,6 +40,7 @@ NOT_CLEARED_FILE: Final = "not_cleared.jsonl"
 PLANTED_AT_ONCE: Final = 2000  # items
 PLANTED_IN: Final = "This stands before it. {} And this stands behind it."
 PLANTED_CHANGE: Final = "qqq"
+RAREST: Final = 8.0  # weight of names, numbers and words that are in no list
 
 
 _ITEM_SCHEMA = pa.schema(
@@ -292,7 +295,7 @@ class Plants:
 
     @staticmethod
     def of(finder: Finder, items: Sequence[BenchmarkItem]) -> Plants:
-        """Plant passage, question and answer of every item, also with the middle word of the last two changed."""
+        """Plant passage, question and answer of every item, also with a word of the last two changed."""
         found = np.zeros((len(items), 2), np.bool_)
         for first in range(0, len(items), PLANTED_AT_ONCE):
             texts = [text for item in items[first : first + PLANTED_AT_ONCE] for text in _planted(item)]
@@ -312,9 +315,13 @@ class Plants:
 
 
 def _planted(item: BenchmarkItem) -> tuple[str, str]:
-    """Return two texts with an item planted: word for word, and with its middle word changed."""
+    """Return two texts with an item planted: word for word, and with the middle one of its known words changed.
+
+    Names and numbers are no known words: an item with other ones is another item.
+    """
     words = f"{item.question} {item.answer}".split()
-    middle = len(words) // 2
+    known = [place for place, word in enumerate(words) if 0 < sum(map(weight, folded_words(word))) < RAREST]
+    middle = min(known or range(len(words)), key=lambda place: abs(2 * place - len(words)))
     edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
     verbatim, changed = (PLANTED_IN.format(f"{item.passage} {' '.join(some)}") for some in (words, edited))
     return verbatim, changed
@@ -340,7 +347,7 @@ def run(job: Job, work: Work) -> Outcome:
             "benchmarks": len(items),
             "items": len(flat),
             "items_found_with_their_answer_only": len(index.joined),
-            "items_found_word_for_word_only": len(index.weak),
+            "items_found_word_for_word_only": int((~plants.edited)[index.weak].sum()),
             "items_that_cannot_be_found": len(index.unsearchable),
             "items_that_cannot_be_cleared": len(uncleared),
             "seeds": len(index.seeds),
@@ -355,8 +362,9 @@ def not_cleared(index: ItemIndex, plants: Plants, items: Sequence[BenchmarkItem]
 
     A text in which such an item is not found may still hold it.
     """
-    how = dict.fromkeys(np.flatnonzero(~plants.edited).tolist(), "not with its middle word changed")
-    how |= dict.fromkeys(index.weak.tolist(), "word for word, with the answer close behind")
+    changed = np.flatnonzero(~plants.edited)
+    how = dict.fromkeys(changed.tolist(), "not with its middle word changed")
+    how |= dict.fromkeys(np.intersect1d(changed, index.weak).tolist(), "word for word, with the answer close behind")
     how |= dict.fromkeys(np.flatnonzero(~plants.verbatim).tolist(), "not even word for word")
     how |= dict.fromkeys(index.unsearchable.tolist(), "not at all")
     return [{"benchmark": items[n].benchmark, "item": items[n].id, "looked_for": how[n]} for n in sorted(how)]

@@ -26,11 +26,12 @@ A short question, or one with too little own weight, is `joined` to its answers 
 it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
 stand there in any order) and the question's share is at least MIN_SHORT_SHARE. Without its answer it is not found.
 
-Other such questions, and those of little else than numbers, are found only word for word, templates included, with
-their answer close after them, or with their passage right before them. A question of fewer than MIN_WORDS words is
-found only together with its answer. Such items are `weak`: if they are not found, a text may still hold them. Items
-that are shorter even with their answer are not searched for. Passages are not searched for either, because a page that
-an exam quotes gives no answer away.
+Other such questions are found word for word, templates included, with their answer close after them, or with their
+passage right before them. They are also found with some words changed if nearly all words that no other question shares
+and all numbers are there. Those of little else than numbers have no such words. A question of fewer than MIN_WORDS
+words is found only together with its answer. Such items are `weak`: if they are not found, a text may still hold them
+with a word changed. Items that are shorter even with their answer are not searched for. Passages are not searched for
+either, because a page that an exam quotes gives no answer away.
 
 Where punctuation inside words was deleted (`state-of-the-art`, `1,000`), a text has other words than the item. So an
 item with such words has its question a second time, and its answers too, with these signs left out.
@@ -93,6 +94,7 @@ MIN_OWN_SHARE: Final = 0.7
 MIN_OWN_WEIGHT: Final = 16.0  # in nats: how improbable it is that the text has these words by chance
 MIN_SHORT_SHARE: Final = 0.85  # of a short question with its answer
 WORD_FOR_WORD: Final = 0.95
+MIN_NAME: Final = 8.0  # weight of a name, which tells a question from others of the same form
 LONG_ANSWER_WORDS: Final = 8
 ANSWER_REACH: Final = 120  # words behind a question within which its answer may begin
 ANSWER_BEFORE: Final = 50
@@ -233,8 +235,8 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
             parts.append(_part(number, WHOLE, whole))
         else:  # word for word is with the words of a template
             others = (words for words in (question, *joined) if len(words) >= MIN_WORDS)
-            known = _Shared() if is_weak else shared[items[number].benchmark]
-            parts += (_part(number, QUESTION, words, known) for words in others)
+            known = shared[items[number].benchmark]
+            parts += (_part(number, QUESTION, words, known, has_template=is_weak) for words in others)
         if not is_weak:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
             parts += (_part(number, ANSWER, words) for words in long)
@@ -302,8 +304,10 @@ def _sharing(items: Sequence[ItemText], questions: Sequence[list[list[str]]]) ->
     }
 
 
-def _part(item: int, kind: int, words: Sequence[str], shared: _Shared = _Shared()) -> _Part:
-    """Return a part of an item. Words of a template weigh nothing, unless the part has no others."""
+def _part(
+    item: int, kind: int, words: Sequence[str], shared: _Shared = _Shared(), *, has_template: bool = False
+) -> _Part:
+    """Return a part of an item. Words of a template weigh nothing, unless the part has no others or `has_template`."""
     hashes, weights = _hashed(words), np.array([weight(word) for word in words])
     owners = np.ones(len(words))
     for place, run in enumerate(ngram_hashes(hashes, SEED_WORDS).tolist()):
@@ -311,7 +315,7 @@ def _part(item: int, kind: int, words: Sequence[str], shared: _Shared = _Shared(
         owners[here] = np.maximum(owners[here], shared.times.get(run, 1))
     numbers = np.array([is_number(word) for word in words], np.bool_)
     template = _long_runs(owners >= shared.template, TEMPLATE_WORDS)
-    if not template.all():
+    if not (has_template or template.all()):
         weights, numbers = weights * ~template, numbers & ~template
     return _Part(item=item, kind=kind, words=hashes, weights=weights, own=weights / owners, numbers=numbers)
 
@@ -689,7 +693,7 @@ class _Text:
         if kind == ANSWER:
             return self._with_question(item, part, share, start, end)
         if item in self._finder._weak:
-            return self._weakly(item, kind, share, start, end)
+            return self._weakly(item, part, share, start, end, words)
         if item in self._finder._joined:
             return self._with_answer(item, part, share, start, end, words)
         if share < MIN_SHARE or not self._is_itself(part, words):
@@ -788,14 +792,37 @@ class _Text:
                 return "item", share, start, end
         return None
 
-    def _weakly(self, item: int, kind: int, share: float, start: int, end: int) -> tuple[Kind, float, int, int] | None:
+    def _weakly(
+        self, item: int, part: int, share: float, start: int, end: int, found: Hashes
+    ) -> tuple[Kind, float, int, int] | None:
+        """Return the item if it is there word for word, or nearly so with its name, and an answer is close behind."""
         if share >= MIN_SHARE and self._has_passage(item, start):
             return "item", share, start, end
-        if share < WORD_FOR_WORD:
+        if share < MIN_SHORT_SHARE or (share < WORD_FOR_WORD and not self._is_named(part, found)):
             return None
         answered = self._has_answer(item, start, end, 0, int(self._index.reaches[item]))
-        is_told = kind == WHOLE or answered or item not in self._finder._answers
+        is_told = self._index.kinds[part] == WHOLE or answered or item not in self._finder._answers
         return ("item", share, start, end) if is_told else None
+
+    def _is_named(self, part: int, found: Hashes) -> bool:
+        """Whether words that were found of a weak question tell it from the others of its benchmark.
+
+        These are all of its numbers, and nearly all other words that no other question shares. There must be such
+        words, and the question must be long enough that other texts do not have its words by chance.
+        """
+        here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
+        weights, numbers, there = (
+            self._index.weights[here],
+            self._index.numbers[here],
+            np.isin(self._index.words[here], found),
+        )
+        names = (self._index.own[here] == weights) & ~numbers
+        return bool(
+            there[numbers].all()
+            and weights.sum() >= STRONG_WEIGHT
+            and weights[names].sum() >= MIN_NAME
+            and weights[names & there].sum() >= MIN_SHORT_SHARE * weights[names].sum()
+        )
 
     def _with_question(
         self, item: int, part: int, share: float, start: int, end: int

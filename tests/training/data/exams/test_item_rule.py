@@ -149,7 +149,11 @@ def test_a_name_and_an_answer_are_no_item_where_the_rest_of_the_question_is_a_te
     items = [ItemText(benchmark="b", id=name, question=frame.format(name), answers=("180 degrees",)) for name in names]
     page = f"{own.format('Hovarin')}. It is done after 40 minutes at 180 degrees."
     assert held(f"{FILLER} {page} {FILLER}", items) == []
-    assert held(planted(frame.format("Hovarin"), "180 degrees"), items) == [("Hovarin", "item")]
+    asked = frame.format("Hovarin")
+    for text in (asked, asked.replace("should", "might")):
+        assert held(planted(text, "180 degrees"), items) == [("Hovarin", "item")]
+    for text in (asked.replace("Hovarin", "Quelmare"), asked.replace("should be, bring the heat", "is told in")):
+        assert held(planted(text, "180 degrees"), items) == []
     assert held(f"{FILLER} {frame.format('Hovarin')} a good warmth. {FILLER}", items) == []
 
 
