@@ -140,6 +140,16 @@ def adopted_tokenizer(root: Path, tokenizer: Path, documents):
     return chain.run(root, "tokenizer", "tokenizer", "tiny", {"tokenizer": recipe, "adopted": adopted}, [documents])
 
 
+def test_only_a_folder_of_the_data_needs_the_variable_that_says_where_they_are(tokenizer, monkeypatch):
+    from training.data.tokens.adopted_folder import folder_here
+
+    monkeypatch.setenv("PEDIGREE_DATA", str(tokenizer.parent))
+    assert folder_here(f"data://{tokenizer.name}", field="tokenizer") == tokenizer.resolve()
+    monkeypatch.delenv("PEDIGREE_DATA")
+    assert folder_here(f"data://{tokenizer.name}", field="tokenizer") is None
+    assert folder_here(str(tokenizer), field="tokenizer") == tokenizer.resolve()
+
+
 def test_a_tokenizer_is_adopted_without_a_model(tmp_path, tokenizer):
     rows = [[chain.document("old", "file-0.warc.gz", 100 * place, text) for place, text in enumerate(TEXTS)]]
     made = adopted_tokenizer(
