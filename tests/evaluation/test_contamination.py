@@ -102,10 +102,13 @@ def rows_of(
             {
                 "id": f"pair-{i}",
                 "prompt": turn("user", p),
-                "chosen": turn("assistant", c),
-                "rejected": turn("assistant", r),
                 "source": "y",
             }
+            | (
+                {"chosen": turn("assistant", c), "rejected": turn("assistant", r)}
+                if r
+                else {"completion": turn("assistant", c)}
+            )
             for i, (p, c, r) in enumerate(preferences)
         ],
     )
@@ -228,20 +231,22 @@ def test_a_changed_page_makes_only_its_rank_scan_again(tmp_path):
 
 
 def test_rows_learned_after_pretraining_are_read_too(tmp_path):
-    job = contaminated_job(tmp_path, [FILLER], sft=[FILLER, LEAK[0]], pairs=[(ITEMS[1]["question"], "May", "August")])
+    pairs = [(ITEMS[1]["question"], "May", "August"), (LEAK[2], "a single answer", "")]
+    job = contaminated_job(tmp_path, [FILLER], sft=[FILLER, LEAK[0]], pairs=pairs)
     report, findings, gate = report_of(job)
     assert report["suites"]["market"]["found"] == {
         "pretraining": [],
         "instructions": ["item-0"],
-        "preferences": ["item-1"],
+        "preferences": ["item-1", "item-2"],
         "prompts": [],
     }
     assert [(f["where"], f["row"], f.get("side")) for f in findings] == [
         ("instructions", "sft-1", None),
         ("preferences", "pair-0", "chosen"),
         ("preferences", "pair-0", "rejected"),
+        ("preferences", "pair-1", "completion"),
     ]
-    assert not gate["passed"] and [f["how"] for f in findings] == ["item", "question_seen", "item"]
+    assert not gate["passed"] and [f["how"] for f in findings] == ["item", "question_seen", "item", "item"]
 
 
 def test_any_data_are_judged_as_in_the_chain(tmp_path, monkeypatch, capsys):
