@@ -236,7 +236,7 @@ def build_items(items: Sequence[ItemText]) -> ItemIndex:
         else:  # word for word is with the words of a template
             others = (words for words in (question, *joined) if len(words) >= MIN_WORDS)
             known = shared[items[number].benchmark]
-            parts += (_part(number, QUESTION, words, known, has_template=is_weak) for words in others)
+            parts += (_part(number, QUESTION, words, known, has_template=bool(is_weak)) for words in others)
         if not is_weak:
             long = (words for words in accepted if len(words) >= LONG_ANSWER_WORDS)
             parts += (_part(number, ANSWER, words) for words in long)
