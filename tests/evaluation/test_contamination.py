@@ -555,6 +555,7 @@ def test_clean_and_found_items_are_scored_apart(tmp_path):
     aligned = report["suites"]["market"]["scores"]["aligned"]
     assert aligned["found"]["score"] == pytest.approx(2 / 3) and aligned["found"]["n"] == 3
     assert aligned["clean"] == {"score": 0.0, "interval": [0.0, pytest.approx(0.7935, abs=1e-4)], "n": 1}
+    assert aligned["not_cleared"] == {"score": None, "interval": None, "n": 0}
 
 
 def test_what_cannot_be_cleared_is_listed_and_never_counted_as_clean(tmp_path):
