@@ -40,7 +40,7 @@ class SuiteResult:
 
     `standard_error` is None with fewer than two items. `kinds` has the score of each kind of item, for items that say
     their kind. `samples` has one row for each item, and `how` says how the score was made. `set_aside` names the items
-    that do not fit into the model's positions and have no part in the score.
+    that do not fit into the model's positions and have no part in the score; `items` are those that have.
     """
 
     suite: str
@@ -54,6 +54,7 @@ class SuiteResult:
     samples: list[dict[str, Any]]
     how: dict[str, Any]
     set_aside: tuple[str, ...] = ()
+    items: tuple[ExamItem, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the result in the form that scores.json has."""
@@ -102,7 +103,7 @@ def run_suites(
             kept, task = fitting[benchmark.name], tasks[benchmark.name]
             aside = Counter(item.id for item in items) - Counter(item.id for item in kept)
             result = _result(task, benchmark, kept, form, outcome, model.generated)
-            results[benchmark.name] = replace(result, set_aside=tuple(sorted(aside.elements())))
+            results[benchmark.name] = replace(result, set_aside=tuple(sorted(aside.elements())), items=tuple(kept))
     return [results[benchmark.name] for benchmark, _ in exams]
 
 

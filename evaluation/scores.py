@@ -84,10 +84,12 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         candidates.append(candidate)
     if not is_first:
         return Outcome(files=())
-    controls = _controls(exams, corpus)
+    controls = _controls(exams, corpus, candidates)
     said = {one.name: one.answer_weights for one in candidates if one.answer_weights}
     scores = {
-        candidate.name: {r.suite: with_controls(r.as_json(), controls.get(r.suite, {})) for r in candidate.results}
+        candidate.name: {
+            r.suite: with_controls(r.as_json(), controls.get((r.suite, r.set_aside), {})) for r in candidate.results
+        }
         for candidate in candidates
     }
     return Outcome(
@@ -116,16 +118,19 @@ def check_names(suites: Sequence[BenchmarkRecipe]) -> None:
         raise RecipeError(f"evaluation.suites: names must differ, got {names}")
 
 
-def _controls(exams: Exams, corpus: Sequence[InputArtifact]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return {suite: {kind: {control: share}}} for suites of choices whose items name their subjects.
+def _controls(
+    exams: Exams, corpus: Sequence[InputArtifact], candidates: Sequence[Candidate]
+) -> dict[tuple[str, tuple[str, ...]], dict[str, dict[str, float]]]:
+    """Return {(suite, items set aside): {kind: {control: share}}} for suites whose items name their subjects.
 
-    The controls read the pages that the models were pretrained on. No page is read if no suite has such items.
+    The controls read the pages that the models were pretrained on, and answer the items that a model answered. No page
+    is read if no suite has such items.
     """
     from evaluation.controls import controls_from, shares_by_kind
     from training.data.documents import read_documents
 
     asked = {
-        benchmark.name: items
+        benchmark.name
         for benchmark, items in exams
         if benchmark.kind == "multiple_choice" and all(item.kind and item.subjects for item in items)
     }
@@ -133,7 +138,8 @@ def _controls(exams: Exams, corpus: Sequence[InputArtifact]) -> dict[str, dict[s
         return {}
     files = [path for item in corpus for path in sorted(item.file("documents").glob("*.parquet"))]
     controls = controls_from([row["text"] for path in files for row in read_documents(path, ["text"])])
-    return {name: shares_by_kind(controls, items) for name, items in asked.items()}
+    answered = {(r.suite, r.set_aside): r.items for one in candidates for r in one.results if r.suite in asked}
+    return {key: shares_by_kind(controls, items) for key, items in answered.items()}
 
 
 def with_controls(entry: Mapping[str, Any], controls: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:

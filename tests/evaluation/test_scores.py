@@ -13,6 +13,7 @@ import sys
 import time
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,8 +22,9 @@ pytest.importorskip("torch")
 from evaluation import one_model
 from evaluation.answers import MODELS
 from evaluation.controls import is_above
+from evaluation.exams import read_exam
 from evaluation.one_model import scores_of
-from evaluation.scores import check_names, completeness
+from evaluation.scores import Candidate, _controls, check_names, completeness
 from evaluation.stages import STAGES
 from evaluation.unseen_text import held_out_texts
 from tests.evaluation.conftest import commit, make_job, make_model
@@ -160,6 +162,17 @@ def test_each_kind_of_item_has_its_interval_and_its_controls(scored):
         assert metrics[f"{model}_cloze_stated_low"] == kind["interval"][0] and metrics["cloze_stated_items"] == 8
         assert metrics["pairs_cloze_stated"] == kind["controls"]["pairs"]
         assert set(suites["chat"]["kinds"]["stated"]) == {"score", "interval", "n", "chance"}  # nothing to choose from
+
+
+def test_controls_answer_the_items_that_each_model_answered(tmp_path):
+    suite = read_record(BenchmarkRecipe, SUITES[0], where="suite")
+    items = tuple(read_exam(suite, {"kitchen": KITCHEN}).items[:8])
+    whole, cut = Candidate("base", {}), Candidate("sft", {})
+    whole.results = [SimpleNamespace(suite="cloze", set_aside=(), items=items)]
+    cut.results = [SimpleNamespace(suite="cloze", set_aside=("x",), items=items[::2])]
+    found = _controls([(suite, items)], [corpus(tmp_path / "documents")], [whole, cut])
+    kinds = {aside: next(iter(of.values()))["pairs"] for (_, aside), of in found.items()}
+    assert kinds == {(): pytest.approx((4 + 4 * 0.25) / 8), ("x",): 1.0}
 
 
 def test_a_score_that_counting_may_reach_is_not_above_the_controls():
