@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from training.records import RecipeError
@@ -56,6 +56,21 @@ def check_adapters(peft: Mapping[str, Any], *, where: str, tied: bool | None, ha
             )
     if tokens:
         raise RecipeError(f"{where}.trainable_token_indices: {ON_TIED}so rows of it cannot be trained alone")
+
+
+def check_matched(peft: Mapping[str, Any], modules: Collection[str], *, where: str) -> None:
+    """Raise RecipeError for a name or a pattern that fits none of the model's `modules`, as peft reads it."""
+    for field in ("target_modules", "exclude_modules", "modules_to_save", "rank_pattern", "alpha_pattern"):
+        given = peft.get(field) or ()
+        for one in [given] if isinstance(given, str) else map(str, given):
+            if field == "modules_to_save":
+                pattern = rf".*{re.escape(one)}"
+            elif isinstance(given, str):
+                pattern = one
+            else:
+                pattern = rf"(?:.*\.)?(?:{one if field.endswith('_pattern') else re.escape(one)})"
+            if one != "all-linear" and not any(re.fullmatch(pattern, name) for name in modules):
+                raise RecipeError(f"{where}.{field}: the model has no module {one!r}, so it would have no effect")
 
 
 def _check_values(peft: Mapping[str, Any], where: str) -> None:

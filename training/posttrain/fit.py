@@ -25,7 +25,7 @@ import training.generate.model_folder  # noqa: F401 - first: it keeps what is im
 import torch
 import torch.distributed as dist
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerCallback
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 
 from training.artifact import manifest, sha256_of, write_json
 from training.files.writing import Unsealed, read_sealed, write_sealed
@@ -33,7 +33,7 @@ from training.generate.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.identity import numerics
 from training.job import Gate, Job, Work
-from training.posttrain.adapter_settings import check_adapters, keeps_weights
+from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights
 from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
@@ -346,7 +346,9 @@ def adapter_config(peft: Mapping[str, Any], model: Path, *, task: str, where: st
 
     tied = bool(json.loads((model / "config.json").read_text("utf-8")).get("tie_word_embeddings"))
     check_adapters(peft, where=f"{where}.peft", tied=tied, has_head=task == "CAUSAL_LM")
-
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model, local_files_only=True))
+    check_matched(peft, {*dict(empty.named_modules()), "score"}, where=f"{where}.peft")
     fields: dict[str, Any] = {"target_modules": "all-linear", "task_type": task, **peft}
     try:
         return LoraConfig(**fields)
