@@ -18,12 +18,14 @@ import lm_eval.tasks
 import lm_eval.utils
 from jinja2 import BaseLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
+from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluation.exams import ExamItem
 from training.data.exams.generation import check_generation
+from training.data.exams.grading import given
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
 from training.parts.outside import PartFailed
@@ -58,6 +60,19 @@ class LmEvalTask(ConfigurableTask):
         self.dataset = datasets.DatasetDict(
             **{name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
         )
+
+    def apply_filters(self) -> list[Instance] | None:
+        """Filter written answers for grading, each as it is after its thought; the answers are kept whole."""
+        if self.OUTPUT_TYPE != "generate_until":
+            return super().apply_filters()
+        requests = self._instances or []
+        whole = [request.resps for request in requests]
+        for request in requests:
+            request.resps = list(map(given, request.resps))
+        filtered = super().apply_filters()
+        for request, said in zip(requests, whole, strict=True):
+            request.resps = said
+        return filtered
 
 
 def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:

@@ -21,7 +21,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoModelForCausalLM
 
-from evaluation.exams import read_exam
+from evaluation.exams import ExamItem, read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
 from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
@@ -333,3 +333,19 @@ def test_the_record_says_how_answers_were_generated(tmp_path, folder):
     suite = own_suite(tmp_path, lm_eval={**OWN, "generation_kwargs": asked})
     (result,) = run_suites(LocalModel(folder, batch_size=4), [(suite, read_exam(suite, {}).items)], has_template=False)
     assert result.how["generation"] == {"until": ["\n"], "max_new_tokens": 4, "do_sample": False}
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [("<think>7</think>8", 1.0), ("<think>8</think>7", 0.0), ("<think>8", 0.0), ("8", 1.0), (" 8 <think>7", 1.0)],
+)
+def test_a_task_grades_the_answer_after_its_thought_and_keeps_all(folder, monkeypatch, said, score):
+    fields = {"output_type": "generate_until", "doc_to_text": "{{q}}", "doc_to_target": "8"}
+    fields |= {"generation_kwargs": {"max_gen_toks": 4, "do_sample": False, "until": ["|"]}}
+    steps = [{"function": "regex", "regex_pattern": "([0-9])"}, {"function": "take_first"}]
+    fields |= {"filter_list": [{"name": "s", "filter": steps}]}
+    suite = BenchmarkRecipe(name="s", uri="x.jsonl", kind="generate", question_field="q", lm_eval=fields)
+    monkeypatch.setattr(LocalModel, "generate_until", lambda self, requests, **_: [said] * len(requests))
+    items = [ExamItem(id="1", question="q", answers=("8",), row={"q": "q"})]
+    (result,) = run_suites(LocalModel(folder, batch_size=1), [(suite, items)], has_template=False)
+    assert result.score == score and result.samples[0]["response"] == said
