@@ -88,6 +88,8 @@ def places(paths: Iterable[Path], runs: set[Window]) -> tuple[dict[Path, int], i
     found: dict[Path, int] = {}
     wanted, files, size = Wanted(runs), 0, 0
     for path in paths:
+        if not path.exists():
+            continue  # SQLite keeps it beside a database that is open
         files, size = files + 1, size + path.stat().st_size
         if hits := {run for text in texts_of(path) for run in wanted.within(text)}:
             found[path] = len(hits)
