@@ -42,7 +42,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="9",
+    version="10",
     module="evaluation.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -52,7 +52,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="13",
+    version="14",
     module="evaluation.contamination",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -63,14 +63,14 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="5",
+    version="6",
     module="evaluation.contamination_report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
-    version="7",
+    version="8",
     module="evaluation.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -78,7 +78,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="30",
+    version="31",
     module="evaluation.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -99,7 +99,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="8",
+    version="9",
     module="evaluation.gate",
     kinds=("mlflow",),
     gates=("promotion",),

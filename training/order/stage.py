@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PLAN = Stage(
     name="plan",
-    version="6",
+    version="7",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),

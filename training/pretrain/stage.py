@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="9",
+    version="10",
     module="training.pretrain.pretrain",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -33,7 +33,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="7",
+    version="8",
     module="training.pretrain.doremi",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -45,7 +45,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="9",
+    version="10",
     module="training.pretrain.long_context",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),

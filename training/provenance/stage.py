@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="5",
+    version="6",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

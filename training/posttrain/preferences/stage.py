@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="6",
+    version="7",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

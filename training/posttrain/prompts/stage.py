@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMPTS = Stage(
     name="prompts",
-    version="6",
+    version="7",
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),

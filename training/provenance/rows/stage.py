@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 INDEX_ROWS = Stage(
     name="index_rows",
-    version="5",
+    version="6",
     module="training.provenance.rows.build",
     libraries=("xxhash", "idna"),
     kinds=("parquet", "numpy"),

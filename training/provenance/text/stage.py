@@ -7,7 +7,7 @@ from training.stage import Asset, Input, Stage
 
 INDEX_TEXT = Stage(
     name="index_text",
-    version="5",
+    version="6",
     module="training.provenance.text.build",
     kinds=("numpy",),
     gates=("suffixes_sorted",),
