@@ -54,7 +54,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "filter.fineweb_max_newline_ratio": (0, 1e6),
     **dict.fromkeys(("*learning_rate", "*.epochs", "*.max_epochs"), ABOVE_ZERO),
     **dict.fromkeys(("*_fraction", "*min_auc", "*.min_similarity", "*.min_*_score", "*.min_pair_accuracy"), SHARE),
-    **dict.fromkeys(("filter.curator_max_*", "filter.fineweb_m*", "filter.gopher_max_top_*"), SHARE),
+    **dict.fromkeys(("filter.fineweb_m*", "filter.gopher_max_top_*"), SHARE),
     **dict.fromkeys(("filter.gopher_max_duplicate_*", "filter.refinedweb_max_*"), SHARE),
     **dict.fromkeys(("*.batch_size", "*.num_generations", "*max_new_tokens", "*t.max_length"), WHOLE),
     **dict.fromkeys(("pretrain.global_batch_tokens", "evaluation.outside_text_limit"), WHOLE),
