@@ -38,7 +38,7 @@ Span = tuple[int, int]
 def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
     """Return the text with personal data of these kinds replaced, and the number replaced of each kind found.
 
-    Applying it again changes nothing.
+    Applied again it changes nothing, unless numbers stand together without a sign between them.
     """
     counts: dict[str, int] = {}
     plain = _in_plain_digits(text)
@@ -203,7 +203,7 @@ def _is_email(text: str, start: int, host: re.Match[str]) -> bool:
     if host[0].rpartition(".")[2].lower() in _NOT_DOMAINS or _USER_OF_URL.search(text[max(0, start - 80) : start]):
         return False
     # git@host:path names a repository, not a person
-    return not (text[start:].startswith(("git@", "hg@", "svn@")) and text[host.end() : host.end() + 1] in (":", "/"))
+    return not (text.startswith(("git@", "hg@", "svn@"), start) and text[host.end() : host.end() + 1] in (":", "/"))
 
 
 _TOP_SAID = "[A-Z]{2}|com|org|net|edu|gov|info|name|dev|app|mil|int"
@@ -581,6 +581,7 @@ _STARTS = (
 _PRIVATE_KEY = re.compile(
     r"(?P<it>-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s:,.\-]{16,}?"
     r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)"
+    r"|-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s:,.\-]*+"  # without end
 )
 _VALUE = re.compile(r"(?<![A-Za-z0-9+/_\-])(?P<it>[A-Za-z0-9+/_\-]{16,128}={0,2})(?![A-Za-z0-9+/_\-.(\[])")
 _ASSIGNED = re.compile(
@@ -634,7 +635,7 @@ def _is_issued(match: re.Match[str]) -> bool:
 
 
 _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
-    ("api_key", _finding(_PRIVATE_KEY, lambda _: True)),
+    ("api_key", _finding(_PRIVATE_KEY, lambda match: bool(match["it"]))),
     ("api_key", _find_issued_keys),
     ("api_key", _finding(_IN_URL, lambda match: match["secret"].lower() not in _EXAMPLES)),
     ("api_key", _find_assigned_values),

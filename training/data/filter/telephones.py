@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from training.data.filter.telephone_plans import has_country, is_international, is_national
@@ -59,9 +61,11 @@ _EXTENSION = re.compile(
 # What digits are not.
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){1,}")  # as thousands are
 _AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
+# Years, and bands of mobile networks.
 _YEARS = re.compile(
-    rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:(?:19|20)\d\d|\d\d)\Z|(?:(?:850|900|1800|1900|2100)/)+(?:900|1800|1900|2100)\Z"
-)  # and bands of mobile networks
+    rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:(?:19|20)\d\d|\d\d)\Z"
+    r"|(?:(?:850|900|1800|1900|2100)/)+(?:900|1800|1900|2100)\Z"
+)
 _DATE = re.compile(
     r"(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])(?!\d)"
     r"|(?:0?[1-9]|[12]\d|3[01])[ .\-/](?:0?[1-9]|[12]\d|3[01])[ .\-/](?:19|20)\d{2}(?!\d)"
@@ -74,10 +78,13 @@ OTHER_NUMBER = re.compile(
 )
 _MONEY = re.compile(r"(?i)(?:[€$£¥₽₹₩₺₴%°]|\b(?:chf|eur|usd|gbp|jpy|inr|rp|rm|rs|idr|vnd|brl|mxn)\.?)\s?\Z")
 _UNIT = re.compile(
-    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票件台部户戶대枚]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
-    r"|dollars?|руб|грн|лв|тг|tl|рублей|francs?|rupees|rupien|pounds?|pesetas|pesos|din|đong|đồng|won|baht|yen|km|kg|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
+    r"(?i)\)?[\s\u00a0]?(?:[€$£¥₽₹₩₺₴%‰°円元원₫人名票件台部户戶대枚]|명|개|جنيه|ريال|نسمة|تومان|रुपये|บาท|(?:eur|euros?|usd|chf|dkk"
+    r"|sek|nok|pln|huf|czk|ron|rub|zł|kč|ft|kr|lei"
+    r"|dollars?|руб|грн|лв|тг|tl|рублей|francs?|rupees|rupien|pounds?|pesetas|pesos|din|đong|đồng|won|baht|yen|km|kg"
+    r"|cm|mm|m²|km²|ha|hz|[kmg]b|bytes?|mill?i\w*|mio|mrd|тыс|млн|million\w*"
     r"|people|inhabitants|einwohner\w*|habitant\w*|abitanti|mieszk\w*|obyvatel\w*|lakos\w*|asukas\w*|inv[åa]nare"
-    r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|st[üu]cke?|unidades|pezzi|stuks|stk|kpl|adet|sztuk\w*|kus[ůy]|штук\w*|pi[eè]ces|exempl\w*|copies|users|viewers|votes|stimmen|votos"
+    r"|innbygg\w*|indbygg\w*|inwoners|жител\w*|человек|чолов\w*|ki[sş]i|units|st[üu]cke?|unidades|pezzi|stuks|stk|kpl"
+    r"|adet|sztuk\w*|kus[ůy]|штук\w*|pi[eè]ces|exempl\w*|copies|users|viewers|votes|stimmen|votos"
     r"|voix|g[łl]os\w*|голос\w*|seiten|pages|p[aá]ginas|страниц\w*)\b)"
 )
 # Forms in which people dial, where the word before may mean another thing.
@@ -160,14 +167,13 @@ def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
     """Yield the positions of telephone numbers in these parts of a text, which are near digits; none overlaps."""
     done = 0
     for start, end in near:
-        found = [
+        formed = sorted(
             match.span("it")
             for pattern, is_meant in _FORMS
             for match in pattern.finditer(text, start, end)
             if is_meant(match)
-        ]
-        found += _announced(text, start, end, found, done)
-        for first, last in sorted(found):
+        )
+        for first, last in sorted([*formed, *_announced(text, start, end, formed, done)]):
             if first >= done:
                 extension = _EXTENSION.match(text, last)
                 done = extension.end() if extension else last
@@ -226,14 +232,19 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
 
 
 def _announced(text: str, start: int, end: int, found: list[Span], last: int) -> Iterator[Span]:
-    """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces."""
+    """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces.
+
+    `found` are the numbers with a form of their own, in order. They may be thousands, so they are searched by halves.
+    """
+    begins, stops = [begin for begin, _ in found], sorted(stop for _, stop in found)
+    furthest = list(accumulate((stop for _, stop in found), max))
     for run in _RUN.finditer(text, start, end):
-        if len(digits_of(run["it"])) < 6 or any(
-            run.start("it") < stop and begin < run.end("it") for begin, stop in found
-        ):
+        earlier = bisect_left(begins, run.end("it"))
+        if len(digits_of(run["it"])) < 6 or (earlier and furthest[earlier - 1] > run.start("it")):
             continue
         for piece in _pieces(run):
-            last = max([last, *(stop for _, stop in found if stop <= piece[0][0])])
+            if ended := bisect_right(stops, piece[0][0]):
+                last = max(last, stops[ended - 1])
             for stop in _ends(text, piece):
                 span = (piece[0][0], stop)
                 if _is_announced(text, span, last, is_whole=stop == piece[-1][1]):
@@ -369,6 +380,7 @@ def _is_ascending(number: str) -> bool:
     return all(len(group) == 2 for group in groups) and groups == sorted(groups)
 
 
+@lru_cache(maxsize=2)  # for all ends that a number may have, the clause is the same
 def _nearest(clause: str) -> tuple[str, str]:
     """Return the kind of the last known word of a text that no clause ends after, and the text after it.
 

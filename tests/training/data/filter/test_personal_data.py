@@ -1,6 +1,8 @@
 import math
 import random
+import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 import tldextract
@@ -325,6 +327,44 @@ def test_patterns_of_numbers_are_tried_only_near_digits_and_find_the_same():
             assert list(near_digits(text)) == list(everywhere(text)), (pattern.pattern, text)
             number += len(list(everywhere(text)))
     assert number > 200
+
+
+def _calls(text: str) -> int:
+    """Return how many Python functions are called, and generators resumed, while a text is redacted."""
+    count = 0
+
+    def counting(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counting)
+    try:
+        redact(text, KINDS)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("unit", ["+49 30 1234567, ", "tel 030 1234567 or ", "(415) 555-2671, ", "1 "])
+def test_a_line_of_four_times_as_many_numbers_takes_four_times_the_work(unit):
+    redact(unit * 8, KINDS)  # builds what is kept
+    assert _calls(unit * 2000) < 5 * _calls(unit * 500)
+
+
+def test_the_word_before_a_number_is_looked_for_once_for_all_its_ends():
+    telephones._nearest.cache_clear()
+    redact("1 2 3 4 5 6 7 8 9 10 11 12", KINDS)
+    assert telephones._nearest.cache_info().misses == 1 < telephones._nearest.cache_info().hits
+
+
+def test_a_private_key_without_an_end_hides_none_behind_it_and_is_read_once():
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+    key = f"{begin}\n{'MIIEvQIB' * 4}\n{end}"
+    assert redact(f"{begin} cut {{}} {key}.", KINDS)[0] == f"{begin} cut {{}} <API_KEY>."
+    assert redact(f"{begin} cut {key}.", KINDS)[0] == "<API_KEY>."
+    text = begin * 100_000  # for minutes, if all that follows is read again behind each beginning
+    assert redact(text, KINDS) == (text, {})
 
 
 def test_the_entropy_of_a_secret_is_compared_exactly():
