@@ -87,8 +87,8 @@ NOTE_ADDRESS = re.compile(
 )
 NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>\s*$", re.IGNORECASE)
 NOTE_LINK = re.compile(
-    r"<a\b[^<>]*(?:noteref|footnote-back|reversefootnote)[^<>]*>\s*(?:<sup\b[^<>]*>)?\s*\[?[\da-z*†‡§^↩↑\ufe0e]{1,5}\]?"
-    r"\s*(?:</sup>)?\s*</a>",
+    r"<a\b(?=[^<>]*(?:noteref|footnote-back|reversefootnote))[^<>]*+>\s*+(?:<sup\b[^<>]*>\s*+)?"
+    r"\[?[\da-z*†‡§^↩↑\ufe0e]{1,5}\]?\s*+(?:</sup>\s*+)?</a>",
     re.IGNORECASE,
 )
 EXPONENT = re.compile(

@@ -49,6 +49,11 @@ def test_rewriting_takes_time_in_proportion_to_the_page(piece: str):
     assert rewritten(piece * 5_000 + "<math>x</math>") is not None
 
 
+@pytest.mark.parametrize("page", ["<a noteref>" + " " * 1_000_000, "<a " + "noteref" * 200_000])
+def test_what_is_behind_a_notes_link_is_read_once(page: str):
+    assert rewritten(page) == page  # for hours, if it is read again for each blank and each name
+
+
 def test_a_page_without_such_markup_is_not_touched():
     html = "<p>The ferry leaves at 10. It costs $4, and $5 in summer.</p>"
     assert rewritten(html) is html
