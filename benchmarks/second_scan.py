@@ -2,11 +2,10 @@
 
     from benchmarks.second_scan import places, windows
 
-Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as it is, with
-characters of one byte or more, and unpacked by what its first bytes say, whatever its name: gzip and zstd
-members wherever they begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix
-arrays, which give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still
-read as it is.
+Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as UTF-8, also
+without its zero bytes, and unpacked by what its first bytes say, whatever its name: gzip and zstd members wherever they
+begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix arrays, which give their
+tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as it is.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def texts_of(path: Path) -> Iterator[str]:
 def _decoded(data: bytes) -> Iterator[str]:
     yield data.decode("utf-8", "ignore")
     if b"\0" in data:
-        yield data.replace(b"\0", b"").decode("utf-8", "ignore")  # characters of two or four bytes
+        yield data.replace(b"\0", b"").decode("utf-8", "ignore")  # ASCII in UTF-16, UTF-32 or an array of NumPy
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:

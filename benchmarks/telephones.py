@@ -6,10 +6,11 @@
 
 `sentences` reads `telephones.tsv`: sets of sentences in the order in which they were written, each after the rules were
 changed by those before it. A row has the set, the locale, `+` and a text with its numbers in ⟦⟧, or `-` and a text in
-which other numbers stand. It prints recall (numbers of which nothing is left) and precision (of all that is replaced)
-by locale and set. `lines` prints what is replaced in lines of real texts that hold digits and no number that
-phonenumbers finds; `--peers` is a folder with phonenumbers, which is not among the project's packages. `plans` writes
-`training/data/filter/lists/telephone_plans.txt` anew.
+which other numbers stand. It prints recall (the share of the marked numbers that stand nowhere whole in their text) and
+precision (the share of these in them and all that is replaced in `-` texts) by locale and set. `lines` prints what is
+replaced in lines of real texts that hold digits and no number that phonenumbers finds; `--peers` is a folder with
+phonenumbers, which is not among the project's packages. `plans` writes `training/data/filter/lists/telephone_plans.txt`
+anew.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SENTENCES = Path(__file__).parent / "telephones.tsv"
 
 
 def found_in(text: str) -> tuple[int, int, int]:
-    """Return how many marked numbers a text has, how many of them are replaced, and what else is replaced."""
+    """Return how many marked numbers a text has, how many of them are replaced, and what is replaced if it has none."""
     redacted, counts = personal_data.redact(re.sub("[⟦⟧]", "", text), ("phone",))
     numbers = re.findall("⟦(.*?)⟧", text)
     found = sum(number not in redacted for number in numbers)
@@ -118,6 +119,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.part == "sentences":
         sys.exit(not print_sentences())
+    if not options.peers:
+        parser.error(f"{options.part} needs --peers")
     sys.path.append(options.peers)
     import phonenumbers
 
