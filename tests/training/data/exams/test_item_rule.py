@@ -130,6 +130,23 @@ def test_a_question_in_two_pieces_whose_words_many_questions_share_is_the_item()
         assert one not in dict(held(planted(f"{one} {FILLER * 4} {asked[:14]}", "8"), items))
 
 
+def test_pieces_that_are_all_of_other_questions_are_no_item():
+    begin, end = (
+        "Which of the rivers that cross the old town of Bremholt",
+        "is the one with the nine bridges of the millers?",
+    )
+    questions = (f"{begin} {end}", f"{begin} has most fish in a dry spring?", f"Which of the roads of Ulmland {end}")
+    items = [ItemText(benchmark="b", id=one, question=one, answers=("The Alder",)) for one in questions]
+    assert held(planted(questions[0]), items) == [(questions[0], "item")]
+    assert held(planted(f"{begin} {FILLER * 4} {end}"), items) == []
+
+
+def test_a_question_that_a_benchmark_has_twice_shares_its_words_with_no_other():
+    items = [replace(RIVERS, id=name) for name in ("first", "second")]
+    text = planted(RIVERS.question.replace("town of", f"{FILLER * 4} town of"))
+    assert held(text, items) == [("first", "item"), ("second", "item")]
+
+
 def test_a_long_instruction_of_many_questions_is_left_out():
     frame = "Read the following short story with care, and then answer the question below in one single word only. "
     own = "Who painted the {} shutters of the granary in {}?"
@@ -155,6 +172,24 @@ def test_a_name_and_an_answer_are_no_item_where_the_rest_of_the_question_is_a_te
     for text in (asked.replace("Hovarin", "Quelmare"), asked.replace("should be, bring the heat", "is told in")):
         assert held(planted(text, "180 degrees"), items) == []
     assert held(f"{FILLER} {frame.format('Hovarin')} a good warmth. {FILLER}", items) == []
+
+
+def test_a_question_of_the_form_of_others_is_another_with_another_number():
+    frame = (
+        "To cook the {} bake for 35 hungry guests of a village festival as it should be, bring the heat in the oven to"
+    )
+    names = ("Xarvine", "Nolbrique", "Drusmane", "Firnolde", "Hovarin", "Jorvanne")
+    items = [ItemText(benchmark="b", id=name, question=frame.format(name), answers=("180 degrees",)) for name in names]
+    asked = frame.format("Hovarin").replace("should", "might")
+    assert held(planted(asked, "180 degrees"), items) == [("Hovarin", "item")]
+    for text in (asked.replace("35", "36"), asked.replace("35 ", "")):
+        assert held(planted(text, "180 degrees"), items) == []
+
+
+def test_a_question_of_few_rare_words_is_found_only_word_for_word():
+    items = [ItemText(benchmark="b", id="h", question="Is the Hovarin good or bad?", answers=("bad",))]
+    assert held(planted("Is the Hovarin good or bad?", "bad"), items) == [("h", "item")]
+    assert held(planted("Is the Hovarin good and bad?", "bad"), items) == []
 
 
 def test_an_item_whose_punctuation_was_deleted_is_still_the_item_and_its_frame_is_not():
