@@ -321,7 +321,7 @@ def _planted(item: BenchmarkItem) -> tuple[str, str]:
     """
     words = f"{item.question} {item.answer}".split()
     known = [place for place, word in enumerate(words) if 0 < sum(map(weight, folded_words(word))) < RAREST]
-    middle = min(known or range(len(words)), key=lambda place: abs(2 * place - len(words)))
+    middle = min(known or range(len(words)), key=lambda place: abs(2 * place - len(words)), default=0)
     edited = [*words[:middle], PLANTED_CHANGE, *words[middle + 1 :]]
     verbatim, changed = (PLANTED_IN.format(f"{item.passage} {' '.join(some)}") for some in (words, edited))
     return verbatim, changed

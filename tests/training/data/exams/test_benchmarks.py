@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.data import chain
 from training.data.documents import read_lines
-from training.data.exams.benchmarks import bare_question, item_text, load_index, read_items
+from training.data.exams.benchmarks import NOT_CLEARED_FILE, bare_question, item_text, load_index, read_items
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import build_items
 from training.data.exams.settings import BenchmarkRecipe
@@ -161,3 +161,12 @@ def test_an_index_is_read_as_it_was_built(tmp_path):
 def test_a_recipe_without_benchmarks_has_an_empty_index(tmp_path):
     made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", {"decontaminate": DecontaminateRecipe()})
     assert load_index(Path(made.path))[1] == []
+
+
+def test_a_conversation_without_words_is_an_item_that_cannot_be_found(tmp_path):
+    rows = [{"messages": [{"role": "user", "content": said}]} for said in ("", "Who wrote the letter to the miller?")]
+    benchmark = BenchmarkRecipe(name="exam", uri=file_of(tmp_path, rows), kind="chat", answer_field="")
+    recipe = DecontaminateRecipe(benchmarks=(benchmark,))
+    made = chain.run(tmp_path, "benchmarks", "benchmark_index", "tiny", {"decontaminate": recipe})
+    first = next(iter(read_lines(Path(made.path, NOT_CLEARED_FILE))))
+    assert (first["item"], first["looked_for"]) == ("0", "not at all")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.training.data import chain
 from training.data.exams import decontaminate as stage
+from training.data.exams.benchmarks import PLANTED_CHANGE, BenchmarkItem, _planted
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import Finder
 from training.data.exams.settings import BenchmarkRecipe
@@ -139,6 +140,15 @@ def test_planted_items_tell_what_the_rule_finds(tmp_path):
     # A question of five words is found word for word alone.
     assert metrics["plants_found_exam_verbatim"] == pytest.approx(2 / 3)
     assert metrics["plants_found_exam_edited"] == pytest.approx(1 / 3)
+
+
+def test_the_word_that_is_changed_to_try_an_item_is_no_name_and_no_number():
+    """With another name or number it is another item, which the rule must not find."""
+    for question, kept in (("Bake the Hovarin for 35 minutes", ("Hovarin", "35")), ("Hovarin 35", ("Hovarin",))):
+        item = BenchmarkItem(benchmark="b", id="1", question=question, answers=("180 degrees",))
+        verbatim, changed = _planted(item)
+        assert f"{question} 180 degrees" in verbatim and PLANTED_CHANGE not in verbatim
+        assert changed.count(PLANTED_CHANGE) == 1 and all(word in changed for word in (*kept, "180"))
 
 
 @pytest.mark.parametrize("action", ["remove", "flag", "off"])
