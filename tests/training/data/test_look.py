@@ -181,3 +181,11 @@ def test_a_file_whose_name_is_no_text_is_named_and_not_read(tmp_path):
     assert "# Not read, a name that is not UTF-8: 1 .txt." in recipe_for(str(tmp_path), "own", "own.yaml")
     with pytest.raises(DataError, match=r"is not UTF-8; rename the file"):
         folder_files([f"{tmp_path}/*.txt"])
+
+
+def test_a_file_without_an_ending_is_read_if_it_may_be_text(tmp_path):
+    (tmp_path / "notes").write_text("Bread rises when the dough is warm. " * 20)
+    (tmp_path / "blob").write_bytes(b"\0\1" * 400)
+    assert look_at(str(tmp_path / "notes")).files == 1
+    with pytest.raises(DataError):
+        look_at(str(tmp_path / "blob"))

@@ -16,7 +16,7 @@ from tests.training.data import chain
 from tests.training.data.extract.test_extract import quarantined
 from training.artifact import find
 from training.data.crawl.crawl import source_files
-from training.data.crawl.folder import FolderFile, licence_in, said_of_files, walked
+from training.data.crawl.folder import FolderFile, format_of, licence_in, said_of_files, walked
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.extract.formats import BOOK_BYTES, UnreadableFile, extract_file
 from training.data.extract.isolation import Failure, Isolation, RawPage
@@ -140,6 +140,18 @@ def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
         "image.png": "no text is read from this format", "Makefile.png": "no text is read from this format",
         "blob": "bytes that are no text",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("src/CMakeLists.txt", "code"), ("Dockerfile.dev", "code"), ("Makefile.gz", ""), ("Makefile.old", ""),
+        ("a%2FREADME", "text"), ("LICENSE-MIT", "text"), ("README.gz", "text"), ("README.png", ""), ("run", "unnamed"),
+        ("book.epub", "epub"), ("book.epub.gz", ""), ("notes.txt.gz", "text"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_known_ending_is_read_by_its_name(name, form):
+    assert format_of(name) == form
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ def test_code_is_judged_by_no_language():
         rules = make_rules(FilterRecipe(rules=("language",), languages=("en",), min_language_score=0.0), None)
         page, reason = judge({**row(code), "kind": kind, "code": [0, len(code)]}, rules)
         assert (page.language, reason == KEPT) == (language, is_kept)
+    enough = f"{GERMAN} {GERMAN}"
+    page, _ = judge({**row(f"{code}{enough}"), "kind": "code", "code": [0, len(code)]}, rules)
+    assert (len(enough) > 200, page.language) == (True, "de")  # what is said about the code decides
 
 
 def test_a_page_is_identified_by_its_text_outside_of_code():
