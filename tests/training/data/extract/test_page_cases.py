@@ -54,6 +54,12 @@ def test_what_is_behind_a_notes_link_is_read_once(page: str):
     assert rewritten(page) == page  # for hours, if it is read again for each blank and each name
 
 
+def test_an_element_with_more_than_a_drawn_formula_keeps_its_text():
+    """An attribute for a script may hold TeX, and the element a whole article."""
+    for words, is_kept in ("a<sup>2</sup>", False), ("<p>The ferry leaves at ten.</p>" * 60, True):
+        assert (words in rewritten(f"<math>x</math><div data-tex='a^2'>{words}</div>")) == is_kept
+
+
 def test_a_page_without_such_markup_is_not_touched():
     html = "<p>The ferry leaves at 10. It costs $4, and $5 in summer.</p>"
     assert rewritten(html) is html

@@ -395,7 +395,7 @@ NO_TELEPHONES = (
     "a ring 1 234 567 wide", "phone 1999/2000/2001", "in cell 12 345 678", "phones 2 000 000 sold", "(p. 201-216)",
     "01 02 03 04 05", "myURL.port = 10000000000", "NAS 046 454 286", "Zaaknummer 06/554433",
     "Tel Aviv 2019: 1 234 567", "GSM 900/1800", "0600 1200 1800", "IEEE Standard 1003.1-1990", "2005-06",
-    "account 001-1234567-89", "10:20:0022.06.2018",
+    "account 001-1234567-89", "10:20:0022.06.2018", "Telefone e CEP: 01310-100", "Cost of phone: 1 234 567",
 )  # fmt: skip
 ADDRESSES = (
     "john&#64;example.com", "j&#x40;x.org", "john%40example.com", "john at example dot com", "j AT mail DOT x DOT org",
@@ -415,6 +415,11 @@ NO_ADDRESSES = (
 @pytest.mark.parametrize("text", TELEPHONES)
 def test_a_telephone_number_that_a_word_or_form_announces_is_replaced(text):
     assert redact(text, KINDS)[1] == {"phone": 1}
+
+
+@pytest.mark.parametrize("extension", [", Durchwahl 12", " ext. 12", " доб. 105", "转12", " (app 3)", "#12"])
+def test_an_extension_goes_with_its_number(extension):
+    assert redact(f"Tel. 030 1234567{extension}.", KINDS)[0] == "Tel. <PHONE>."
 
 
 @pytest.mark.parametrize("text", [*NO_TELEPHONES, *NO_ADDRESSES])
