@@ -107,7 +107,9 @@ def _on_slurm(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "partitions_at_once": 3,
             "default": {"workers": 1, "threads": 1, "memory_gb": 2, "hours": 1},
             "stages": {name: {"nodes": TASKS} for name, declared in CHAIN.items() if declared.stage.in_ranks},
-            "slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF", "PEDIGREE_DATA"]},
+            "parts": {
+                "slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF", "PEDIGREE_DATA"]},
+            },
         }
         side = _run(options, folder, "slurm", changes)
         losses.end()

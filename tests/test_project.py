@@ -160,7 +160,7 @@ def test_every_model_is_opened_from_this_machine_and_as_safetensors(path):
         if name.endswith(".from_pretrained"):
             keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             assert keywords.get("local_files_only") == "True", name
-            assert "Tokenizer" in name or keywords.get("use_safetensors") == "True", name
+            assert re.search("Tokenizer|Config", name) or keywords.get("use_safetensors") == "True", name
         assert not name.endswith(("load_checkpoint_in_model", "load_state_dict_from_url", "snapshot_download")), name
 
 

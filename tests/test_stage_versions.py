@@ -70,7 +70,10 @@ UNDECLARED = {
             "promote",
         },
     ),
-    "jinja2": ("renders the prompts of exams, which these stages do not ask", {"contamination", "judge", "promote"}),
+    "jinja2": (
+        "renders the prompts of exams, which these stages do not ask, or only try",
+        EVERYWHERE,
+    ),
     "xxhash": ("hashes words, which these stages do not", {"tokenizer", "tokenize", "evaluate", "judge"}),
     "trl": ("trains, which this stage does not", {"judge"}),
     "peft": ("trains adapters, which this stage does not", {"judge"}),
@@ -320,7 +323,6 @@ def test_settings_check_themselves_by_functions_that_only_refuse(code):
         "evaluation.cited",
         "training.data.words.segment",
         "training.pretrain.models.shape",
-        "training.pretrain.settings",
     }
     does_more = {one.name for _, one in functions if not only_refuses(one)}
     asked = {
@@ -338,6 +340,7 @@ def test_settings_check_themselves_by_functions_that_only_refuse(code):
 GOES_ON = {
     "evaluation.one_model": "ends its process with the sentence, and the stage refuses",
     "evaluation.taught_by": "reads settings that were accepted when the artifact was made",
+    "training.data.exams.task_files": "hands the sentence to the check of a suite, which refuses",
     "training.data.tokens.vocabularies": "a command",
     "training.engines.ray_node": "refuses the node",
     "training.records": "collects the sentences, and raises them together",

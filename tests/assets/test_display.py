@@ -188,7 +188,8 @@ def test_the_earlier_artifact_is_of_the_partition_or_another_snapshot_or_has_equ
         found = earlier_seconds(cells[asset, partition], kitchen.root)
         return found and round(found)
 
-    new = "snapshots: [{name: new, source: kitchen, label: web}]\ntokenizer: {snapshots: []}\nquality: {snapshots: []}"
+    new = "snapshots: [{name: new, source: kitchen, label: web}]\n"
+    new += "tokenizer: {snapshots: [new]}\nquality: {snapshots: [new]}"
     assert round(earlier_seconds(kitchen.cells["tokenizer", "own"], kitchen.root)) == 60
     assert seconds("crawl_archives", "own@new", f"name: own\n{new}") == 60
     assert seconds("crawl_archives", "other@new", f"name: other\n{new}") is None

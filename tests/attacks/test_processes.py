@@ -21,6 +21,7 @@ from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.jobs import job_by_hand
 from tests.small_kitchen import RECIPES
+from tests.training.posttrain import tiny
 from training.exit_codes import BAD_INPUT, BUSY
 from training.job import write_job
 from training.run_settings import RunSettings
@@ -205,10 +206,10 @@ def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
 
 
 def test_a_model_is_not_scored_for_a_command_that_was_killed(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    argv = [sys.executable, "-c", "from assets.cli import main; main()", "evaluate", str(tmp_path)]
+    model = tiny.write_model(tmp_path / "model")
+    argv = [sys.executable, "-c", "from assets.cli import main; main()", "evaluate", str(model)]
     command = subprocess.Popen([*argv, "--suites", "kitchen"], env={**os.environ, "MARK": str(tmp_path)})
-    wait_until(lambda: len(living(tmp_path)) == 2)  # the command, and the process that imports torch
+    wait_until(lambda: any("evaluation.one_model" in said for said in living(tmp_path)))
     command.kill()
     command.wait()
     wait_until(lambda: not living(tmp_path), seconds=10)

@@ -140,7 +140,9 @@ class MiniSlurm:
         profile: dict[str, object] = {
             "name": path.stem,
             "default": {"backend": "slurm", "workers": 1, "threads": 1, "memory_gb": 2, "hours": 0.5},
-            "slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF"]},
+            "parts": {
+                "slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF"]},
+            },
         }
         path.write_text(yaml.safe_dump({**profile, **changes}), "utf-8")
         return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 import subprocess
@@ -65,7 +66,8 @@ def test_fields_pass_through_or_are_refused_by_name():
 
 
 def test_adapters_take_the_fields_of_peft(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 8, **small}))
     check_sft(peft={"r": 4, "use_dora": True, "bias": "lora_only", "init_lora_weights": "gaussian"})
     check_sft(peft={"r": 4, "init_lora_weights": False, "target_modules": ["q_proj"], "layers_to_transform": 1})
     for fields, said in (
