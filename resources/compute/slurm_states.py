@@ -82,7 +82,7 @@ _LIMIT_OF_ALL = re.compile(
 REFUSALS = {
     "invalid partition": "`parts.slurm.partition`",
     "invalid account": "`parts.slurm.account` and `parts.slurm.partition`",
-    "invalid qos": "`slurm.qos`",
+    "invalid qos": "`parts.slurm.qos`",
     "user's group not permitted": "`parts.slurm.partition`",
     "not permitted to use this partition": "`parts.slurm.partition` and `parts.slurm.account`",
     "time limit": "`hours`",
@@ -92,7 +92,7 @@ REFUSALS = {
     "node count": "`nodes`",
     "requested node configuration": "`nodes`, `workers`, `threads`, `processes`, `memory_gb` and `gpus_per_node`",
     "cpu count": "`workers`, `threads` and `processes`",
-    "violates accounting/qos policy": "`parts.slurm.account`, `slurm.qos`, `nodes`, `memory_gb` and `hours`",
+    "violates accounting/qos policy": "`parts.slurm.account`, `parts.slurm.qos`, `nodes`, `memory_gb` and `hours`",
     "required partition not available": "`parts.slurm.partition`",
 }
 # A stage that does not handle the early signal is ended by it, before Slurm reports a time-out.

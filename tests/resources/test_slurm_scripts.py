@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import resources.compute.slurm
 from resources.compute.base import Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmError, SlurmSettings, job_name, render, render_array, status_of
+from resources.compute.slurm_states import REFUSALS
 
 PROJECT = str(Path(resources.compute.slurm.__file__).parent.parent.parent)
 SETTINGS = SlurmSettings(partition="gpu", account="lab", python="/opt/python", environment=("HF_TOKEN",))
@@ -229,3 +231,9 @@ def test_without_slurm_the_error_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="slurm"):
         SlurmBackend(SETTINGS).submit(task_of(folder=str(tmp_path / "f")))
+
+
+def test_a_refusal_of_the_queue_names_fields_that_a_profile_has():
+    named = {field for said in REFUSALS.values() for field in re.findall(r"`([^`]+)`", said)}
+    known = {f"parts.slurm.{one.name}" for one in fields(SlurmSettings)} | {one.name for one in fields(Size)}
+    assert named <= known
