@@ -14,6 +14,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ STORES = ("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "da
 def why_no_address(uri: str) -> str:
     """Return why an address in a profile can name nothing; empty if it can."""
     scheme, separator, _ = uri.partition("://")
-    if separator and scheme.partition("+")[0] not in STORES:
-        return f"{masked(uri)}: {scheme}:// is not known; there are paths and {', '.join(STORES)}"
+    plugins = entry_points(group="mlflow.tracking_store").names  # such as azureml
+    if separator and scheme.partition("+")[0] not in STORES and scheme not in plugins:
+        return f"{masked(uri)}: {scheme}:// is not known; there are paths and {', '.join((*STORES, *sorted(plugins)))}"
     return masked(why_no_host(uri)) if separator and scheme in STORES[:2] else ""
 
 

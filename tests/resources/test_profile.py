@@ -181,6 +181,18 @@ def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
     assert load_profile(written(tmp_path, description="")).description == ""
 
 
+def test_a_tracking_uri_may_be_of_an_installed_plugin_of_mlflow(tmp_path, monkeypatch):
+    path = written(tmp_path, tracking_uri="zebraml://host/store")
+    with pytest.raises(ProfileError, match="zebraml:// is not known; there are paths and http"):
+        load_profile(path)
+    installed = tmp_path / "installed" / "zebraml-1.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Name: zebraml\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[mlflow.tracking_store]\nzebraml = zebraml:Store\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    assert load_profile(path).tracking_uri == "zebraml://host/store"
+
+
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
     path = written(tmp_path, tracking_uri="postgresql+psycopg2://mlflow:${MLFLOW_PASSWORD}@db/mlflow")
     monkeypatch.delenv("MLFLOW_PASSWORD", raising=False)
