@@ -118,6 +118,7 @@ RECIPES = {
         r"sft.data\[0\].uri: zebra://x: zebra: is not read; there are paths, data://",
     ),
     "address without a host": (KITCHEN + "filter: {c4_bad_words: 'https:///x'}\n", "https:///x: names no host"),
+    "address with a space": (KITCHEN + "filter: {c4_bad_words: 'https://h/a b'}\n", "https://h/a b: has white space"),
     "source twice": (
         KITCHEN + "sft: {data: [{uri: 'kitchen://dialogues'}, {uri: 'kitchen://dialogues'}]}\n",
         r"sft.data\[1\]: stands in sft.data\[0\] too; leave one of them out",
