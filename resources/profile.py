@@ -142,7 +142,7 @@ class Profile:
 
     def _check_parts(self) -> None:
         """Raise RecipeError for settings of a backend that no stage uses."""
-        used = {one.get("backend") or "local" for one in (self.default, *self.stages.values())}
+        used = {str(one.get("backend") or "local") for one in (self.default, *self.stages.values())}
         PartsOf("profile", self.parts).check_used(used)
         for name in self.parts:
             make_backend(name, self.parts, where="default")

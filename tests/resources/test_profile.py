@@ -181,6 +181,12 @@ def test_an_empty_text_where_null_means_none_is_refused(tmp_path, content):
     assert load_profile(written(tmp_path, description="")).description == ""
 
 
+@pytest.mark.parametrize("content", [{"default": {"backend": ["local"]}}, {"stages": {"sft": {"backend": {"a": 1}}}}])
+def test_a_backend_that_is_no_text_is_refused_with_its_field(tmp_path, content):
+    with pytest.raises(ProfileError, match="backend: expected str"):
+        load_profile(written(tmp_path, **content))
+
+
 def test_a_tracking_uri_may_be_of_an_installed_plugin_of_mlflow(tmp_path, monkeypatch):
     path = written(tmp_path, tracking_uri="zebraml://host/store")
     with pytest.raises(ProfileError, match="zebraml:// is not known; there are paths and http"):
