@@ -363,7 +363,7 @@ def not_cleared(index: ItemIndex, plants: Plants, items: Sequence[BenchmarkItem]
     A text in which such an item is not found may still hold it.
     """
     changed = np.flatnonzero(~plants.edited)
-    how = dict.fromkeys(changed.tolist(), "not with its middle word changed")
+    how = dict.fromkeys(changed.tolist(), "not with a word changed")
     how |= dict.fromkeys(np.intersect1d(changed, index.weak).tolist(), "word for word, with the answer close behind")
     how |= dict.fromkeys(np.flatnonzero(~plants.verbatim).tolist(), "not even word for word")
     how |= dict.fromkeys(index.unsearchable.tolist(), "not at all")

@@ -259,10 +259,12 @@ def _beside(
     def find(text: str) -> Iterator[Span]:
         done = 0
         for found in sign.finditer(_lower(text)):
-            for match in pattern.finditer(text, max(done, found.start() - 200), found.end() + 200):
-                if is_meant(match):
-                    yield match.span("it")
-                    done = match.end("it")
+            end = found.end() + 200
+            for match in pattern.finditer(text, max(done, found.start() - 200), end):
+                whole = match if match.end() < end else pattern.match(text, match.start(), end + 200)  # it may go on
+                if whole is not None and is_meant(whole):
+                    yield whole.span("it")
+                    done = whole.end("it")
 
     return find
 

@@ -432,6 +432,14 @@ def test_an_address_is_found_in_entities_percent_encoding_and_words(text):
     assert redact(f"Write to {text}, please.", KINDS) == ("Write to <EMAIL>, please.", {"email": 1})
 
 
+@pytest.mark.parametrize("address", ["jane.doe at mail.example.community", "jane.doe at mail.example.com"])
+def test_an_address_is_whole_or_stays_however_far_it_lies_behind_another(address):
+    alone = redact(f"{address} and more", {"email"})[0]
+    for length in range(160, 190):
+        text = f"a.b at c.com {'x ' * 200}"[:length]
+        assert redact(f"{text} {address} and more", {"email"})[0] == f"{redact(text, {'email'})[0]} {alone}"
+
+
 def test_telephone_numbers_of_sixty_locales_are_found_and_other_numbers_stay():
     for name, locales in sentences().items():
         numbers, found, wrong = locales["all"]
