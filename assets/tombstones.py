@@ -290,13 +290,13 @@ class _Overwritten:
 
 def _overwritten(root: Path) -> _Overwritten:
     """Return what the takedowns noted. Raise DataError if a list is gone or was changed."""
-    return _read_lists(str(root), _memory(root).lists)
+    return _read_lists(str(root), tuple(name for _, name in _memory(root).lists))
 
 
 @lru_cache(maxsize=8)
-def _read_lists(root: str, lists: tuple[tuple[int, str], ...]) -> _Overwritten:
+def _read_lists(root: str, lists: tuple[str, ...]) -> _Overwritten:
     files, records = defaultdict(list), defaultdict(list)
-    for _, name in lists:
+    for name in lists:
         path = Path(root, FOLDER, f"{name[:32]}{OVERWRITTEN}")
         try:
             text = path.read_text("utf-8")

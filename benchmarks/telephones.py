@@ -112,7 +112,7 @@ def write_plans(peer: Any, file: Path) -> None:
 
 
 def main() -> None:
-    """Do the part that the command line names."""
+    """Print the figures of sentences or of real lines, or write the table of numbering plans anew."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", choices=("sentences", "lines", "plans"))
     parser.add_argument("--peers", help="site-packages with phonenumbers")

@@ -89,9 +89,10 @@ class LocalModel(TemplateLM):
         """Return a conversation that the model is to answer; without the prompt, it is to go on with the last turn."""
         turns = [Message(role=turn["role"], content=turn["content"]) for turn in chat_history]
         begun = "" if add_generation_prompt else turns.pop()["content"]
+        (before,) = self.sampler.encoder.conversations([turns], is_prompt=True)  # first: its refusal is a sentence
         text = self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
         prompt = Prompt(text + begun)
-        prompt.begun, (prompt.before,) = begun, self.sampler.encoder.conversations([turns], is_prompt=True)
+        prompt.before, prompt.begun = before, begun
         return prompt
 
     def prompt_ids(self, prompt: str) -> list[int]:

@@ -30,7 +30,12 @@ from training.secrets import masked, remember, remember_address, without_secrets
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64
-BOUNDS = {"parts.*": (float("-inf"), float("inf")), "*_tokens": (1, 10**9), "*": (0, 10**6)}
+BOUNDS = {
+    "parts.*": (float("-inf"), float("inf")),
+    "*price_per_hour": (0, 10**12),  # in any currency
+    "*_tokens": (1, 10**9),
+    "*": (0, 10**6),
+}
 """Of a number by the path of its field; the first pattern that fits decides."""
 STORES = ("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "databricks")  # those of MLflow
 
@@ -38,6 +43,7 @@ STORES = ("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "da
 def why_no_address(uri: str) -> str:
     """Return why an address in a profile can name nothing; empty if it can."""
     scheme, separator, _ = uri.partition("://")
+    scheme = scheme.lower()
     plugins = entry_points(group="mlflow.tracking_store").names  # such as azureml
     if separator and scheme.partition("+")[0] not in STORES and scheme not in plugins:
         return f"{masked(uri)}: {scheme}:// is not known; there are paths and {', '.join((*STORES, *sorted(plugins)))}"

@@ -70,7 +70,10 @@ class NamedBackend:
         functions = ("render", "submit", "poll", "cancel", "find", "log_tail")
         if absent := [one for one in functions if not callable(getattr(backend, one, None))]:
             raise PartFailed(f"backend {name} has no function {absent[0]}; resources.compute.base.Backend describes it")
-        self.name, self.poll_seconds = name, float(getattr(backend, "poll_seconds", 2.0))
+        self.name = name
+        self.poll_seconds = _called(
+            name, "has a wrong poll_seconds", lambda: float(getattr(backend, "poll_seconds", 2))
+        )
         self._backend: Backend = backend
 
     def render(self, task: Task) -> str:

@@ -24,6 +24,7 @@ from assets.status import Comparison, compare
 from assets.stores import opened_instance
 from resources import notify
 from resources.compute.local import PROCESS_FILE
+from resources.compute.size import Size
 from resources.tracking.spool import SPOOL_FILE
 from tests.assets.fabricate import make_all
 from tests.commands import said
@@ -138,8 +139,7 @@ def killed(root: Path, made: Path) -> str:
 
 def kill_stages(folder: Path) -> None:
     seen = set[int]()
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    while len(seen) <= Size().retries:
         for place in folder.glob(f"*/{PROCESS_FILE}"):
             with suppress(OSError, ValueError):
                 process = json.loads(place.read_text("utf-8"))["pid"]

@@ -83,6 +83,12 @@ backend = BackendPart(make={make})
         ("submit(self, task): return 7", "Mine", PartFailed, "backend mine returned 7 from submit"),
         ("submit(self, task): raise NotSubmitted('full')", "Mine", NotSubmitted, "full"),
         ("more(self): ...", "lambda settings: None", PartFailed, "backend mine has no function render"),
+        (
+            "slow(self): self.poll_seconds = 'soon'; return self",
+            "lambda settings: Mine(settings).slow()",
+            PartFailed,
+            "backend mine has a wrong poll_seconds: ValueError",
+        ),
     ],
 )
 def test_what_fails_in_a_backend_is_told_under_its_name(tmp_path, write, function, make, error, said):

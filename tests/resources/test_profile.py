@@ -199,6 +199,11 @@ def test_a_tracking_uri_may_be_of_an_installed_plugin_of_mlflow(tmp_path, monkey
     assert load_profile(path).tracking_uri == "zebraml://host/store"
 
 
+def test_a_price_is_in_any_currency_and_a_scheme_in_any_case(tmp_path):
+    path = written(tmp_path, default={"price_per_hour": 2_400_000}, tracking_uri="HTTPS://tracker.example")
+    assert load_profile(path).size_for("base_model").price_per_hour == 2_400_000
+
+
 def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkeypatch):
     path = written(tmp_path, tracking_uri="postgresql+psycopg2://mlflow:${MLFLOW_PASSWORD}@db/mlflow")
     monkeypatch.delenv("MLFLOW_PASSWORD", raising=False)

@@ -8,14 +8,15 @@ only.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from training.files.checksums import Identity, identity_of, sha256_of
-from training.files.writing import Unsealed, read_sealed, write_sealed
+from training.files.checksums import Identity, identity_of
+from training.files.writing import Unsealed, read_sealed, regular_bytes, write_sealed
 
 ERASED_FILE = "erased.json"
 # What a model is and how it was judged: no takedown overwrites it, whatever the list says.
@@ -63,16 +64,16 @@ NO_LIST = "none"  # a job's record takes no empty text for one that may be absen
 
 
 def list_digest(folder: Path) -> str:
-    """Return the sha256 of the list of the artifact in `folder`; NO_LIST if it has none."""
+    """Return the sha256 of the list of the artifact in `folder`; NO_LIST if it has none, or none that is a file."""
     try:
         return _digest(str(folder), identity_of(folder / ERASED_FILE))
-    except FileNotFoundError:
+    except (FileNotFoundError, Unsealed):
         return NO_LIST
 
 
 @lru_cache(maxsize=256)
 def _digest(folder: str, _identity: Identity) -> str:
-    return sha256_of(Path(folder, ERASED_FILE))
+    return hashlib.sha256(regular_bytes(Path(folder, ERASED_FILE))).hexdigest()
 
 
 def note_erased(folder: Path, path: str, state: ErasedState) -> None:

@@ -179,23 +179,29 @@ def write_sealed(path: Path, value: Mapping[str, Any], *, durable: bool = True) 
     write_text(path, sealed_text(value), durable=durable)
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raise Unsealed for a link, and for a pipe, on which others would wait."""
+def regular_bytes(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raise Unsealed for a link, a folder, and a pipe, on which others would wait.
+
+    Raise FileNotFoundError if there is nothing, or another OSError if the file cannot be read.
+    """
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
             raise Unsealed(f"{path.name} is no regular file") from None
         raise
-    with open(number, "rb") as stream:
+    try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise Unsealed(f"{path.name} is no regular file")
-        return stream.read()
+        with open(number, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(number)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed."""
-    data = _content(path)
+    data = regular_bytes(path)
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -55,5 +55,5 @@ class Encoder:
                 add_generation_prompt=is_prompt,
                 sanitize_control_tokens=True,
             )
-        except (ValueError, NotImplementedError) as error:
+        except Exception as error:  # whatever a stranger's template raises
             raise DataError(f"{self._folder}: the chat template cannot show a conversation: {error}") from error

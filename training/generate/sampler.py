@@ -83,7 +83,7 @@ class Sampler:
         top_p: float = 1.0,
         seeds: Sequence[int] = (),
     ) -> list[list[int]]:
-        """Return the model's continuation of each prompt like `answers`, as token ids.
+        """Return the token ids with which the model continues each prompt, drawn as `answers` draws them.
 
         An answer includes the token that ended it.
         """

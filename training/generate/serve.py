@@ -95,7 +95,7 @@ def tokenizer_of(folder: Path) -> Any:
     encoder = Encoder(folder)
 
     def encoded(messages: list[Any], *, return_tensors: str | None = None, **_: Any) -> BatchEncoding:
-        for call in chain.from_iterable(message.get("tool_calls", ()) for message in messages):
+        for call in chain.from_iterable(message.get("tool_calls") or () for message in messages):
             made = call.get("function") or call
             call["function"] = {"name": made["name"], "arguments": json.dumps(made["arguments"], ensure_ascii=False)}
         ids = encoder.conversations([messages], is_prompt=True)

@@ -291,6 +291,7 @@ def commit(
         "partition": job.partition,
         "fingerprint": job.fingerprint,
         "digest": artifact.digest_of_files(files),
+        # Which list of erased files was judged is no part of what an input is.
         "inputs": [{name: one for name, one in item.items() if name != "erased"} for item in write_record(job.inputs)],
         "settings": job.settings,
         "seed": job.seed,

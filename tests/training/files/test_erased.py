@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -104,6 +105,16 @@ def test_who_is_killed_between_the_list_and_the_file_leaves_a_sound_artifact(ite
             raise Unchanged
         swap.commit()
     assert (folder / NAME).read_bytes() == data
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_list_that_is_no_file_is_told_of_and_waits_for_nobody(item, make):
+    folder = Path(item.path)
+    make(folder / ERASED_FILE)
+    assert list_digest(folder) == NO_LIST
+    assert "erased.json is no regular file" in look(folder, item.asset, {item.digest}).damage
+    with pytest.raises(RefusedInput, match=r"erased\.json is no regular file"):
+        replace(item, erased=NO_LIST).file(NAME)
 
 
 @pytest.mark.parametrize("is_aside", [False, True], ids=["where it is", "in a folder that was set aside"])

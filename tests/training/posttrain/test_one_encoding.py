@@ -129,6 +129,9 @@ def test_the_server_reads_what_training_reads(folder, prompts):
     text = {**call, "function": {"name": "f", "arguments": json.dumps({"a": "é<|end|>"}, ensure_ascii=False)}}
     turns = [[*asked("q"), {"role": "assistant", "content": "", "tool_calls": [one]}] for one in (call, text)]
     assert tokenizer.apply_chat_template(turns[0])["input_ids"] == Chat.of(folder).encode_prompts(turns[1:])
+    (without,) = asked("q")  # as clients write a message without calls
+    given = tokenizer.apply_chat_template([{**without, "tool_calls": None}])["input_ids"]
+    assert given == Chat.of(folder).encode_prompts([asked("q")])
 
 
 def test_a_judge_in_training_and_one_in_evaluation_give_a_conversation_one_score(chain):
@@ -173,6 +176,25 @@ def test_another_template_is_rendered_without_a_turn_made_by_text_and_says_so(tm
             assert list(said["input_ids"]) == ids
     plain = asked("Which colour has the fig?")
     assert encoder.conversations([plain], is_prompt=True) == own.encode_prompts([plain])
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ raise_exception('no system role') }}", "no system role"),
+        ("{{ messages[0].name.first }}", "no attribute 'name'"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+)
+def test_a_template_that_cannot_show_a_conversation_is_a_sentence(tmp_path, template, why):
+    tiny.write_model(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    for ask in (
+        lambda: Encoder(tmp_path).conversations([asked("q")], is_prompt=True),
+        lambda: LocalModel(tmp_path, batch_size=1).apply_chat_template(asked("q")),
+    ):
+        with pytest.raises(DataError, match=f"the chat template cannot show a conversation: .*{why}"):
+            ask()
 
 
 def test_a_folder_without_a_template_holds_no_conversation(tmp_path):

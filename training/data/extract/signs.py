@@ -97,7 +97,7 @@ ATTRIBUTES = {
 """Attributes that are read, each with the bits that its words may set."""
 
 PRESENT = {"href": LINKED, "hidden": INVISIBLE, "aria-expanded": TOGGLE}
-"""Attributes that count by their presence, each with its sign."""
+"""The bit of each attribute that marks an element by being there, whatever its value."""
 
 MARKED_TAGS = {
     NAVIGATION: "nav menu", SIDEBAR: "aside", FOOTER: "footer", CAPTION: "figure figcaption", HIDDEN: "dialog",

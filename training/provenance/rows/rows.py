@@ -68,7 +68,7 @@ class RowIndex:
         ]
 
     def at(self, asset: str, file: str, lines: Collection[int]) -> list[Row]:
-        """Return the rows that stand in some lines of a file of an asset."""
+        """Return the rows at these lines, counted from 0, of a file of an asset."""
         return [
             row
             for table, _ in self._parts()
