@@ -71,12 +71,12 @@ HOLDS_TEX = re.compile(r"\sdata-(?:tex|latex|math|formula)\s*=")
 CODE_END = re.compile(r"\s*</(?:div|p|li|tr)\s*>", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"</?(?:div|p|li|tr|ol|ul|table|tbody|td|th|section)\b[^>]*>", re.IGNORECASE)
 CODE_LINE = re.compile(
-    r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]*\bclass\s*=\s*[\"']?(?:[^<>\"']*[\s-])?line[\s\"'>]|code\b))",
+    r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]{0,500}\bclass\s*=\s*[\"']?(?:[^<>\"']{0,500}[\s-])?line[\s\"'>]|code\b))",
     re.IGNORECASE,
 )
 CODE_BREAK = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 CODE_NUMBER = re.compile(
-    r"<(span|td|a|i)\b[^>]*\bclass\s*=\s*[\"']?[^\"'>]*(?:line-?num|lineno|gutter|blob-num|\bln\b|\blnum|hljs-ln-n)[^>]*>"
+    r"<(span|td|a|i)\b[^>]{0,500}\bclass\s*=\s*[\"']?[^\"'>]{0,500}(?:line-?num|lineno|gutter|blob-num|\bln\b|\blnum|hljs-ln-n)[^>]*>"
     r"(?:\s|<[^>]*>|&nbsp;|\d)*?</\1\s*>",
     re.IGNORECASE,
 )
