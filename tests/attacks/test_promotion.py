@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -596,6 +597,25 @@ def test_a_champion_that_moves_meanwhile_is_compared_with_once_more(kitchen, rig
     assert heard.count("MLflow, which registers the decision") == 2
     assert kitchen.registry.version("3").tags["compared_with"] == "1"  # the one that was champion then
     assert kitchen.registry.version("1").tags["compared_with"] == "none"
+
+
+def test_nobody_else_moves_a_champion_from_the_question_who_it_is_to_the_move(kitchen):
+    first, seen = kitchen.model("first", right=10), {}
+
+    def listen(kind: str, cell: Any, values: dict[str, Any]) -> None:
+        if str(asked := values.get("for")).startswith("MLflow"):
+            with open(kitchen.registry._lock_file(), encoding="utf-8") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    seen[asked] = "free"
+                except BlockingIOError:
+                    seen[asked] = "held"
+
+    with kitchen.registry.locked():
+        pass  # its file is there now
+    with heard_by(listen):
+        assert kitchen.decide(first)["promoted"]
+    assert seen == {"MLflow, which knows the champion": "held", "MLflow, which registers the decision": "held"}
 
 
 def test_a_refusal_in_dagster_says_why_in_a_sentence_with_its_exit_code(kitchen):
