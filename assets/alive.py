@@ -4,8 +4,8 @@ A process that others must know of keeps a sign of life, a file that it locks. T
 process ends, in whatever way. So a killed process is told from one that works, and from a later one with the same id,
 also by another machine that shares the root.
 
-The writer of an artifact has a lease instead (`training.running.lease`), because it must also lose its place when it
-lives and does not go on, and on file systems without locks. A job has no process here: its backend is asked.
+The writer of an artifact has a lease instead (`training.contract.running.lease`), because it must also lose its place
+when it lives and does not go on, and on file systems without locks. A job has no process here: its backend is asked.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from resources.compute import supervise
 from resources.compute.base import HANDLE_FILE, Handle, read_json
 from resources.profile import Profile
-from training.artifact import ARTIFACT_FILE
-from training.running.lease import holder_of
+from training.contract.artifact import ARTIFACT_FILE
+from training.contract.running.lease import holder_of
 
 WATCHERS_FOLDER = "watchers"
 

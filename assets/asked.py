@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training.records import differing_from_defaults
-from training.stage import Stage
+from training.contract.records import differing_from_defaults
+from training.contract.stage import Stage
 
 
 def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:

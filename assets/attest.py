@@ -14,10 +14,10 @@ from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
 from evaluation.hub import MODEL_FOLDER, checked_files, new_folder
 from resources.tracking.reports import Tracking
-from training.artifact import Artifact, write_json, written
+from training.contract.artifact import Artifact, write_json, written
+from training.contract.job import DataError
+from training.contract.user_input.places import local_path
 from training.data.known import known_under
-from training.job import DataError
-from training.places import local_path
 from training.provenance.lineage import Lineage, lineage_of
 
 SIGNING_KEY, PASSWORD, PUBLIC_KEY = "PEDIGREE_SIGNING_KEY", "PEDIGREE_SIGNING_PASSWORD", "PEDIGREE_PUBLIC_KEY"

@@ -38,8 +38,8 @@ from assets.running.shared import next_look
 from assets.settings import unobserved
 from assets.status import Cell, Comparison, compare
 from resources.profile import Profile, load_profile
-from training import artifact
-from training.recipe import Recipe
+from training.contract import artifact
+from training.recipe.recipe import Recipe
 
 REBUILD_CRON = "0 3 * * *"
 SENSOR_SECONDS = 60

@@ -15,7 +15,7 @@ import dagster as dg
 
 from assets.chain import CHAIN
 from resources.profile import Profile
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 RECIPE_TAG = "pedigree/recipe"
 AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs have the tag too

@@ -17,7 +17,9 @@ from typing import Any
 from assets.chain import CHAIN
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
-from training.engines.engine import check_installed
+from training.contract.engines.engine import check_installed
+from training.contract.records import RecipeError, no_such
+from training.contract.scopes import asks_for
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
@@ -41,10 +43,8 @@ from training.pretrain.needs import (
     tuning_bytes,
 )
 from training.pretrain.room import check_memory, gathering, machine_memory
-from training.recipe import Recipe
-from training.records import RecipeError, no_such
-from training.scopes import asks_for
-from training.settings.evaluation import JUDGED_MODELS
+from training.recipe.recipe import Recipe
+from training.recipe.settings.evaluation import JUDGED_MODELS
 
 Section = SftRecipe | RewardRecipe | AlignRecipe
 

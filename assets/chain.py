@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
-from training.recipe import Recipe
-from training.scopes import asks_for, reads
-from training.stage import Asset, Input
+from training.contract.scopes import asks_for, reads
+from training.contract.stage import Asset, Input
+from training.recipe.recipe import Recipe
 from training.stages import ASSETS as TRAINING_ASSETS
 
 

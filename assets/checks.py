@@ -6,7 +6,7 @@ import dagster as dg
 from dagster_shared.utils.warnings import disable_dagster_warnings
 
 from assets.partitions import Partitions
-from training.stage import Asset
+from training.contract.stage import Asset
 
 ASKS = {
     "all_bytes": "The vocabulary has a token for each of the 256 bytes, so that any text can be written.",

@@ -27,10 +27,10 @@ from assets.commands.upkeep import dev, gc
 from assets.interrupt import exit_code_of
 from assets.said import say
 from assets.sentences import interrupted, sentence_of
-from training.exit_codes import BAD_INPUT, FAILED, OK
-from training.job import DataError, RefusedInput
-from training.records import RecipeError
-from training.secrets import masked_output
+from training.contract.job import DataError, RefusedInput
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
+from training.contract.records import RecipeError
+from training.contract.secrets import masked_output
 
 app = typer.Typer(
     add_completion=False,

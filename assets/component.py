@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.definitions import definitions
-from training.places import local_path
+from training.contract.user_input.places import local_path
 
 
 class PedigreeComponent(dg.Component, dg.Model, dg.Resolvable):

@@ -15,8 +15,8 @@ from assets.promotion.promote import materialize_and_promote
 from assets.running.materialize import materialize
 from assets.running.pipeline import Pipeline
 from assets.stores import TRAINING_POOL
-from training.secrets import masked_errors
-from training.stage import Asset
+from training.contract.secrets import masked_errors
+from training.contract.stage import Asset
 
 Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 

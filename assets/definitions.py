@@ -20,7 +20,7 @@ from assets.partitions import Partitions, known_recipes
 from assets.recipe_folders import recipe_folders
 from assets.running.pipeline import Pipeline
 from assets.settings import build_recipes
-from training.places import local_path
+from training.contract.user_input.places import local_path
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:

@@ -26,8 +26,8 @@ from assets.sentences import make_writable
 from assets.stores import dagster_home, make_stores
 from resources.profile import load_profile
 from resources.tracking.store import default_uri, server_command, write_page_address
-from training.exit_codes import FAILED
-from training.recipes import RecipeFiles
+from training.contract.process.exit_codes import FAILED
+from training.recipe.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
 RELOAD_AGAIN_SECONDS = 5.0  # after a reload that the web server did not answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from training.files.full_disk import told_of_full_disk
+from training.contract.files.full_disk import told_of_full_disk
 
 SQLITE_FAILS = "disk I/O error"
 NO_SPACE_BYTES = 4 << 20

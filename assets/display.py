@@ -25,9 +25,9 @@ from assets.status import Cell
 from assets.stores import dagster_home
 from assets.time_left import Running, TimeLeft, in_words, roughly
 from resources.profile import Profile
-from training.recipe import Recipe
-from training.running import reuse
-from training.secrets import Masked
+from training.contract.running import reuse
+from training.contract.secrets import Masked
+from training.recipe.recipe import Recipe
 
 PLAIN_SECONDS = 30.0  # between two lines about what runs now, without a terminal
 REFRESHES_PER_SECOND = 2.0

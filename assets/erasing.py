@@ -33,7 +33,9 @@ from assets.chain import CHAIN, descendants
 from assets.masking import texts_of_program
 from assets.reach import ARTIFACT, Folder, Folders
 from assets.tombstones import FOLDER, ROW_ASSETS, Tombstone
-from training.artifact import ARTIFACT_FILE, COPY_FILE
+from training.contract.artifact import ARTIFACT_FILE, COPY_FILE
+from training.contract.files.erased import erased_in
+from training.contract.files.writing import is_abandoned
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
@@ -41,8 +43,6 @@ from training.data.dedup.index import remove as remove_index
 from training.data.documents import decompressed, document_id, read_lines
 from training.data.extract.terms import parse_list
 from training.data.words.ngrams import Hashes
-from training.files.erased import erased_in
-from training.files.writing import is_abandoned
 from training.posttrain.rows.withdrawn import source_of
 from training.provenance.contents import WEIGHTS, NotRead, pieces_of
 from training.provenance.erase import (

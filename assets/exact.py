@@ -16,8 +16,8 @@ from assets.status import Cell, Comparison, compare
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import explained, registered_digests
 from resources.tracking.reports import Tracking
-from training.job import DataError
-from training.recipe import Recipe
+from training.contract.job import DataError
+from training.recipe.recipe import Recipe
 
 
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:

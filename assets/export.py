@@ -11,11 +11,11 @@ from assets.status import Comparison
 from assets.witnesses import check_witnessed
 from evaluation.hub import Snapshot, export_corpus, export_model
 from resources.tracking.reports import Tracking
-from training.artifact import Artifact
-from training.job import DataError, InputArtifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import no_such
+from training.contract.scopes import last_model
 from training.provenance.lineage import lineage_of
-from training.records import no_such
-from training.scopes import last_model
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from assets.chain import CHAIN
 from assets.status import Comparison
-from training.artifact import Artifact
-from training.stage import InputCheck
+from training.contract.artifact import Artifact
+from training.contract.stage import InputCheck
 
 
 def check_facts(comparison: Comparison) -> None:

@@ -17,12 +17,12 @@ from assets.chain import partition_key
 from assets.found import Damaged, read_reference
 from assets.status import Cell
 from resources.compute.size import Size
-from training import artifact
-from training.plain_data import read_yaml
+from training.contract import artifact
+from training.contract.scopes import asks_for
+from training.contract.user_input.plain_data import read_yaml
 from training.pretrain.needs import training_operations
-from training.recipe import Recipe
-from training.scopes import asks_for
-from training.settings.evaluation import JUDGED_PROMPTS
+from training.recipe.recipe import Recipe
+from training.recipe.settings.evaluation import JUDGED_PROMPTS
 
 RATES_FILE = Path(__file__).with_name("rates.yaml")
 LEARNS_FROM = {"sft_model": "instruction_data", "reward_model": "preference_data", "aligned_model": "preference_data"}

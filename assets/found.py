@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assets.tombstones import erased_by
-from training import artifact
 from training.adopt.trial import check_tried
-from training.artifact import Artifact, Damaged
-from training.files.checked import Refused, check
-from training.files.erased import why_no_input
-from training.files.writing import Unsealed, read_sealed, write_sealed
-from training.job import DataError
+from training.contract import artifact
+from training.contract.artifact import Artifact, Damaged
+from training.contract.files.checked import Refused, check
+from training.contract.files.erased import why_no_input
+from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.job import DataError
 
 HEX = re.compile("[0-9a-f]+")
 

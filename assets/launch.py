@@ -31,11 +31,11 @@ from assets.stores import dagster_home, opened_instance
 from resources.notify import Notice
 from resources.tracking.process import OWNER
 from resources.tracking.reports import RunStatus, StageRun
-from training.exit_codes import BAD_INPUT, FAILED, REFUSED
-from training.process.lifetime import die_with_parent
-from training.recipe import Recipe
-from training.records import read_record
-from training.secrets import masked
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, REFUSED
+from training.contract.process.lifetime import die_with_parent
+from training.contract.records import read_record
+from training.contract.secrets import masked
+from training.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.status import Comparison
+from training.contract.job import DataError, RefusedInput
 from training.data.known import known_under
-from training.job import DataError, RefusedInput
 from training.provenance.lineage import lineage_of, planned_of, trainings_of
 from training.provenance.trace import Tracer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assets.status import Cell, Comparison
-from training.scopes import last_model
+from training.contract.scopes import last_model
 
 DECISION, SCORES, REPORT, CARD = "promoted_model", "model_scores", "contamination_report", "model_card"
 

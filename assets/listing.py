@@ -7,8 +7,8 @@ from pathlib import Path
 from assets.chain import CHAIN
 from assets.recipe_folders import recipe_files, recipe_folders
 from resources.profile import SHIPPED, load_profile
-from training.job import DataError
-from training.records import RecipeError, no_such
+from training.contract.job import DataError
+from training.contract.records import RecipeError, no_such
 
 
 def listed(what: str, root: Path) -> list[dict[str, str]]:

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from training.artifact import ARTIFACT_FILE, COPY_FILE, record_digest
+from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, record_digest
+from training.contract.files.erased import may_be_erased
+from training.contract.files.writing import read_sealed, temporary_for, write_sealed
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed
 from training.data.words.ngrams import Hashes
-from training.files.erased import may_be_erased
-from training.files.writing import read_sealed, temporary_for, write_sealed
 from training.provenance.contents import ADDRESSES, SQLITE, TOKENIZER_FILES, WEIGHTS
 from training.provenance.grams import count_in, masked, spans_of
 from training.provenance.swap import Commit, MaskedRecord, Swap

@@ -13,11 +13,11 @@ from typing import Any
 from assets.capacity import Section, learns
 from assets.chain import CHAIN
 from resources.compute.size import Size
+from training.contract.records import write_record
+from training.contract.run_settings import RunSettings
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
-from training.recipe import Recipe
-from training.records import write_record
-from training.run_settings import RunSettings
+from training.recipe.recipe import Recipe
 
 MOST_LINES = 3  # of what a process said that failed
 Measured = tuple[dict[str, int], str]  # the most bytes of each moment, as on a GPU, and ""; or nothing, and why

@@ -12,7 +12,7 @@ import dagster as dg
 from assets.job import launch_of
 from resources.notify import Notice, post
 from resources.profile import Notify, load_profile
-from training.secrets import masked
+from training.contract.secrets import masked
 
 CAUSE_CHARACTERS = 2000
 SENSOR_SECONDS = 30

@@ -23,16 +23,16 @@ from resources.compute.base import LAUNCHER
 from resources.compute.size import Size
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
+from training.contract.job import DataError
+from training.contract.records import RecipeError, all_of, read_record, write_record
+from training.contract.secrets import masked, secret_in
+from training.contract.tables import table_lines
+from training.contract.user_input.places import local_path
+from training.contract.user_input.plain_data import read_yaml
 from training.data.exams.task_files import check_own_task
 from training.data.sections import with_data
-from training.job import DataError
-from training.places import local_path
-from training.plain_data import read_yaml
-from training.recipes import refuse_secrets
-from training.records import RecipeError, all_of, read_record, write_record
-from training.secrets import masked, secret_in
-from training.settings.evaluation import EvaluationRecipe
-from training.tables import table_lines
+from training.recipe.recipes import refuse_secrets
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 MODULE = "evaluation.one_model"
 

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError
+from training.contract.user_input.names import check_name
 from training.data.look import OwnData, OwnPlace, counted, look_at
-from training.job import DataError
-from training.names import check_name
-from training.recipes import refuse_secrets
-from training.records import RecipeError
+from training.recipe.recipes import refuse_secrets
 
 # Where source code is read, C4's rules keep its lines, and limits for prose do not ask it for sentences. They are the
 # settings of the recipe webdocs, with wider limits for files that are nothing but code.

@@ -18,9 +18,9 @@ import dagster as dg
 
 from assets.chain import CHAIN, input_partitions, partition_key, parts_of
 from assets.recipe_folders import recipe_files
-from training.recipe import Recipe
-from training.records import RecipeError
-from training.stage import Asset, Input
+from training.contract.records import RecipeError
+from training.contract.stage import Asset, Input
+from training.recipe.recipe import Recipe
 
 log = logging.getLogger(__name__)
 

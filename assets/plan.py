@@ -35,7 +35,8 @@ from assets.status import Cell, Comparison, last_made
 from assets.time_left import earlier_seconds
 from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
-from training.artifact import Artifact
+from training.contract.artifact import Artifact
+from training.contract.records import read_record
 from training.order.batch_settings import BatchesRecipe
 from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.posttrain.sft.settings import SftRecipe
@@ -55,8 +56,7 @@ from training.pretrain.needs import (
     tuning_operations,
 )
 from training.pretrain.room import machine_memory
-from training.recipe import Recipe
-from training.records import read_record
+from training.recipe.recipe import Recipe
 
 KEPT_CHECKPOINTS = 2
 SHOWN_LAYOUTS = 5

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.time_left import in_words
+from training.contract.tables import folded, table_lines
 from training.pretrain.room import gigabytes
-from training.tables import folded, table_lines
 
 BASES = {
     "measured": "measured",

@@ -18,10 +18,10 @@ from assets.chain import CHAIN, ancestors
 from assets.found import read_reference
 from assets.recipe_folders import recipe_files, recipe_folders
 from assets.status import compare
-from training import artifact
-from training.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damaged
-from training.job import DataError
-from training.records import RecipeError
+from training.contract import artifact
+from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damaged
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 
 TRASH = "trash"  # a folder beside an asset's artifacts, which no search for artifacts looks into
 NAME = re.compile(r"(?P<fingerprint>[0-9a-f]{32})(?:\.(?P<aside>replaced|damaged)-\d+)?")

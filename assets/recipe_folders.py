@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assets.chain import CHAIN
-from training.places import local_path
-from training.recipe import Recipe
-from training.recipes import RecipeFiles
+from training.contract.user_input.places import local_path
+from training.recipe.recipe import Recipe
+from training.recipe.recipes import RecipeFiles
 
 VARIABLE = "PEDIGREE_RECIPES"
 SHIPPED = Path(__file__).parent / "recipes"

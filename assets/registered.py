@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from resources.tracking.versions import Registered
-from training.records import no_such
+from training.contract.records import no_such
 
 VERSION = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
-from training.artifact import ARTIFACT_FILE, Artifact
-from training.identity.numerics import change, in_words
+from training.contract.artifact import ARTIFACT_FILE, Artifact
+from training.contract.identity.numerics import change, in_words
 
 RESULT = "with another result"
 

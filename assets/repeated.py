@@ -15,11 +15,11 @@ from typing import Any
 from assets.chain import CHAIN, trains
 from assets.found import look
 from assets.status import BEGINS_ANEW, Cell, Comparison, as_read
-from training import artifact
-from training.artifact import Artifact
-from training.job import DataError
-from training.records import differences
-from training.running.phase import RANKS_FOLDER
+from training.contract import artifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError
+from training.contract.records import differences
+from training.contract.running.phase import RANKS_FOLDER
 
 MOST_SHOWN = 3
 LONG_SECONDS = 24 * 3600  # processor seconds: data that took more together is not made again unasked

@@ -16,7 +16,7 @@ from assets.promotion.standing import Standing
 from assets.refusal import refusal_sentence
 from assets.status import Cell, Comparison
 from resources.notify import Notice
-from training.exit_codes import FAILED, OK, REFUSED
+from training.contract.process.exit_codes import FAILED, OK, REFUSED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

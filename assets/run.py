@@ -27,11 +27,11 @@ from assets.schedule import InProcesses, InThisProcess, Schedule
 from assets.status import START_ANEW, Cell, Comparison, check_begun, compare
 from assets.stores import opened_instance, trainings_at_once
 from resources.profile import load_profile
-from training import artifact
-from training.exit_codes import OK
-from training.process.lean import uncollected
-from training.recipe import Recipe, recipe_as_data
-from training.secrets import masked
+from training.contract import artifact
+from training.contract.process.exit_codes import OK
+from training.contract.process.lean import uncollected
+from training.contract.secrets import masked
+from training.recipe.recipe import Recipe, recipe_as_data
 
 if TYPE_CHECKING:
     from assets.launch import Launch

@@ -19,7 +19,7 @@ from assets.chain import CHAIN, trains
 from assets.result import Ended
 from assets.running.events import Listener
 from assets.status import Cell, Comparison
-from training.exit_codes import FAILED
+from training.contract.process.exit_codes import FAILED
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -140,7 +140,7 @@ class InProcesses:
     def __init__(self, launch: Launch, at_once: int, announce: Listener, instance: dg.DagsterInstance) -> None:
         self._launch, self._at_once, self._announce, self._instance = launch, at_once, announce, instance
         self._context = get_context("forkserver")
-        self._context.set_forkserver_preload(["training.engines.fork_server", "assets.launch"])
+        self._context.set_forkserver_preload(["training.contract.engines.fork_server", "assets.launch"])
         self._running: dict[Connection, tuple[BaseProcess, list[Cell]]] = {}
 
     def __enter__(self) -> InProcesses:

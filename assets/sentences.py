@@ -11,9 +11,9 @@ import traceback
 from pathlib import Path
 
 from assets.disk import full_disk
-from training.job import DataError
-from training.places import local_path
-from training.secrets import masked
+from training.contract.job import DataError
+from training.contract.secrets import masked
+from training.contract.user_input.places import local_path
 
 GO_ON = "what is finished is used when you run again"
 EMPTY_IT = "the folder may hold a part of the files; empty it before you give the command again"

@@ -19,11 +19,11 @@ from assets.outside import is_version, model_folder
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import compare
 from resources.tracking.reports import Tracking
-from training.exit_codes import BAD_INPUT, FAILED
+from training.contract.job import DataError
+from training.contract.process.exit_codes import BAD_INPUT, FAILED
+from training.contract.records import RecipeError
+from training.contract.scopes import last_model
 from training.generate.checked_folder import check_folder
-from training.job import DataError
-from training.records import RecipeError
-from training.scopes import last_model
 
 MODULE = "training.generate.serve"
 NEEDED = ("openai", "fastapi", "uvicorn")

@@ -14,13 +14,13 @@ from assets.trace import Model, meant, versions_of
 from evaluation.compare import Side
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
-from training.artifact import Artifact, Damaged, find
+from training.contract.artifact import Artifact, Damaged, find
+from training.contract.job import DataError, RefusedInput
+from training.contract.records import RecipeError
 from training.data.known import known_under
-from training.job import DataError, RefusedInput
 from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
 from training.provenance.sound import sound
-from training.recipe import Recipe, recipe_as_data
-from training.records import RecipeError
+from training.recipe.recipe import Recipe, recipe_as_data
 
 SCORES = "model_scores"
 ORDER = {name: number for number, name in enumerate(CHAIN)}

@@ -18,16 +18,16 @@ from assets.found import Reference, aside, look, put_back, read_reference, refer
 from assets.found import write_reference as write_reference
 from assets.remade import remade_inputs
 from assets.tombstones import CRAWL, Tombstone, honoured, read_tombstones
-from training import artifact
-from training.artifact import MADE, Artifact, Damaged
+from training.contract import artifact
+from training.contract.artifact import MADE, Artifact, Damaged
+from training.contract.identity import made_by
+from training.contract.identity.closure import Code, current_code
+from training.contract.job import DataError, read_job
+from training.contract.records import RecipeError, differences, read_record, write_record
+from training.contract.stage import Asset, Input, modules_of
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.known import known_under
-from training.identity import made_by
-from training.identity.closure import Code, current_code
-from training.job import DataError, read_job
-from training.recipe import SECTIONS, Recipe
-from training.records import RecipeError, differences, read_record, write_record
-from training.stage import Asset, Input, modules_of
+from training.recipe.recipe import SECTIONS, Recipe
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"

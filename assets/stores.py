@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from resources.databases import make_whole
 from resources.tracking.errors import reason_of
 from resources.tracking.store import make_client, shown, sqlite_file
-from training import artifact
-from training.secrets import remember_address
+from training.contract import artifact
+from training.contract.secrets import remember_address
 
 if TYPE_CHECKING:
     import dagster as dg

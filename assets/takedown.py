@@ -45,13 +45,15 @@ from resources.profile import Profile
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
-from training.artifact import folder_of
+from training.contract.artifact import folder_of
+from training.contract.job import DataError, RefusedInput
+from training.contract.records import RecipeError
+from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.crawl.crawl import read_listing
 from training.data.extract.collection import OTHERS, SEEDS
 from training.data.extract.terms import cells_of
 from training.data.known import known_under
-from training.job import DataError, RefusedInput
 from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index
 from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of
@@ -68,8 +70,6 @@ from training.provenance.withdrawal import (
     seen_by,
     told_of,
 )
-from training.records import RecipeError
-from training.secrets import masked
 
 CORPUS = tuple(
     asset.name

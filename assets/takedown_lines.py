@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assets.trace_lines import count, outcome_lines
-from training.tables import folded
+from training.contract.tables import folded
 
 SHOWN = 10
 

@@ -27,13 +27,13 @@ from assets.takedown import corpora_of, held_indexes, keeps_duplicates
 from assets.takedown_lines import seed_lines
 from assets.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
 from assets.undisturbed import only_one
+from training.contract.files.writing import write_json, write_text, written
+from training.contract.job import DataError
+from training.contract.tables import markdown_table
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
-from training.files.writing import write_json, write_text, written
-from training.job import DataError
 from training.provenance.grams import WORDS
 from training.provenance.swap import Swap
-from training.tables import markdown_table
 
 REPORT = "report.json"
 PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from assets.tombstones import ROW_ASSETS
-from training.artifact import Artifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import Target
 from training.data.documents import read_lines
 from training.data.exams.folding import folded_words
-from training.job import DataError, InputArtifact
 from training.provenance.grams import WORDS, grams_of, is_in
 from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED

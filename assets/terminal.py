@@ -17,8 +17,8 @@ from assets.chain import CHAIN, GROUPS
 from assets.result import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
 from evaluation.samples import OutcomeGroup
-from training.scopes import last_model
-from training.tables import table, table_lines
+from training.contract.scopes import last_model
+from training.contract.tables import table, table_lines
 
 # The states of cells, those that need attention most urgently first.
 STATE_STYLES = {

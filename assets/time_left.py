@@ -13,8 +13,8 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell
-from training import artifact
-from training.progress import METRICS_FILE, read_metrics
+from training.contract import artifact
+from training.contract.progress import METRICS_FILE, read_metrics
 
 PRIOR_SECONDS = 10.0  # as if assets that should take so long had taken so long: one short asset decides little
 READ_RECORDS = 5  # newest artifacts of an asset whose records are read

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from assets.chain import CHAIN
-from training.artifact import Artifact, canonical_json, digest_of
-from training.files.erased import ERASED_FILE, ErasedState, erased_in
-from training.files.writing import Unsealed, read_sealed, write_sealed, write_text
-from training.job import DataError
+from training.contract.artifact import Artifact, canonical_json, digest_of
+from training.contract.files.erased import ERASED_FILE, ErasedState, erased_in
+from training.contract.files.writing import Unsealed, read_sealed, write_sealed, write_text
+from training.contract.job import DataError
 from training.posttrain.source_settings import label
 from training.provenance.swap import ErasedFile, MaskedRecord
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 FILE, HEAD_FILE, LOCK_FILE, FOLDER = "takedowns.jsonl", "takedowns.head.json", "takedowns.lock", "takedowns"
 OVERWRITTEN = ".overwritten.json"  # ends the name of a list of what a takedown overwrote

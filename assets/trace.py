@@ -20,18 +20,18 @@ from assets.trace_lines import lines_of
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
-from training.artifact import Artifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError, RefusedInput
+from training.contract.records import RecipeError
+from training.contract.scopes import last_model
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.known import known_under
-from training.job import DataError, RefusedInput
 from training.posttrain.rows.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW
 from training.provenance.rows.rows import row_indexes_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
-from training.records import RecipeError
-from training.scopes import last_model
 
 ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
 MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", "adopted_model")

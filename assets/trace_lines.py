@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.tables import folded, table_lines
+from training.contract.tables import folded, table_lines
 
 SHOWN_STEPS = 12
 SHOWN_OF_CLUSTER = 5

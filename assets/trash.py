@@ -19,7 +19,7 @@ from typing import Any
 from assets.reach import TRASH, Folder, in_trash
 from assets.undisturbed import nobody_looks, only_one
 from assets.unreached import RUN, STATE, TEMPORARY, Look, Removable, as_json, is_forgotten, known_runs, unreached
-from training.running.leftovers import remove_state
+from training.contract.running.leftovers import remove_state
 
 GONE = ".gone"  # ends the name of a folder in the trash that nobody needs, and whose files may be missing
 BATCH = 100  # folders that are renamed before one look at what is needed

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.job import DataError
+from training.contract.job import DataError
 
 LOCK_FILE = "gc.lock"
 PATIENCE_SECONDS = 60.0  # a run holds the lock for about a second

@@ -35,12 +35,12 @@ from resources.profile import Profile
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import needed_versions
-from training.artifact import SCRATCH_FOLDER, checkpoint_step
-from training.files.writing import is_abandoned
-from training.job import DataError
-from training.running.lease import GUARD_FILE, LEASE_FILE
-from training.running.leftovers import RANKS_FOLDER
-from training.tables import folded, table_lines
+from training.contract.artifact import SCRATCH_FOLDER, checkpoint_step
+from training.contract.files.writing import is_abandoned
+from training.contract.job import DataError
+from training.contract.running.lease import GUARD_FILE, LEASE_FILE
+from training.contract.running.leftovers import RANKS_FOLDER
+from training.contract.tables import folded, table_lines
 
 STATE, TEMPORARY, RUN = "state", "temporary", "run"
 FORGOTTEN_SECONDS = 86_400.0  # a temporary file of an unknown writer that nobody wrote to for this long

@@ -10,9 +10,9 @@ from assets.status import Cell, Comparison
 from assets.tombstones import erased_by
 from assets.witnesses import Said, asked, home_of, told_dagster, told_loadable, told_tracker, told_version
 from resources.tracking.reports import Tracking
-from training import artifact
-from training.artifact import Damaged, damaged_files, foreign_files
-from training.files.checked import FOREIGN
+from training.contract import artifact
+from training.contract.artifact import Damaged, damaged_files, foreign_files
+from training.contract.files.checked import FOREIGN
 
 
 @dataclass(kw_only=True)

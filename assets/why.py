@@ -8,10 +8,10 @@ from typing import Any
 from assets.chain import CHAIN
 from assets.remade import class_lines
 from assets.status import Cell, compare
-from training.identity import made_by
-from training.recipe import Recipe
-from training.records import RecipeError, differences, no_such
-from training.running import reuse
+from training.contract.identity import made_by
+from training.contract.records import RecipeError, differences, no_such
+from training.contract.running import reuse
+from training.recipe.recipe import Recipe
 
 
 def explain(asset: str, recipe: Recipe, other: Recipe | None, root: Path) -> dict[str, Any]:

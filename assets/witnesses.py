@@ -19,8 +19,8 @@ from assets.tombstones import is_masked
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
-from training.artifact import Artifact, problems_of
-from training.job import DataError
+from training.contract.artifact import Artifact, problems_of
+from training.contract.job import DataError
 
 if TYPE_CHECKING:  # it reads tables
     from training.provenance.lineage import Lineage

@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.rows import BYTES_VOCABULARY, made_plan
-from training.artifact import sha256_of, write_json
+from training.contract.artifact import sha256_of, write_json
+from training.contract.records import read_record, write_record
 from training.pretrain import checkpoint
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.presets import PRESETS
@@ -31,7 +32,6 @@ from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
 from training.pretrain.tensor_files import save_tensors
 from training.pretrain.usage import keep_freed_memory
-from training.records import read_record, write_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,8 @@ import pyarrow as pa
 
 from benchmarks.rounds import ratios, spread
 from tests.training.data import chain
+from training.contract.job import InputArtifact
+from training.contract.running.phase import Phase
 from training.data.dedup import dedup, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
@@ -41,8 +43,6 @@ from training.data.dedup.shuffle import SliceFile
 from training.data.documents import read_lines, write_lines
 from training.data.sources import read_rows, resolve
 from training.data.words.ngrams import jaccard, ngram_set
-from training.job import InputArtifact
-from training.running.phase import Phase
 
 RECIPE = DedupRecipe()
 PERTURBED = 0.35  # share of words replaced in paragraphs, so that two documents of one paragraph are strangers

@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dedup import processor_seconds
-from training import artifact
+from training.contract import artifact
+from training.contract.job import Counts, InputArtifact, Job
+from training.contract.records import write_record
+from training.contract.running.phase import Phase
 from training.data.dedup import corpus, dedup, duplicates, index
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import packed
 from training.data.dedup.settings import DedupRecipe
 from training.data.dedup.shuffle import writing_slices
-from training.job import Counts, InputArtifact, Job
-from training.records import write_record
-from training.running.phase import Phase
 
 PER_FILE = 50_000
 DOCUMENT_BYTES = 1300  # of a document in its file, compressed: a file is a group

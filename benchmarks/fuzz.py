@@ -28,9 +28,9 @@ from assets.status import compare
 from tests import fuzz, model_folders
 from tests.assets.fabricate import make_all, make_one
 from tests.bad_inputs import SENTENCE, answer, command
+from training.contract.scopes import last_model
 from training.data.sources import resolve
-from training.recipe import Recipe
-from training.scopes import last_model
+from training.recipe.recipe import Recipe
 
 REAL = (
     "data://warc/dolma/sample-0000.warc.gz",

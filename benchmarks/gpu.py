@@ -45,7 +45,7 @@ from typing import Any, Literal
 
 from benchmarks.kills import first_step_after
 from benchmarks.trainers import NotMeasured, Running, Task, Turn
-from training.artifact import write_json
+from training.contract.artifact import write_json
 from training.pretrain.models.account import peak_teraflops
 from training.pretrain.models.shape import ModelConfig
 
@@ -246,10 +246,10 @@ def mfu(part: Part) -> dict[str, Any]:
 
 def predicted_bytes(task: Task) -> int:
     """Return what `pedigree plan` predicts for a step of this trainer, without the GPU's own context."""
+    from training.contract.run_settings import RunSettings
     from training.order.batch_settings import BatchPhase
     from training.pretrain.needs import Pretraining, training_bytes
     from training.pretrain.settings import PretrainRecipe
-    from training.run_settings import RunSettings
 
     sizes: dict[str, Any] = {"sequence_length": task.length, "global_batch_tokens": task.tokens}
     recipe = PretrainRecipe(tokens=task.tokens, optimizer=task.optimizer, precision=task.precision, **sizes)
@@ -411,6 +411,7 @@ def train(part: Part) -> None:
     import torch
 
     from benchmarks.rows import made_plan
+    from training.contract.progress import Progress
     from training.pretrain import checkpoint as checkpoints
     from training.pretrain.models.decoder import Decoder, initialise
     from training.pretrain.parallel import World
@@ -418,7 +419,6 @@ def train(part: Part) -> None:
     from training.pretrain.run import train as run
     from training.pretrain.settings import PretrainRecipe
     from training.pretrain.step import Trainer
-    from training.progress import Progress
 
     size = part.size
     batch = size.rows * size.length

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.posttraining import Shape, pairs_of_texts, rows_of, write_model
-from training.artifact import write_json
+from training.contract.artifact import write_json
 from training.posttrain.rows.sorting import read_jsonl
 
 PARTS, SIDES = ("sft", "dpo"), ("own", "best", "liger", "stock")

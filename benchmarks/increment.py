@@ -29,7 +29,8 @@ from benchmarks.dedup import made_texts, processor_seconds, scratch
 from benchmarks.pages import FILTER, crawl, trained
 from benchmarks.rounds import spread
 from tests.training.data import chain
-from training import artifact
+from training.contract import artifact
+from training.contract.job import InputArtifact
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.exams import grams
@@ -39,7 +40,6 @@ from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.words import table as wordtable
-from training.job import InputArtifact
 
 PER_FILE = 2000
 EXAMS = (

@@ -122,7 +122,7 @@ def summary(noted: list[dict[str, Any]], processes: int) -> str:
 def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"], **settings: float) -> Any:
     """Return a function that writes the job of a run with a given name; all jobs share the same inputs."""
     from tests.training.pretrain import tiny
-    from training.job import write_job
+    from training.contract.job import write_job
     from training.order.settings import MixtureRecipe
     from training.pretrain.settings import AverageRecipe, SpikeRecipe
 
@@ -211,7 +211,7 @@ def first_step_after(folder: Path, moment: float, process: subprocess.Popen[byte
 
     None if the process ended without one.
     """
-    from training.progress import read_metrics
+    from training.contract.progress import read_metrics
 
     path, size = folder / "metrics.jsonl", -1
     while True:
@@ -235,15 +235,15 @@ def outcome_of(process: subprocess.Popen[bytes], job: Path) -> dict[str, Any]:
 
 def train_as(path: Path) -> None:
     """Train as the stage does, up to the last step, and write the digest of everything that must be equal."""
-    from training.artifact import write_json
-    from training.job import read_job
+    from training.contract.artifact import write_json
+    from training.contract.job import read_job
+    from training.contract.progress import Progress
     from training.pretrain import checkpoint
     from training.pretrain import pretrain as stage
     from training.pretrain.models.shape import ModelRecipe
     from training.pretrain.parallel import joined_world
     from training.pretrain.run import RunHooks, train
     from training.pretrain.settings import PretrainRecipe
-    from training.progress import Progress
 
     job = read_job(path)
     folder = Path(job.output)

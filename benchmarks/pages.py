@@ -8,11 +8,11 @@ from html import escape
 from pathlib import Path
 
 from tests.training.data import chain
+from training.contract.job import InputArtifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.filter.settings import FilterRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import InputArtifact
 
 FILTER = FilterRecipe(
     rules=("url", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "toxicity", "personal_data"),

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from training.job import InputArtifact
+from training.contract.job import InputArtifact
+from training.contract.records import RecipeError, differing_from_defaults
 from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.pretrain.degrees import CHOSEN, Degrees
 from training.pretrain.divisible import check_degrees
@@ -35,7 +36,6 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel import World, make_world
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.records import RecipeError, differing_from_defaults
 
 LIMIT = 1e-4
 # Muon makes all directions of a gradient equally long, also those in which there is only the noise of rounding.

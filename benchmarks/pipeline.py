@@ -38,9 +38,9 @@ from warcio.warcwriter import WARCWriter
 from benchmarks import extraction
 from benchmarks.chain import PEDIGREE
 from benchmarks.rounds import ratios, spread
+from training.contract.job import read_job, write_job
 from training.data.documents import document_id, read_documents, read_lines
 from training.data.sources import resolve
-from training.job import read_job, write_job
 
 FOLDER = "data://crawl"
 SNAPSHOT = "snapshot-1"  # what the copies of whichever are called

@@ -33,11 +33,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.training.pretrain import tiny
-from training import artifact
-from training.job import InputArtifact, Job, write_job
+from training.contract import artifact
+from training.contract.job import InputArtifact, Job, write_job
+from training.contract.records import differing_from_defaults
 from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
-from training.records import differing_from_defaults
 
 SEQUENCE_LENGTH = 4_096
 ROWS = 1_024  # in a batch
@@ -56,7 +56,7 @@ PLANNER = (
     COMMON
     + """
 from tests.training.pretrain import tiny
-from training.job import read_job
+from training.contract.job import read_job
 from training.order import plan
 job = read_job(sys.argv[1])
 work = tiny.work_in(Path(job.output))
@@ -68,7 +68,7 @@ told(seconds=time.perf_counter() - begun[0], processor=time.process_time() - beg
 TRAINING = (
     COMMON
     + """
-from training.job import read_job
+from training.contract.job import read_job
 from training.order import batches
 from training.pretrain import shares
 job, count, size, is_resumed = read_job(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "resumed"

@@ -66,9 +66,9 @@ from benchmarks.second_scan import Wanted, Window, files_in, places, texts_of, w
 from benchmarks.takedown import command, copied, words_of
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
-from training import artifact
+from training.contract import artifact
+from training.contract.job import InputArtifact
 from training.data.words.ngrams import Hashes
-from training.job import InputArtifact
 from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.contents import pieces_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.trainers import NotMeasured, Ready, Running, Task, Turn
-from training.artifact import write_json
+from training.contract.artifact import write_json
 from training.pretrain.models.shape import ModelConfig
 
 SHAPES = {

@@ -39,7 +39,7 @@ from assets.status import compare
 from assets.takedown import held_indexes, to_rebuild
 from assets.takedown_report import finish
 from assets.tombstones import FILE, read_tombstones
-from training.artifact import damaged_files
+from training.contract.artifact import damaged_files
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
 from training.provenance.lineage import artifacts_under

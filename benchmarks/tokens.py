@@ -31,6 +31,7 @@ import numpy as np
 from benchmarks.dedup import made_texts, processor_seconds, scratch
 from benchmarks.rounds import ratios, spread
 from tests.training.data import chain
+from training.contract.job import InputArtifact
 from training.data.documents import DocumentWriter, document_files, read_tables
 from training.data.tokens import tokenize
 from training.data.tokens.tokenize_settings import ShardsRecipe
@@ -42,7 +43,6 @@ from training.data.tokens.tokenizer import (
     plain_text_json,
 )
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import InputArtifact
 
 ROUNDS = 5
 VOCABULARY = 8192

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from benchmarks.rows import made_plan, made_tokens
+from training.contract.records import RecipeError, read_record, write_record
 from training.pretrain.models.shape import ModelConfig
-from training.records import RecipeError, read_record, write_record
 
 if TYPE_CHECKING:
     from training.pretrain.parallel import World

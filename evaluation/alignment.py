@@ -16,13 +16,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 from evaluation.intervals import NORMAL_95, paired_interval, share_interval
+from training.contract.job import DataError
+from training.contract.records import RecipeError, read_record
 from training.data.exams.rubric import WORTH, Rubric
 from training.data.sources import read_rows
 from training.generate.turns import Message
-from training.job import DataError
 from training.posttrain.rows.forms import turns, with_system
 from training.posttrain.rows.messages import Fields, Unusable
-from training.records import RecipeError, read_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

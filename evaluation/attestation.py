@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training import artifact
-from training.artifact import Artifact, Damaged, canonical_json, find, folder_of, sha256_of
-from training.job import DataError
+from training.contract import artifact
+from training.contract.artifact import Artifact, Damaged, canonical_json, find, folder_of, sha256_of
+from training.contract.job import DataError
 from training.provenance.lineage import Lineage, Node
 
 if TYPE_CHECKING:

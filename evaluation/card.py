@@ -32,11 +32,11 @@ from evaluation.scoreboard import (
 )
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, POST_TRAINED, domains_page, tables_of
 from evaluation.truth import Record, of_asset, sound
-from training.artifact import CLOCK, write_json, write_text
-from training.job import Job, Outcome, Work
+from training.contract.artifact import CLOCK, write_json, write_text
+from training.contract.job import Job, Outcome, Work
+from training.contract.records import read_record
 from training.posttrain.rows_read import ROWS_READ
-from training.recipe import Recipe
-from training.records import read_record
+from training.recipe.recipe import Recipe
 
 REPORT_PAGE, SHOWN_RECORDS = "report.html", "shown_records.json"
 CONFIG = "model/config.json"

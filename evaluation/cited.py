@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.job import DataError
+from training.contract.job import DataError
 
 Value = int | float | str
 SHOWN_ARTIFACTS = 6  # of an asset, below a table; the JSON names all

@@ -44,12 +44,12 @@ from evaluation.samples import (
     sample_of,
 )
 from evaluation.truth import Record, of_asset
+from training.contract.records import read_record
 from training.data.documents import open_documents, read_tables
 from training.data.filter import personal_data
 from training.data.filter.decide import limits_of
 from training.data.filter.rule import Limit
 from training.data.filter.settings import FilterRecipe
-from training.records import read_record
 
 CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"
 FILTERED, EXTRACTED, SCORES = "filtered_documents", "extracted_documents", "document_scores"

@@ -16,8 +16,8 @@ from typing import Any
 from evaluation.answers import NAMES
 from evaluation.intervals import mean_difference_interval, mean_interval, share_interval
 from evaluation.paired import Answers, paired, read_answers
-from training.progress import METRICS_FILE, read_metrics
-from training.records import differences
+from training.contract.progress import METRICS_FILE, read_metrics
+from training.contract.records import differences
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given

@@ -8,7 +8,7 @@ from typing import Any
 from evaluation.figures import Bar, bars_picture, lines_picture, thinned
 from evaluation.pages import environment
 from evaluation.scoreboard import money
-from training.tables import folded, table_lines
+from training.contract.tables import folded, table_lines
 
 TEMPLATE = "compare.html.j2"
 COLOURS = 6  # of lines in the page's style; further lines begin again

@@ -42,20 +42,20 @@ from evaluation.verdict import (
     judged,
     metrics_of,
 )
-from training.artifact import SCRATCH_FOLDER, canonical_json, write_json, written
+from training.contract.artifact import SCRATCH_FOLDER, canonical_json, write_json, written
+from training.contract.job import InputArtifact, Job, Outcome, Share, Work
+from training.contract.records import read_record
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, Plants, item_text, not_cleared, read_items
 from training.data.exams.item_rule import Finder, FoundItem, build_items
 from training.data.exams.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import InputArtifact, Job, Outcome, Share, Work
 from training.posttrain.preferences.pairs import is_pair
 from training.posttrain.rows.forms import prompt_text
 from training.posttrain.rows.messages import spoken
 from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
-from training.records import read_record
-from training.settings.evaluation import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
+from training.recipe.settings.evaluation import CANNOT_BE_KNOWN, EvaluationRecipe, TrainedOn
 
 DOCUMENTS = "decontaminated_documents"
 QUESTION_SEEN = "question_seen"

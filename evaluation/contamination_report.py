@@ -16,9 +16,9 @@ from typing import Any
 from evaluation.answers import MODELS, sample_file
 from evaluation.intervals import share_interval
 from evaluation.verdict import FINDINGS_FILE, REPORT_FILE, gate_of, metrics_of
-from training.artifact import write_json
+from training.contract.artifact import write_json
+from training.contract.job import InputArtifact, Job, Outcome, Work
 from training.data.documents import read_lines, write_lines
-from training.job import InputArtifact, Job, Outcome, Work
 
 
 def run(job: Job, work: Work) -> Outcome:

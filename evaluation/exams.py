@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError
+from training.contract.user_input.names import check_name
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
 from training.data.exams.grading import WORKED, can_be_given
 from training.data.exams.settings import BenchmarkRecipe
 from training.generate.turns import Message
-from training.job import DataError
-from training.names import check_name
-from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,9 +20,9 @@ from typing import Any
 from evaluation.answers import MODELS
 from evaluation.intervals import normal_for, share_interval
 from evaluation.paired import Answers, paired, read_answers
-from training.artifact import check_input, write_json
-from training.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.settings.promote import PromoteRecipe
+from training.contract.artifact import check_input, write_json
+from training.contract.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.recipe.settings.promote import PromoteRecipe
 
 WAY_OUT = (
     "bring the champion's artifacts back under this root or give both the same exam, and run again; or move the alias"

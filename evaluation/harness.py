@@ -24,10 +24,10 @@ from evaluation.exams import ExamItem
 from evaluation.intervals import share_interval
 from evaluation.local_model import LocalModel, Prompt
 from evaluation.tasks import make_task
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import DataError
-from training.records import RecipeError
 
 Form = Literal["raw", "chat"]
 TASK_VERSION = 1.0

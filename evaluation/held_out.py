@@ -13,7 +13,7 @@ from training.generate.turns import Chat, Message
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import right_padded
 from training.posttrain.reward.reward import Judge, token_scores
-from training.settings.evaluation import JUDGED_PROMPTS
+from training.recipe.settings.evaluation import JUDGED_PROMPTS
 
 
 def unique_prompts(rows: Sequence[dict[str, Any]]) -> list[list[Message]]:

@@ -22,16 +22,16 @@ from evaluation.forms.training_summary import SUMMARY_FILE
 from evaluation.hub_results import write_results
 from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table, emissions_of
 from evaluation.truth import Record, sound
-from training.artifact import Artifact, sha256_of, write_json, write_text
+from training.contract.artifact import Artifact, sha256_of, write_json, write_text
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import read_record
+from training.contract.tables import markdown_table
+from training.contract.tokenizer_files import CONFIG_FILE
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.turns import END, END_OF_TEXT, ROLE_TOKENS
-from training.job import DataError, InputArtifact
-from training.recipe import Recipe
-from training.records import read_record
-from training.settings.provider import ProviderRecipe
-from training.tables import markdown_table
-from training.tokenizer_files import CONFIG_FILE
+from training.recipe.recipe import Recipe
+from training.recipe.settings.provider import ProviderRecipe
 
 MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.artifact import Artifact, write_text
+from training.contract.artifact import Artifact, write_text
+from training.contract.records import read_record
 from training.data.exams.settings import BenchmarkRecipe
-from training.records import read_record
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 RESULTS_FOLDER = ".eval_results"
 ON_THE_HUB = re.compile(r"(?:hf://datasets/|https://huggingface\.co/datasets/)(?P<id>[^/@]+/[^/@]+)")

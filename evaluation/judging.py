@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluation.answers import MODEL_FOLDER, MODELS, sample_file
-from training.artifact import write_json
+from training.contract.artifact import write_json
+from training.contract.identity import numerics
+from training.contract.job import Job, Outcome, Work
 from training.data.documents import read_lines, write_lines
 from training.generate.turns import Chat
-from training.identity import numerics
-from training.job import Job, Outcome, Work
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.pairs import read_pairs
-from training.settings.evaluation import JUDGED_MODELS, EvaluationRecipe
+from training.recipe.settings.evaluation import JUDGED_MODELS, EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.alignment import Judgement, SampledAnswers

@@ -28,7 +28,7 @@ from training.generate.pass_rows import passes
 from training.generate.sampler import Sampler, by_length, in_passes
 from training.generate.spread import shared_out
 from training.generate.turns import Message
-from training.settings.evaluation import TASK_NEW_TOKENS
+from training.recipe.settings.evaluation import TASK_NEW_TOKENS
 
 MIN_SHARED = 4  # tokens of a context that is read once for all its continuations; shorter ones are not worth a pass
 

@@ -2,7 +2,7 @@
 
 It is the code that opens and scores a model for the recipe's batches and the profile's layout, in rows that are as long
 as they may be: whole windows, whose log-likelihoods are asked for, and questions with the first token of an answer.
-training/process/without_content.py says what is counted.
+training/contract/process/without_content.py says what is counted.
 
 `python -m evaluation.measured` reads the settings as JSON and prints the most bytes of each moment as JSON.
 """
@@ -22,13 +22,13 @@ from training.posttrain.empty_model import LETTER, on_gpus, write_empty_model
 # isort: split
 from evaluation.held_out import before_and_after
 from evaluation.local_model import LocalModel
+from training.contract.process.without_content import Memory
+from training.contract.records import read_record
+from training.contract.run_settings import RunSettings
 from training.generate.turns import Message
 from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.process.without_content import Memory
-from training.records import read_record
-from training.run_settings import RunSettings
-from training.settings.evaluation import JUDGED_PROMPTS
+from training.recipe.settings.evaluation import JUDGED_PROMPTS
 
 ANSWERED = 1  # token; the question fills the rest of the row
 CONTROL_TOKENS = 3  # of a question: who speaks, its end, and who answers

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.artifact import ARTIFACT_FILE
-from training.job import DataError
-from training.model_files import model_digest
-from training.records import RecipeError, read_record
-from training.run_settings import RunSettings
-from training.settings.evaluation import EvaluationRecipe
+from training.contract.artifact import ARTIFACT_FILE
+from training.contract.job import DataError
+from training.contract.model_files import model_digest
+from training.contract.records import RecipeError, read_record
+from training.contract.run_settings import RunSettings
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 MODEL = "model"
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 
 from evaluation.cited import Cited, Origin, Value, derived
 from evaluation.truth import Record, of_asset
+from training.contract.job import DataError
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.data.urls import site_of
-from training.job import DataError
 from training.order.batches import PLAN_FILE, Plan, index, read_plan, sample_ids
 from training.order.documents import DOCUMENT, FIRST, SHARD
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger

@@ -35,10 +35,10 @@ from evaluation.scoreboard import (
 )
 from evaluation.truth import Record, of_asset, sound
 from evaluation.verdict import REPORT_FILE, told_of
+from training.contract.progress import METRICS_FILE, read_metrics
+from training.contract.records import read_record
 from training.data.documents import read_lines
-from training.progress import METRICS_FILE, read_metrics
-from training.records import read_record
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 SHOWN_SAMPLES = 3  # for each outcome and reason
 SHOWN_ANSWERS = 8  # for each suite

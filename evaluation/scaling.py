@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from training.artifact import write_json, written
-from training.job import DataError, Gate, Job, Outcome, Work
-from training.settings.ladder import MIN_RUNGS, LadderRecipe
+from training.contract.artifact import write_json, written
+from training.contract.job import DataError, Gate, Job, Outcome, Work
+from training.recipe.settings.ladder import MIN_RUNGS, LadderRecipe
 
 LOSS = "held_out_bits_per_byte"
 HUBER = 1e-3  # larger differences of logarithms count linearly

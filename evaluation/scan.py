@@ -8,14 +8,14 @@ from typing import Any
 
 from evaluation.contamination import Text, exams_of_suites, findings_of, rule, scan, suite_reports, uncleared
 from evaluation.verdict import PRETRAINING, gate_of, judged
-from training.artifact import write_json
+from training.contract.artifact import write_json
+from training.contract.job import DataError
 from training.data.crawl.crawl import SUFFIXES
 from training.data.documents import write_lines
 from training.data.extract.extract import documents_of
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import expand, is_remote, read_rows
-from training.job import DataError
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 READABLE = (*(suffix for suffixes in SUFFIXES.values() for suffix in suffixes), ".txt", ".txt.gz")
 

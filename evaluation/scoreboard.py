@@ -14,8 +14,8 @@ from evaluation.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.intervals import in_percent
 from evaluation.truth import Record, of_asset, truth_scores
 from evaluation.verdict import told_of
+from training.contract.identity.numerics import in_words
 from training.data.exams.rubric import WORTH
-from training.identity.numerics import in_words
 
 FUNNEL = (
     "extracted_documents",

@@ -25,7 +25,7 @@ from evaluation.scoreboard import (
     reward_parts,
     total_of,
 )
-from training.tables import table
+from training.contract.tables import table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,15 +29,15 @@ from evaluation.answers import (
     sample_file,
 )
 from evaluation.paired import Answers, by_item, comparisons
-from training.artifact import write_json
+from training.contract.artifact import write_json
+from training.contract.identity import numerics
+from training.contract.job import Gate, InputArtifact, Job, Outcome, Work
+from training.contract.records import RecipeError
+from training.contract.run_settings import RunSettings
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
-from training.identity import numerics
-from training.job import Gate, InputArtifact, Job, Outcome, Work
 from training.order.settings import MixtureRecipe
-from training.records import RecipeError
-from training.run_settings import RunSettings
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.exams import ExamItem

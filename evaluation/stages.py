@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 from evaluation.answers import MODELS
 from evaluation.taught_by import taught_by
 from evaluation.trained_on import data_of
+from training.contract.records import all_of
+from training.contract.scopes import asks_for, last_model
+from training.contract.stage import Asset, Input, Stage
+from training.contract.user_input.places import local_path
 from training.data.exams.task_files import check_own_task
 from training.data.sections import sections, with_data
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
-from training.places import local_path
-from training.records import all_of
-from training.scopes import asks_for, last_model
-from training.settings.automation import AutomationRecipe
-from training.settings.evaluation import (
+from training.recipe.settings.automation import AutomationRecipe
+from training.recipe.settings.evaluation import (
     JUDGES_CONTAMINATION,
     MEASURES_TEXT,
     SAMPLES_ANSWERS,
     EvaluationRecipe,
     TrainedOn,
 )
-from training.settings.ladder import LadderRecipe
-from training.stage import Asset, Input, Stage
+from training.recipe.settings.ladder import LadderRecipe
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 EVALUATE = Stage(
     name="evaluate",

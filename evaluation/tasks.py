@@ -24,13 +24,13 @@ from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluation.exams import ExamItem
+from training.contract.parts.outside import PartFailed
+from training.contract.records import RecipeError
+from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
 from training.data.exams.generation import check_generation
 from training.data.exams.grading import given
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.sources import open_uri, read_rows
-from training.parts.outside import PartFailed
-from training.plain_data import MOST_BYTES, yaml_value
-from training.records import RecipeError
 
 FEWSHOT_SEED = 1234  # lm-eval's default
 TEST, EXAMPLES = "test", "fewshot"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.trained_on import DECLARED, SCANNED
-from training.artifact import Damaged, find
-from training.job import InputArtifact
-from training.recipe import Recipe
-from training.records import RecipeError, read_record, uris_in
+from training.contract.artifact import Damaged, find
+from training.contract.job import InputArtifact
+from training.contract.records import RecipeError, read_record, uris_in
+from training.recipe.recipe import Recipe
 
 FROM_OUTSIDE = "a model from outside"
 IDENTITY = ("asset", "partition", "fingerprint", "digest")

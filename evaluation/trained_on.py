@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from training.records import uris_in
-from training.scopes import asks_for, last_model, reads
-from training.stage import Asset
+from training.contract.records import uris_in
+from training.contract.scopes import asks_for, last_model, reads
+from training.contract.stage import Asset
 from training.stages import ASSETS
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 # The assets whose text the scan reads (evaluation.contamination).
 SCANNED = ("decontaminated_documents", "instruction_data", "preference_data", "prompt_data")

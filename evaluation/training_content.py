@@ -22,9 +22,9 @@ from evaluation.reading import COUNTED, Reading, Sums, epochs_read, reading_of
 from evaluation.scoreboard import FUNNEL
 from evaluation.truth import Record, of_asset
 from evaluation.verdict import cleared, told_of
-from training.artifact import digest_of
+from training.contract.artifact import digest_of
 from training.posttrain.rows.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
-from training.settings.provider import ProviderRecipe
+from training.recipe.settings.provider import ProviderRecipe
 
 CONTENT_FILE = "training_content.json"
 DOMAINS_FILE = "training_domains.tsv"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import truth_scores as scores
+from training.contract.files.checked import unsound
+from training.contract.job import RefusedInput
 from training.data.documents import read_documents, read_lines
-from training.files.checked import unsound
-from training.job import RefusedInput
 
 Record = tuple[Path, dict[str, Any]]
 PLACE = ("warc_file", "warc_offset")

@@ -12,11 +12,11 @@ from lm_eval.api.instance import Instance
 
 from evaluation.intervals import ratio_interval
 from evaluation.local_model import LocalModel
+from training.contract.job import DataError, InputArtifact
 from training.data.documents import document_files, read_documents
 from training.data.sources import read_rows
-from training.job import DataError, InputArtifact
 from training.order.held_out import held_out_rank, is_held_out
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 
 def read_texts(recipe: EvaluationRecipe, settings: Mapping[str, Any]) -> list[str]:

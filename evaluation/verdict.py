@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from training.job import Gate
+from training.contract.job import Gate
 
 if TYPE_CHECKING:
-    from training.settings.evaluation import EvaluationRecipe
+    from training.recipe.settings.evaluation import EvaluationRecipe
 
 PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS = "pretraining", "instructions", "preferences", "prompts"
 WHERE = (PRETRAINING, INSTRUCTIONS, PREFERENCES, PROMPTS)

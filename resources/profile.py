@@ -21,12 +21,12 @@ from typing import Any
 from resources.compute.backends import backend_part, make_backend
 from resources.compute.base import Backend
 from resources.compute.size import Size, read_size
-from training.bounded import Allowed, check_bounds, check_values, why_no_host
-from training.parts.outside import PartsOf
-from training.plain_data import read_yaml
-from training.process.cores import available_cores
-from training.records import RecipeError, all_of, no_such, read_record
-from training.secrets import masked, remember, remember_address, without_secrets
+from training.contract.parts.outside import PartsOf
+from training.contract.process.cores import available_cores
+from training.contract.records import RecipeError, all_of, no_such, read_record
+from training.contract.secrets import masked, remember, remember_address, without_secrets
+from training.contract.user_input.bounded import Allowed, check_bounds, check_values, why_no_host
+from training.contract.user_input.plain_data import read_yaml
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64

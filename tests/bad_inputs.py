@@ -3,10 +3,11 @@
     python -m tests.bad_inputs [--only WORD]
 
 Recipes, profiles and commands of tests/assets/test_bad_inputs.py are given to the real command line, files of YAML and
-JSON of tests/training/test_plain_data.py to their loader, the model folders of tests/model_folders.py to adoption, and
-a recipe and a profile with one bad value, for every field (tests/bad_values.py), to their readers. Each input but those
-of fields has a process of its own, forked from one that has imported everything, so that an input that ends its process
-or never ends is counted too. The exit code is 1 if an input is answered in another way than by one sentence.
+JSON of tests/training/contract/user_input/test_plain_data.py to their loader, the model folders of
+tests/model_folders.py to adoption, and a recipe and a profile with one bad value, for every field
+(tests/bad_values.py), to their readers. Each input but those of fields has a process of its own, forked from one that
+has imported everything, so that an input that ends its process or never ends is counted too. The exit code is 1 if an
+input is answered in another way than by one sentence.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from assets.cli import main as command_line
 from resources.profile import Profile, ProfileError, load_profile
 from tests import bad_values, model_folders
 from tests.assets.test_bad_inputs import COMMANDS, PROFILES, RECIPES, write_files
-from tests.training.test_plain_data import JSON, YAML
+from tests.training.contract.user_input.test_plain_data import JSON, YAML
 from training.adopt.folder import shape_of
-from training.exit_codes import BAD_INPUT, FAILED, OK
-from training.plain_data import json_value, yaml_value
-from training.records import RecipeError
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
+from training.contract.records import RecipeError
+from training.contract.user_input.plain_data import json_value, yaml_value
 
 SECONDS = 120
 SHOWN = 160

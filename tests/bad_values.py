@@ -12,9 +12,9 @@ from assets.recipe_folders import load_recipe
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmSettings
 from resources.profile import Notify, Profile
-from training.recipe import Recipe
-from training.recipes import recipe_of
-from training.records import Uri, write_record
+from training.contract.records import Uri, write_record
+from training.recipe.recipe import Recipe
+from training.recipe.recipes import recipe_of
 
 Place = tuple[str | int, ...]  # keys and positions in plain data
 

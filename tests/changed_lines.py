@@ -29,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from training.identity.refusals import refusing_statements
+from training.contract.identity.refusals import refusing_statements
 
 TRACER = Path(__file__).parent / "tracing" / "sitecustomize.py"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

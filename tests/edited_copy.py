@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from training.identity.closure import Code
+from training.contract.identity.closure import Code
 
 PROJECT = Path(__file__).parent.parent
 EDITED = "training.data.crawl.crawl"  # of the crawl, and of extraction, which opens what it wrote

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 PROJECT = Path(__file__).parents[1]
 EXAMPLES = PROJECT / "examples" / "recipes"

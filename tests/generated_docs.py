@@ -23,9 +23,9 @@ import typer
 from assets.cli import app
 from tests.training.data.filter.pages import reasons_of
 from tests.training.pretrain.shapes import preset_shape
+from training.contract.parts.outside import NoSettings
+from training.contract.process.exit_codes import MEANINGS
 from training.data.filter.rules import RULES
-from training.exit_codes import MEANINGS
-from training.parts.outside import NoSettings
 from training.posttrain.rewards import REWARDS
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.optim.optimizers import OPTIMIZERS

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.recipe_folders import load_recipe
-from training.artifact import digest_of
-from training.job import Job, read_job, write_job
+from training.contract.artifact import digest_of
+from training.contract.job import Job, read_job, write_job
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 RECORD = Path(__file__).with_name("golden.json")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training import artifact
-from training.job import InputArtifact, Job
+from training.contract import artifact
+from training.contract.job import InputArtifact, Job
 
 
 def job_by_hand(

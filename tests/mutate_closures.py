@@ -18,8 +18,8 @@ from typing import Any
 
 from tests.edited_copy import copied_sources
 from tests.stage_versions import GUARDED, moved, state
-from training.identity.closure import Code, ParsedSources
-from training.identity.refusals import refusing_statements
+from training.contract.identity.closure import Code, ParsedSources
+from training.contract.identity.refusals import refusing_statements
 
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 OPPOSITE |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}

@@ -17,9 +17,9 @@ from typing import Any
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from tests.changed_lines import Base, Trace, traced
 from tests.golden import CHECKOUT, compare
-from training.identity.closure import Code
-from training.identity.generated_sources import SOURCES, Source
-from training.stage import Stage
+from training.contract.identity.closure import Code
+from training.contract.identity.generated_sources import SOURCES, Source
+from training.contract.stage import Stage
 from training.stages import STAGES as TRAINING_STAGES
 
 RECORD = Path(__file__).with_name("stage_versions.json")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.changed_lines import Base, Marker, Trace, traced
 from tests.stage_versions import CHECKOUT, RECORD, STAGES, not_entered, path_of
-from training.identity.closure import Code
+from training.contract.identity.closure import Code
 
 BEFORE = '''"""A module."""
 

@@ -181,7 +181,7 @@ def fields_of(cls, prefix=""):
 
 
 def test_the_shipped_recipe_shows_every_field():
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
     data = yaml.safe_load((PROJECT / "assets" / "recipes" / "kitchen.yaml").read_text("utf-8"))
 

@@ -16,11 +16,11 @@ from tests.edited_copy import copied_sources
 from tests.examples import example
 from tests.mutate_closures import mutants
 from tests.stage_versions import GUARDED, STAGES, how_to_mend, moved, read_record, state
-from training.identity.closure import INFRASTRUCTURE, PACKAGES, Code, ParsedSources, read_module
-from training.identity.generated_sources import SOURCES
-from training.identity.refusals import REFUSALS, only_refuses
+from training.contract.identity.closure import INFRASTRUCTURE, PACKAGES, Code, ParsedSources, read_module
+from training.contract.identity.generated_sources import SOURCES
+from training.contract.identity.refusals import REFUSALS, only_refuses
+from training.contract.stage import modules_of, parts_of
 from training.posttrain.align.method import method_names
-from training.stage import modules_of, parts_of
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
@@ -162,7 +162,7 @@ def test_a_new_file_in_a_folder_of_parts_is_in_the_closure_of_who_reads_the_fold
     sources = {
         "__init__": "",
         "stage": "from made_up.rules import RULES",
-        "rules/__init__": "from training.parts.packages import parts_in\nRULES = parts_in(__name__)",
+        "rules/__init__": "from training.contract.parts.packages import parts_in\nRULES = parts_in(__name__)",
         "rules/one": "import made_up.kernel",
         "rules/family/__init__": "x = 1",
         "rules/family/inner": "x = 1",
@@ -210,7 +210,7 @@ def test_parts_that_the_settings_do_not_name_are_not_the_code_of_a_job():
 def test_a_process_that_imports_a_stage_has_imported_no_module_outside_its_closure(name, code):
     module = STAGES[name].module
     script = f"""
-import sys, training.running.runner
+import sys, training.contract.running.runner
 before = set(sys.modules)
 import {module}
 print(*(one for one in sys.modules if one not in before and one.partition(".")[0] in {PACKAGES}))
@@ -294,7 +294,7 @@ CHECK = "def check_a(a) -> None:\n    raise RecipeError(a)\n"
     [
         (CHECK, "check_a(1)", False),
         (CHECK, "if B:\n    check_a(1)", False),
-        ("from training.names import check_name, other", "check_name(other(B), 'b')", False),
+        ("from training.contract.user_input.names import check_name, other", "check_name(other(B), 'b')", False),
         (CHECK, "check_a(next(B))", True),
         (CHECK, "if next(B):\n    check_a(1)", True),
         (CHECK, "if B:\n    check_a(1)\nelse:\n    C = 1", True),
@@ -342,9 +342,9 @@ GOES_ON = {
     "evaluation.taught_by": "reads settings that were accepted when the artifact was made",
     "training.data.exams.task_files": "hands the sentence to the check of a suite, which refuses",
     "training.data.tokens.vocabularies": "a command",
-    "training.engines.ray_node": "refuses the node",
-    "training.records": "collects the sentences, and raises them together",
-    "training.running.reuse": "leaves ranks of another version alone",
+    "training.contract.engines.ray_node": "refuses the node",
+    "training.contract.records": "collects the sentences, and raises them together",
+    "training.contract.running.reuse": "leaves ranks of another version alone",
 }
 
 
@@ -482,8 +482,9 @@ def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(
     unknown = []
     # `generated` takes its names from SOURCES, each of which is guarded as a stage is. `parts` takes them from the
     # files of a package, and closures have all of them where the package asks for its own or is named with `.*`.
-    # `outside` imports a part of the user's, whose code is in the settings of the job (training/parts/code.py).
-    known = {"training.data.generated", "training.parts.packages", "training.parts.outside"}
+    # `outside` imports a part of the user's, whose code is in the settings of the job
+    # (training/contract/parts/code.py).
+    known = {"training.data.generated", "training.contract.parts.packages", "training.contract.parts.outside"}
     for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):
             called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from resources.compute.base import Backend, Task
 from resources.profile import Size
 from tests.jobs import job_by_hand
-from training.artifact import Artifact
-from training.job import write_job
-from training.run_settings import RunSettings
+from training.contract.artifact import Artifact
+from training.contract.job import write_job
+from training.contract.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from assets.running.causes import StageFailed
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 TOY = """
 import os, signal, sys, time
 from pathlib import Path
-from training.job import DataError, Outcome
-from training.running.phase import Phase
-from training.running.runner import main
-from training.stage import Stage
+from training.contract.job import DataError, Outcome
+from training.contract.running.phase import Phase
+from training.contract.running.runner import main
+from training.contract.stage import Stage
 
 def num_ranks(job):
     return job.settings["ranks"]

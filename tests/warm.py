@@ -43,7 +43,7 @@ def _server() -> subprocess.Popen[str]:
 
 def _import_libraries() -> None:
     """Import what `pedigree run` imports, as `resources.tracking.store` does."""
-    from training.process.lean import uncollected, without
+    from training.contract.process.lean import uncollected, without
 
     with uncollected("dagster"):
         import_module("dagster")

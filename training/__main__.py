@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from training.running.runner import main
+from training.contract.running.runner import main
 from training.stages import STAGES
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from training.stage import Asset, Stage
+from training.contract.stage import Asset, Stage
 
-# Each folder has a `stage.py` with the records of training/stage.py. The order is that of the chain.
+# Each folder has a `stage.py` with the records of training/contract/stage.py. The order is that of the chain.
 FOLDERS = (
     "training.adopt",
     "training.data.crawl",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
-from training.exit_codes import FAILED
+from training.contract.process.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from resources.tracking.reports import Tracking

@@ -20,8 +20,8 @@ from assets.commands.options import (
     read,
 )
 from assets.status import Comparison, compare, last_made
-from training.exit_codes import BAD_INPUT, FAILED, OK
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 
 
 def status(

@@ -21,10 +21,10 @@ from assets.said import say
 from assets.sentences import GO_ON, make_writable, sentence_of
 from assets.status import compare
 from resources.profile import Profile, ProfileError
-from training.exit_codes import BAD_INPUT, FAILED, OK
-from training.job import DataError
-from training.recipes import reads_of_the_kitchen
-from training.records import RecipeError, no_such
+from training.contract.job import DataError
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
+from training.contract.records import RecipeError, no_such
+from training.recipe.recipes import reads_of_the_kitchen
 
 
 def run(

@@ -24,10 +24,10 @@ from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.said import say
 from assets.status import compare
-from training.artifact import Artifact
-from training.exit_codes import OK, REFUSED
-from training.job import DataError
-from training.scopes import last_model
+from training.contract.artifact import Artifact
+from training.contract.job import DataError
+from training.contract.process.exit_codes import OK, REFUSED
+from training.contract.scopes import last_model
 
 
 def chat(

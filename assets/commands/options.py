@@ -10,9 +10,9 @@ import typer
 from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.sentences import check_root
-from training.places import local_path
-from training.recipe import Recipe
-from training.records import RecipeError, no_such
+from training.contract.records import RecipeError, no_such
+from training.contract.user_input.places import local_path
+from training.recipe.recipe import Recipe
 
 RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
 

@@ -11,8 +11,8 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
-from training.exit_codes import FAILED, OK
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.process.exit_codes import FAILED, OK
 
 
 def trace(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, RecipeArgument, RootOption, place, read
-from training.recipe import recipe_as_data
+from training.recipe.recipe import recipe_as_data
 
 
 def init(

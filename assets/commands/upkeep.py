@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
-from training.job import DataError
+from training.contract.job import DataError
 
 
 def gc(

@@ -18,9 +18,9 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
-from training.job import DataError
-from training.recipe import Recipe
-from training.scopes import last_model
+from training.contract.job import DataError
+from training.contract.scopes import last_model
+from training.recipe.recipe import Recipe
 
 NO_REASON = "rolled back without a reason"
 

@@ -16,8 +16,8 @@ from assets.lineage import DECISION, SCORES, model_of
 from assets.status import Comparison
 from resources.tracking.registry import Version, line_in_file
 from resources.tracking.reports import Tracking
-from training import artifact
-from training.artifact import Artifact, Damaged
+from training.contract import artifact
+from training.contract.artifact import Artifact, Damaged
 
 
 def champion_asked(line: Sequence[Version], root: Path) -> dict[str, Any]:

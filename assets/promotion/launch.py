@@ -10,7 +10,7 @@ from assets.promotion.versions import scores_of
 from assets.running.numbers import committed_at
 from assets.status import Comparison
 from resources.tracking.reports import StageRun
-from training.recipe import Recipe, recipe_as_data
+from training.recipe.recipe import Recipe, recipe_as_data
 
 CARD = "model_card"
 COSTS = ("cpu_seconds", "wall_seconds", "node_hours")

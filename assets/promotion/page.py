@@ -14,7 +14,7 @@ from assets.lineage import CARD, DECISION
 from assets.promotion.standing import Standing
 from assets.status import Comparison
 from resources.tracking.registry import Registry
-from training.files.writing import write_text
+from training.contract.files.writing import write_text
 
 
 def told(standing: Standing, registry: Registry) -> dict[str, Any]:

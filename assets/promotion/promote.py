@@ -32,8 +32,8 @@ from assets.status import Cell, Comparison
 from assets.witnesses import contradictions, unwitnessed
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
-from training import artifact
-from training.artifact import Damaged
+from training.contract import artifact
+from training.contract.artifact import Damaged
 
 TRIES = 3  # decisions in a row, if the champion changes each time
 

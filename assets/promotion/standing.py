@@ -11,9 +11,9 @@ from assets.promotion.champion import champion_asked, is_stale, named
 from assets.status import Comparison
 from assets.tombstones import erased_by
 from resources.tracking.registry import Registry, Version
-from training import artifact
-from training.artifact import Artifact
-from training.scopes import last_model
+from training.contract import artifact
+from training.contract.artifact import Artifact
+from training.contract.scopes import last_model
 
 REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
 BY_HAND = ("override", "rollback")

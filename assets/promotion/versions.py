@@ -14,9 +14,9 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import CANDIDATE, Registry, Version
 from resources.tracking.reports import artifact_key
-from training.artifact import Artifact, digest_of, problems_of
-from training.scopes import last_model
-from training.tables import markdown_table
+from training.contract.artifact import Artifact, digest_of, problems_of
+from training.contract.scopes import last_model
+from training.contract.tables import markdown_table
 
 MODEL_NOTE = (
     "Language models by Pedigree recipes. `champion` is the promoted version, `previous` the one before it, and"

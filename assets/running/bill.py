@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, read_json
-from training import artifact
-from training.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
-from training.running.attempt import read_attempts
+from training.contract import artifact
+from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
+from training.contract.running.attempt import read_attempts
 
 BILL_FILE = "bill.jsonl"
 COUNTERS = ("processors", "gpus", "nodes")  # what energy may be measured of

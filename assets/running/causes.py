@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from resources.compute.base import Status, Task
-from training.artifact import checkpoint_step
-from training.exit_codes import BAD_INPUT, MISSING_RANKS, REFUSED, REQUEUE
-from training.running.attempt import verdict
+from training.contract.artifact import checkpoint_step
+from training.contract.process.exit_codes import BAD_INPUT, MISSING_RANKS, REFUSED, REQUEUE
+from training.contract.running.attempt import verdict
 
 FINAL_EXIT_CODES = (BAD_INPUT, REFUSED)  # every further attempt would end in the same way
 TAIL_LINES = 40

@@ -23,11 +23,11 @@ from assets.running.watchers import Watching
 from assets.status import Cell
 from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, Status, Task
 from resources.tracking.reports import StageRun
-from training import artifact
-from training.artifact import Artifact
-from training.exit_codes import BAD_INPUT, BUSY, REQUEUE
-from training.job import Job
-from training.progress import MESSAGES_FILE, METRICS_FILE
+from training.contract import artifact
+from training.contract.artifact import Artifact
+from training.contract.job import Job
+from training.contract.process.exit_codes import BAD_INPUT, BUSY, REQUEUE
+from training.contract.progress import MESSAGES_FILE, METRICS_FILE
 
 NOT_ASKED = ("champion",)  # known only when the job runs, and another one when it is decided again
 BUSY_SECONDS = 2.0

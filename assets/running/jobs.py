@@ -14,12 +14,12 @@ from assets.tombstones import erased_by
 from resources.compute.base import Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
-from training import artifact
-from training.exit_codes import BAD_INPUT
-from training.files.erased import list_digest
-from training.job import InputArtifact, Job
-from training.run_settings import RunSettings
-from training.running.versions import VARIABLE, versions_file, write_versions
+from training.contract import artifact
+from training.contract.files.erased import list_digest
+from training.contract.job import InputArtifact, Job
+from training.contract.process.exit_codes import BAD_INPUT
+from training.contract.run_settings import RunSettings
+from training.contract.running.versions import VARIABLE, versions_file, write_versions
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.

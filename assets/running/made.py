@@ -16,9 +16,9 @@ from assets.running.evidence import evidence_of, table
 from assets.running.pictures import picture_of
 from assets.settings import OTHER_CODE
 from assets.status import Cell
-from training.artifact import Artifact
-from training.running import reuse
-from training.stage import Asset
+from training.contract.artifact import Artifact
+from training.contract.running import reuse
+from training.contract.stage import Asset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,12 +24,12 @@ from assets.running.watchers import Watching, tidy
 from assets.status import Cell, Comparison, check_begun, mend
 from assets.witnesses import check_witnessed, contradiction
 from resources.tracking.reports import artifact_key
-from training import artifact
-from training.artifact import Artifact
-from training.exit_codes import BAD_INPUT, REFUSED
-from training.job import DataError, Job, write_job
-from training.recipe import recipe_as_data
-from training.running.leftovers import remove_state
+from training.contract import artifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError, Job, write_job
+from training.contract.process.exit_codes import BAD_INPUT, REFUSED
+from training.contract.running.leftovers import remove_state
+from training.recipe.recipe import recipe_as_data
 
 WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
 

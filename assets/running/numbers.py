@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from training.artifact import ARTIFACT_FILE, Artifact
+from training.contract.artifact import ARTIFACT_FILE, Artifact
 
 SYSTEM = {"cpu_seconds": 1.0, "wall_seconds": 1.0, "peak_memory_bytes": 1e-6}  # with the factor to MLflow's unit
 

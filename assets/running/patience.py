@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import Status
-from training.artifact import checkpoint_step
-from training.running.runner import num_finished
+from training.contract.artifact import checkpoint_step
+from training.contract.running.runner import num_finished
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 

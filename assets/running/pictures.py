@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from evaluation.figures import Bar, alone, bars_picture, line_picture, thinned
-from training.artifact import Artifact
+from training.contract.artifact import Artifact
 
 MOST_BARS = 16
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made

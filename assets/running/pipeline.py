@@ -12,9 +12,9 @@ from assets.recipe_folders import load_recipe, recipe_folders
 from assets.status import Comparison, compare
 from resources.profile import Profile, load_profile
 from resources.tracking.reports import Tracking
-from training.places import local_path
-from training.recipe import Recipe
-from training.records import read_record
+from training.contract.records import read_record
+from training.contract.user_input.places import local_path
+from training.recipe.recipe import Recipe
 
 
 class Pipeline(dg.ConfigurableResource):

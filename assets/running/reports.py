@@ -11,9 +11,9 @@ from assets.running.events import announce
 from assets.running.watch import Watch
 from assets.status import Cell
 from resources.compute.base import read_json
-from training.progress import PHASE, SAVED, WAITS
-from training.running.leftovers import RANKS_FOLDER
-from training.running.runner import TOTAL_FILE, num_finished
+from training.contract.progress import PHASE, SAVED, WAITS
+from training.contract.running.leftovers import RANKS_FOLDER
+from training.contract.running.runner import TOTAL_FILE, num_finished
 
 SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
 OBSERVED_SECONDS = 60.0  # between two observations of a training

@@ -29,8 +29,8 @@ from assets.running.made import Made, metadata_of, verdicts, version_of
 from assets.settings import RECIPES_KEY, observe
 from assets.status import Cell, Comparison, compare
 from assets.witnesses import told_otherwise
-from training import artifact
-from training.recipes import RecipeFiles
+from training.contract import artifact
+from training.recipe.recipes import RecipeFiles
 
 RECIPES_A_LOOK = 10  # at most so many are compared at once, 0.1 processor seconds each
 PARTITIONS_A_LOOK = 50  # a look ends with the recipe that reaches so many reports, 0.035 processor seconds each

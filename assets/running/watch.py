@@ -16,7 +16,7 @@ from assets.running.pipeline import Pipeline
 from assets.status import START_ANEW, Cell
 from assets.witnesses import told_otherwise
 from resources.notify import Notice
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

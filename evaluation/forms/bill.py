@@ -13,9 +13,9 @@ from typing import Any
 
 from evaluation.training_content import CONTENT_FILE, POST_TRAINED, emissions_of, energy_of
 from evaluation.truth import Record, of_asset, sound
-from training.artifact import Artifact
-from training.recipe import Recipe
-from training.records import read_record
+from training.contract.artifact import Artifact
+from training.contract.records import read_record
+from training.recipe.recipe import Recipe
 
 SETTINGS = {  # asset: section of its settings, and the fields of it that a bill names
     "base_model": ("pretrain", ("learning_rate", "sequence_length", "global_batch_tokens", "precision", "seed")),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from training.settings.provider import ProviderRecipe
+from training.recipe.settings.provider import ProviderRecipe
 
 FILE = "croissant.json"
 FORM = "application/x-parquet"

@@ -16,7 +16,7 @@ from typing import Any
 from evaluation.cited import Cell, Cited, Origin, derived, total
 from evaluation.reading import Reading
 from evaluation.truth import Record, of_asset
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 SUMMARY_FILE = "training_summary.md"
 UNLAWFUL = "toxicity:"  # the filter's rules that look for abuse; the others judge quality and language

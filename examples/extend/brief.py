@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.settings.answer_judge import AnswerJudge
+from training.recipe.settings.answer_judge import AnswerJudge
 
 
 @dataclass(frozen=True, kw_only=True)

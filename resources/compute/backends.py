@@ -11,8 +11,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from resources.compute.base import Backend, Handle, NotSubmitted, Status, Task
-from training.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf
-from training.records import RecipeError
+from training.contract.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf
+from training.contract.records import RecipeError
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
-from training.records import RecipeError, read_record
-from training.run_settings import RunSettings
+from training.contract.records import RecipeError, read_record
+from training.contract.run_settings import RunSettings
 
 AT_LEAST = {
     **dict.fromkeys(("workers", "threads", "processes", "nodes", "micro_batch_tokens", "sample_steps"), 1),

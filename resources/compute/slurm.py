@@ -43,8 +43,8 @@ from resources.compute.slurm_states import (
     state_of,
     status_of,
 )
-from training.exit_codes import MISSING_RANKS
-from training.records import RecipeError
+from training.contract.process.exit_codes import MISSING_RANKS
+from training.contract.records import RecipeError
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
 UNCERTAIN_SECONDS = 60.0  # how long to search for a job whose submission got no answer, while Slurm does not answer
@@ -338,7 +338,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
 def _says_attempt(name: str) -> list[str]:
     """Return shell lines that export the attempt's name and write a line with it into the log.
 
-    The variable is for training/running/attempt.py.
+    The variable is for training/contract/running/attempt.py.
     """
     return [
         f"export PEDIGREE_ATTEMPT={name}",

@@ -10,7 +10,7 @@ import signal
 import time
 
 from resources.compute.base import Allocation, Status
-from training.exit_codes import BAD_INPUT, REQUEUE
+from training.contract.process.exit_codes import BAD_INPUT, REQUEUE
 
 PENDING = {
     "PENDING",

@@ -77,7 +77,7 @@ def make_meter() -> Any:
 
 def run(command: list[str], pid: int) -> int:
     """Run the command and return its exit code; orphans that end meanwhile are reaped."""
-    # The stage records under the attempt's name how it ended (training/running/attempt.py).
+    # The stage records under the attempt's name how it ended (training/contract/running/attempt.py).
     names = {"PEDIGREE_ATTEMPT": str(pid), OWNER_VARIABLE: owner_of(pid, start_of(pid))}
     names |= make_temporary(pid)
     process = subprocess.Popen(command, env={**os.environ, **names}, preexec_fn=lambda: die_with(pid))

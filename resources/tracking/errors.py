@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from resources.tracking.store import shown
-from training.secrets import masked
+from training.contract.secrets import masked
 
 
 class TrackingError(RuntimeError):

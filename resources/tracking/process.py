@@ -20,7 +20,7 @@ from resources.tracking.errors import reason_of
 from resources.tracking.spool import append_line, read_applied, spool_bytes
 from resources.tracking.store import shown
 from resources.tracking.writer import Writer
-from training.secrets import masked_errors, masked_output, remember_address
+from training.contract.secrets import masked_errors, masked_output, remember_address
 
 PROJECT = Path(__file__).parents[2]
 LOCK_FILE, LOG_FILE, SCRATCH_FOLDER = "writer.lock", "writer.log", "scratch"

@@ -15,7 +15,7 @@ from resources.tracking.process import OWNER, start_writer, writer_lock
 from resources.tracking.spool import append_line, read_applied, spool_bytes
 from resources.tracking.store import KEY_TAG, default_uri, experiments, make_client, page_address, shown, sqlite_file
 from resources.tracking.writer import Writer
-from training.secrets import masked, remember_address
+from training.contract.secrets import masked, remember_address
 
 PARAM_CHARACTERS, PARAM_NAME_CHARACTERS = 500, 250  # MLflow's limits
 FLUSH_SECONDS = 180.0  # long, because the first use of a store creates its tables

@@ -14,8 +14,8 @@ from typing import Any
 
 from resources.databases import make_whole
 from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
-from training.process.lean import uncollected, without
-from training.secrets import without_secrets
+from training.contract.process.lean import uncollected, without
+from training.contract.secrets import without_secrets
 
 log = logging.getLogger(__name__)
 

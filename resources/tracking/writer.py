@@ -12,7 +12,7 @@ from typing import Any
 
 from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
 from resources.tracking.store import KEY_TAG, KIND_TAG, NOTE_TAG, PARENT_TAG, experiment_of, make_client
-from training.secrets import masked
+from training.contract.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"
 BATCH_METRICS = 500  # MLflow takes at most 1,000 metrics and 1 MB in one call

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook import Hook, webhook
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typing import Any
 
 from assets.chain import CHAIN
 from assets.status import Cell, Comparison, compare, seed_of, write_reference
-from training import artifact
-from training.identity.closure import current_code
-from training.progress import METRICS_FILE
-from training.recipe import Recipe
-from training.stage import modules_of
+from training.contract import artifact
+from training.contract.identity.closure import current_code
+from training.contract.progress import METRICS_FILE
+from training.contract.stage import modules_of
+from training.recipe.recipe import Recipe
 
 
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:

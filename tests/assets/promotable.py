@@ -19,9 +19,9 @@ from assets.status import Cell, Comparison, compare, write_reference
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
 from tests.assets.fabricate import make_one
-from training.artifact import write_text
+from training.contract.artifact import write_text
 from training.data.documents import write_lines
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 ITEMS, MARKS = 400, 20  # items of the exam, and the marks that a model has for all of them
 RECIPES = Path(__file__).parent.parent / "recipes"

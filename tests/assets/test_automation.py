@@ -17,9 +17,9 @@ from assets.status import compare
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from tests.examples import RECIPE_FILES
-from training import artifact
-from training.records import RecipeError
-from training.settings.automation import AutomationRecipe
+from training.contract import artifact
+from training.contract.records import RecipeError
+from training.recipe.settings.automation import AutomationRecipe
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from assets.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 from tests.commands import said
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 KITCHEN = "extends: kitchen\nname: mine\n"
 WARC = KITCHEN + "snapshots: [{{name: kitchen-1, source: warc, paths: ['{}']}}]\n"

@@ -13,6 +13,7 @@ from assets.capacity import check_fit
 from assets.recipe_folders import load_recipe
 from resources.compute.size import read_size
 from resources.profile import ProfileError
+from training.contract.records import RecipeError
 from training.posttrain import answer_weights
 from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.devices import device_of
@@ -20,7 +21,6 @@ from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.models import export
 from training.pretrain.needs import held_bytes, scoring_bytes, tuning_bytes
 from training.pretrain.room import machine_memory
-from training.records import RecipeError
 
 RECIPE = load_recipe("kitchen")
 LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}

@@ -28,8 +28,8 @@ from assets.terminal import show_scoreboard, status_lines
 from resources.profile import Size
 from tests.assets.fabricate import make_all
 from tests.commands import profile_file, said
-from training.artifact import checkpoint_step
-from training.job import write_job
+from training.contract.artifact import checkpoint_step
+from training.contract.job import write_job
 
 
 def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch, capsys, tmp_path):
@@ -89,8 +89,8 @@ def test_a_port_in_use_is_said_before_anything_starts(capsys, tmp_path):
 
 def test_show_prints_a_recipe_that_reads_back(monkeypatch, capsys):
     from assets.recipe_folders import load_recipe
-    from training.recipe import Recipe
-    from training.records import read_record
+    from training.contract.records import read_record
+    from training.recipe.recipe import Recipe
 
     code, answer, _ = said(monkeypatch, capsys, "show", "kitchen-rl", "--json")
     assert code == 0 and read_record(Recipe, json.loads(answer)) == load_recipe("kitchen-rl")

@@ -18,7 +18,7 @@ from assets.time_left import earlier_seconds, in_words, roughly
 from resources.profile import load_profile
 from tests.assets.fabricate import make_all
 from tests.screen import Screen, read_now, resize
-from training import artifact
+from training.contract import artifact
 
 
 class Clock:

@@ -13,7 +13,7 @@ from assets.recipe_folders import load_recipe
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from tests.commands import said
-from training.job import DataError
+from training.contract.job import DataError
 
 LADDER = Path(__file__).parents[2] / "examples" / "recipes" / "kitchen-ladder.yaml"
 LONG = LADDER.with_name("kitchen-long-context.yaml")

@@ -23,7 +23,7 @@ from assets.masking import mask, masked_text, texts_of_program
 from assets.tombstones import Tombstone, append, is_masked, note_overwritten
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
-from training.artifact import (
+from training.contract.artifact import (
     ARTIFACT_FILE,
     Damaged,
     commit_record,
@@ -35,9 +35,9 @@ from training.artifact import (
     record_digest,
     write_json,
 )
+from training.contract.files.writing import write_sealed
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.data.words.ngrams import Hashes
-from training.files.writing import write_sealed
 from training.provenance.grams import count_in, grams_of, runs_with_letters
 from training.provenance.swap import Swap
 from training.provenance.text.suffixes import first_places, suffix_array

@@ -12,7 +12,7 @@ from assets.found import reference_path
 from assets.recipe_folders import load_recipe
 from assets.status import compare
 from resources.profile import load_profile
-from training.files.writing import write_sealed
+from training.contract.files.writing import write_sealed
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from resources.tracking.reports import Tracking
 from resources.tracking.versions import of_client, registered_versions
 from tests.assets.fabricate import make_all
 from tests.commands import printed, profile_file, said
-from training import artifact
-from training.job import DataError
-from training.running.lease import Lease
+from training.contract import artifact
+from training.contract.job import DataError
+from training.contract.running.lease import Lease
 
 NAME = "collected"
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -383,7 +383,7 @@ def test_a_materialization_holds_the_lock_until_its_job_names_what_it_reads(tmp_
 
 def test_leftovers_of_killed_writers_go_and_those_of_living_ones_stay(root, old):
     script = (
-        "import os, signal, sys; from pathlib import Path; from training.files.writing import written\n"
+        "import os, signal, sys; from pathlib import Path; from training.contract.files.writing import written\n"
         "with written(Path(sys.argv[1]), durable=False) as stream:\n"
         "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )

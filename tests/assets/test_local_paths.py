@@ -14,8 +14,8 @@ from assets.cli import app
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.commands import printed
-from training.job import DataError
-from training.places import local_path
+from training.contract.job import DataError
+from training.contract.user_input.places import local_path
 
 COMMANDS = typer.main.get_command(app).commands
 PLACES = [

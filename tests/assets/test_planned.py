@@ -21,7 +21,7 @@ from resources.profile import ProfileError, load_profile
 from tests.assets.fabricate import make_all
 from tests.assets.test_first_run import put
 from tests.commands import printed, said
-from training import artifact
+from training.contract import artifact
 from training.pretrain.devices import MFU, TUNING_MFU, device_of
 from training.pretrain.needs import TOLERANCE
 

@@ -20,10 +20,10 @@ from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_all, make_one
 from tests.small_kitchen import pedigree
-from training import artifact
-from training.files.checked import ARTIFACT_FILE
-from training.job import DataError
-from training.running.phase import RANKS_FOLDER
+from training.contract import artifact
+from training.contract.files.checked import ARTIFACT_FILE
+from training.contract.job import DataError
+from training.contract.running.phase import RANKS_FOLDER
 
 MODEL = ("base_model", "own")
 UNCHANGED = "extends: kitchen\nname: own\n"

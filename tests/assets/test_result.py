@@ -28,7 +28,7 @@ from resources.compute.size import Size
 from resources.tracking.spool import SPOOL_FILE
 from tests.assets.fabricate import make_all
 from tests.commands import said
-from training.exit_codes import BAD_INPUT, FAILED, OK, REFUSED
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK, REFUSED
 
 GATE = "loss_finite_and_falling"
 LADDER = str(Path(__file__).parents[2] / "examples" / "recipes" / "kitchen-ladder.yaml")

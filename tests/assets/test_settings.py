@@ -20,7 +20,7 @@ from assets.running.pipeline import Pipeline
 from assets.settings import RECIPES_KEY, observe, unobserved
 from assets.status import compare
 from tests.assets.fabricate import make_one
-from training.recipe import recipe_as_data
+from training.recipe.recipe import recipe_as_data
 
 ASSETS = [
     name

@@ -26,9 +26,9 @@ from assets.status import Cell, compare
 from assets.stores import opened_instance
 from resources import notify
 from resources.compute.base import HANDLE_FILE
-from training import artifact
-from training.process.lifetime import start_of
-from training.running.lease import Lease
+from training.contract import artifact
+from training.contract.process.lifetime import start_of
+from training.contract.running.lease import Lease
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "kitchen-small.yaml"
 UNTIL = "extracted_documents"

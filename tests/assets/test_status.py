@@ -12,15 +12,15 @@ from assets.recipe_folders import find_recipe, load_recipe
 from assets.status import as_read, compare, held_digests, last_made
 from tests.assets.fabricate import make_all, make_one
 from tests.examples import RECIPE_FILES, example
-from training.artifact import commit_record
+from training.contract.artifact import commit_record
+from training.contract.identity.generated_sources import SOURCES
+from training.contract.job import DataError
+from training.contract.records import read_record, write_record
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.known import forget
 from training.data.sources import _checksum_of_local
-from training.identity.generated_sources import SOURCES
-from training.job import DataError
-from training.recipe import SECTIONS
-from training.records import read_record, write_record
+from training.recipe.recipe import SECTIONS
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise

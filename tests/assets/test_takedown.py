@@ -10,13 +10,13 @@ from assets.takedown_lines import seed_lines
 from assets.tombstones import read_tombstones
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
-from training.artifact import commit_record, digest_of_files
+from training.contract.artifact import commit_record, digest_of_files
+from training.contract.files.writing import write_json
+from training.contract.job import DataError
+from training.contract.running.lease import Lease
 from training.data.address_lists import target_of, target_of_line
 from training.data.extract.collection import OTHERS, SEEDS
 from training.data.extract.terms import parse_list
-from training.files.writing import write_json
-from training.job import DataError
-from training.running.lease import Lease
 
 PAGE = "https://example.org/a/b"
 

@@ -14,11 +14,11 @@ from assets.recipe_folders import load_recipe
 from assets.status import LEARNED, compare
 from assets.tombstones import FILE, HEAD_FILE, Entry, Tombstone, append, is_masked, note_overwritten, read_tombstones
 from tests.assets.fabricate import make_all
-from training.artifact import Artifact, digest_of
-from training.files.writing import sealed_text, write_sealed
-from training.job import DataError
+from training.contract.artifact import Artifact, digest_of
+from training.contract.files.writing import sealed_text, write_sealed
+from training.contract.job import DataError
 from training.provenance.swap import MaskedRecord
-from training.settings.withdrawals import WithdrawalRecipe
+from training.recipe.settings.withdrawals import WithdrawalRecipe
 
 KITCHEN = load_recipe("kitchen")
 FIRST, SECOND = (f"kitchen@{one.name}" for one in KITCHEN.snapshots[:2])

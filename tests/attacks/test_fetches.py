@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
+from training.contract.job import DataError
 from training.data.crawl.download import Manners, fetch, fetch_range
 from training.data.sources import checksum_of, open_uri, read_rows, size_and_tag, size_of
-from training.job import DataError
 
 HASTY = Manners(attempts=2, first_wait_seconds=0.001, timeout_seconds=5.0)
 SECRET = b'{"text": "only this machine may read it"}\n'

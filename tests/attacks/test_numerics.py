@@ -21,13 +21,13 @@ from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.compute.base import Task, interpreter_argv
 from resources.compute.size import Size
 from tests.small_kitchen import RECIPES
-from training import artifact
-from training.identity.numerics import in_words
-from training.job import Job, read_job, write_job
-from training.recipe import Recipe
-from training.run_settings import RunSettings
-from training.running.runner import run_job
-from training.stage import Asset
+from training.contract import artifact
+from training.contract.identity.numerics import in_words
+from training.contract.job import Job, read_job, write_job
+from training.contract.run_settings import RunSettings
+from training.contract.running.runner import run_job
+from training.contract.stage import Asset
+from training.recipe.recipe import Recipe
 from training.stages import STAGES as TRAINING_STAGES
 
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
@@ -156,7 +156,7 @@ def test_every_stage_that_no_model_makes_is_among_them():
 FIT = """
 import sys
 from tests.evaluation.test_scaling import ladder
-from training.artifact import digest_of
+from training.contract.artifact import digest_of
 from evaluation.scaling import page, scaling
 result = scaling(ladder(noise=0.003, seed=5), {"parameters": 1e9, "tokens": 2e10}, resamplings=3, seed=1)
 print(digest_of([result, page(result)]))

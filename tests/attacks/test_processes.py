@@ -22,17 +22,17 @@ from resources.profile import Size
 from tests.jobs import job_by_hand
 from tests.small_kitchen import RECIPES
 from tests.training.posttrain import tiny
-from training.exit_codes import BAD_INPUT, BUSY
-from training.job import write_job
-from training.run_settings import RunSettings
-from training.running.attempt import verdict
-from training.running.lease import Lease
+from training.contract.job import write_job
+from training.contract.process.exit_codes import BAD_INPUT, BUSY
+from training.contract.run_settings import RunSettings
+from training.contract.running.attempt import verdict
+from training.contract.running.lease import Lease
 
 # Stages in modules of their own, so that workers and torchrun's processes import them.
 TOGETHER = """
 import time
 from pathlib import Path
-from training.job import DataError, Outcome
+from training.contract.job import DataError, Outcome
 
 def run(job, work):
     if "bad" in job.settings:
@@ -44,7 +44,7 @@ def run(job, work):
 IN_RANKS = """
 import time
 from training.data.extract.isolation import RawPage, isolation_for
-from training.job import Counts, Outcome
+from training.contract.job import Counts, Outcome
 from training.data.extract.settings import ExtractRecipe
 
 def num_ranks(job):
@@ -62,8 +62,8 @@ def finish(job, work, ranks):
 """
 MAIN = """
 import sys
-from training.running.runner import main
-from training.stage import Stage
+from training.contract.running.runner import main
+from training.contract.stage import Stage
 
 if __name__ == "__main__":
     stages = [Stage(name=name, version="1", module=name, distributed=name == "together") for name in STAGES]

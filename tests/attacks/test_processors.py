@@ -22,9 +22,9 @@ from numpy._core._multiarray_umath import __cpu_features__
 
 from assets.chain import CHAIN, ancestors
 from tests.attacks.test_numerics import DATA, jobs_of
-from training import artifact
-from training.identity.closure import Code
-from training.job import write_job
+from training.contract import artifact
+from training.contract.identity.closure import Code
+from training.contract.job import write_job
 
 OTHER_LIBRARY = """
 #define _GNU_SOURCE
@@ -61,8 +61,8 @@ PROCESSORS[EVERYTHING] = {name: value for one in PROCESSORS.values() for name, v
 MAKE = """
 import sys
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.job import read_job
-from training.running.runner import run_job
+from training.contract.job import read_job
+from training.contract.running.runner import run_job
 from training.stages import STAGES as TRAINING_STAGES
 
 for path in sys.argv[1:]:

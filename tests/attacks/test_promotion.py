@@ -45,11 +45,11 @@ from resources.tracking.store import default_uri, experiments, make_client
 from tests.assets.fabricate import make_one
 from tests.assets.promotable import Kitchen, WithoutWriter
 from tests.edited_copy import copied_sources
-from training import artifact
-from training.artifact import commit_record, find, write_text
-from training.identity import closure, made_by
-from training.job import DataError
-from training.recipe import Recipe, recipe_as_data
+from training.contract import artifact
+from training.contract.artifact import commit_record, find, write_text
+from training.contract.identity import closure, made_by
+from training.contract.job import DataError
+from training.recipe.recipe import Recipe, recipe_as_data
 
 pytestmark = pytest.mark.timeout(600)
 

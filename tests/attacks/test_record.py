@@ -27,16 +27,16 @@ from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES
-from training import artifact
-from training.files import erased
-from training.files.writing import write_json, write_sealed
-from training.job import DataError, InputArtifact, RefusedInput, read_job
+from training.contract import artifact
+from training.contract.files import erased
+from training.contract.files.writing import write_json, write_sealed
+from training.contract.job import DataError, InputArtifact, RefusedInput, read_job
+from training.contract.records import RecipeError
+from training.contract.running import runner
 from training.order.ledger import Ledger, keep_ledger, read_ledger
 from training.posttrain import fit
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.parallel import World
-from training.records import RecipeError
-from training.running import runner
 
 REPORT = ("contamination_report", "kitchen-small")
 DECISION = ("promoted_model", "kitchen-small")

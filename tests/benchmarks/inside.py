@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from benchmarks.trainers import TRAINERS, Ready, Running, Task, Turns, _environment
-from training.records import read_record
+from training.contract.records import read_record
 
 
 class Inside(Running):

@@ -17,11 +17,11 @@ from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmSettings, array_name, job_name
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
-from training.artifact import Artifact
-from training.job import read_job
-from training.running.attempt import read_attempts
-from training.running.versions import VARIABLE, write_versions
-from training.stage import Stage
+from training.contract.artifact import Artifact
+from training.contract.job import read_job
+from training.contract.running.attempt import read_attempts
+from training.contract.running.versions import VARIABLE, write_versions
+from training.contract.stage import Stage
 
 pytestmark = pytest.mark.cluster
 

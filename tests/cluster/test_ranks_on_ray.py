@@ -20,9 +20,9 @@ from tests.cluster import miniray
 from tests.cluster.miniray import MiniRay
 from tests.toys import TOY, toy_task
 from tests.training.data.test_reuse import BASE, Corpus
-from training import artifact
-from training.job import read_job, write_job
-from training.run_settings import RunSettings
+from training.contract import artifact
+from training.contract.job import read_job, write_job
+from training.contract.run_settings import RunSettings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

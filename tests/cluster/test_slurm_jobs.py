@@ -28,7 +28,7 @@ from tests.attacks.test_processes import toy_task
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of
 from tests.toys import toy_task as toy_ranks
-from training.artifact import Artifact, find, find_copy
+from training.contract.artifact import Artifact, find, find_copy
 
 pytestmark = pytest.mark.cluster
 

@@ -16,7 +16,7 @@ from resources.tracking.reports import Tracking
 from tests.commands import said
 from tests.evaluation.test_attestation import write_keys
 from tests.small_kitchen import RECIPES
-from training.artifact import commit_record, find
+from training.contract.artifact import commit_record, find
 from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

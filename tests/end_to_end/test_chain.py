@@ -32,9 +32,9 @@ from tests import golden
 from tests.assets.fabricate import point_to_shared
 from tests.screen import broken_words
 from tests.small_kitchen import COMMAND, RECIPES, made, pedigree
-from training.artifact import find
-from training.identity.numerics import in_words
-from training.job import DataError
+from training.contract.artifact import find
+from training.contract.identity.numerics import in_words
+from training.contract.job import DataError
 from training.order.batches import documents_at, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
 

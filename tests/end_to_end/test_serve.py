@@ -19,8 +19,8 @@ from assets import serve
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
 from tests.small_kitchen import COMMAND, RECIPES
-from training.exit_codes import FAILED
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.process.exit_codes import FAILED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ASKED = {"model": "kitchen-small", "messages": [{"role": "user", "content": "How hot?"}], "max_tokens": 4}

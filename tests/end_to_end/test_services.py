@@ -20,7 +20,7 @@ from tests.browser import chromium
 from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.hook import webhook
 from tests.small_kitchen import RECIPES, pedigree
-from training.recipe import Recipe
+from training.recipe.recipe import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -24,15 +24,15 @@ from assets.verify import verified
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
-from training import artifact
-from training.artifact import damaged_files
+from training.contract import artifact
+from training.contract.artifact import damaged_files
+from training.contract.running.lease import Lease
 from training.data.crawl.erase import GONE
 from training.data.documents import document_id, read_documents, read_lines
 from training.data.known import known_under
 from training.data.urls import key_of
 from training.provenance.lineage import artifacts_under
 from training.provenance.withdrawal import ids_of
-from training.running.lease import Lease
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KITCHEN = load_recipe("kitchen-small", folders=(RECIPES, SHIPPED))

@@ -18,9 +18,9 @@ from assets.trace_lines import lines_of
 from benchmarks.both_ways import alter_rows, both_ways
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree
-from training import artifact
+from training.contract import artifact
+from training.contract.job import DataError
 from training.data.documents import read_documents
-from training.job import DataError
 from training.order.ledger import LEDGER_FILE, Ledger, LedgerEntry, write_ledger
 from training.provenance import trace
 from training.provenance.lineage import artifacts_under, lineage_of

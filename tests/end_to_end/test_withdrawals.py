@@ -18,10 +18,10 @@ from assets.status import compare
 from assets.verify import verified
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree
-from training.artifact import damaged_files
+from training.contract.artifact import damaged_files
+from training.contract.files.checksums import sha256_of
+from training.contract.files.erased import ERASED_FILE, ErasedState, note_erased
 from training.data.documents import read_documents
-from training.files.checksums import sha256_of
-from training.files.erased import ERASED_FILE, ErasedState, note_erased
 from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

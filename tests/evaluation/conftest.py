@@ -68,7 +68,7 @@ def commit(
 ):
     """Make what lies in `folder` the finished artifact of `asset`; returns it as a job's input."""
     from tests.jobs import commit_by_hand
-    from training.records import write_record
+    from training.contract.records import write_record
 
     record = {
         "stage": asset,

@@ -16,10 +16,10 @@ from assets.tombstones import Tombstone, append, note_overwritten
 from assets.witnesses import check_witnessed
 from evaluation import attestation, signature
 from resources.tracking.reports import Tracking
-from training.artifact import commit_record, digest_of_files, find, manifest
-from training.files.erased import ERASED_FILE
-from training.files.writing import write_sealed
-from training.job import DataError
+from training.contract.artifact import commit_record, digest_of_files, find, manifest
+from training.contract.files.erased import ERASED_FILE
+from training.contract.files.writing import write_sealed
+from training.contract.job import DataError
 from training.provenance.lineage import lineage_of
 from training.provenance.swap import MaskedRecord
 

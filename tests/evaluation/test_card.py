@@ -4,8 +4,8 @@ import pytest
 
 from evaluation.card import CONFIG, _shape, lasting
 from evaluation.scoreboard import scoreboard
-from training.artifact import manifest
-from training.job import RefusedInput
+from training.contract.artifact import manifest
+from training.contract.job import RefusedInput
 
 
 def board(tmp_path, **measured):

@@ -14,7 +14,7 @@ from evaluation.intervals import mean_difference_interval, mean_interval, paired
 from evaluation.paired import Answers
 from tests.examples import example, load_recipe
 from training.data.documents import write_lines
-from training.recipe import recipe_as_data
+from training.recipe.recipe import recipe_as_data
 
 ABLATIONS = [f"kitchen-{name}" for name in ("ablation", "without-filters", "without-dedup", "weighted", "more-epochs")]
 

@@ -22,14 +22,14 @@ from tests.evaluation.conftest import commit, make_job
 from tests.examples import example, load_recipe
 from tests.own_pages import write_warc
 from tests.training.data import chain
-from training.artifact import find
+from training.contract.artifact import find
+from training.contract.job import InputArtifact, RefusedInput, write_job
+from training.contract.records import RecipeError, read_record, write_record
+from training.contract.running.runner import main, run_job
+from training.contract.stage import Input
 from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.data.quality.settings import ToxicityRecipe
-from training.job import InputArtifact, RefusedInput, write_job
-from training.records import RecipeError, read_record, write_record
-from training.running.runner import main, run_job
-from training.settings.evaluation import EvaluationRecipe
-from training.stage import Input
+from training.recipe.settings.evaluation import EvaluationRecipe
 from training.stages import STAGES as TRAINING_STAGES
 
 ITEMS = [

@@ -10,9 +10,9 @@ from evaluation.alignment import SampledAnswers, judge, read_prompts
 from evaluation.exams import read_exam
 from evaluation.intervals import share_interval
 from evaluation.scoreboard import reward_parts
+from training.contract.job import DataError
 from training.data.exams.rubric import WORTH, Rubric
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import DataError
 
 QUESTION = [{"role": "user", "content": "How hot should the oven be?"}]
 RUBRIC = {"right": "180", "wrong": ["150"], "kind_words": ["enjoy"]}

@@ -14,11 +14,11 @@ from evaluation.gate import Champion, Evidence, decide, read_champion
 from evaluation.paired import Answers, paired
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
-from training.artifact import commit_record, find
+from training.contract.artifact import commit_record, find
+from training.contract.job import RefusedInput
+from training.contract.running.runner import run_job
 from training.data.documents import write_lines
-from training.job import RefusedInput
-from training.running.runner import run_job
-from training.settings.promote import PromoteRecipe
+from training.recipe.settings.promote import PromoteRecipe
 
 RECIPE = PromoteRecipe(model_name="m", min_scores={"cloze": 0.6}, max_score_drop=0.05)
 SIGNS = "".join(map(chr, range(200, 300)))

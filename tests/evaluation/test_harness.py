@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from benchmarks import parallel
+from training.contract.job import DataError
 from training.data.exams.grading import Values
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import DataError
 
 torch = pytest.importorskip("torch")
 

@@ -10,8 +10,8 @@ from huggingface_hub import parse_eval_result_entries
 
 from evaluation.hub import export_model
 from tests.evaluation.conftest import commit
-from training.artifact import find
-from training.job import DataError
+from training.contract.artifact import find
+from training.contract.job import DataError
 
 
 @pytest.fixture

@@ -26,11 +26,11 @@ from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
 from evaluation.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
 from tests.evaluation.conftest import SPECIAL
+from training.contract.records import RecipeError
 from training.data.exams.benchmarks import read_items
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_own_task
 from training.data.sources import read_rows
-from training.records import RecipeError
 
 pytestmark = pytest.mark.data
 ITEMS = 6

@@ -22,9 +22,9 @@ from evaluation.exams import ExamItem, read_exam
 from evaluation.harness import run_suites
 from evaluation.tasks import make_task
 from tests.examples import load_recipe
+from training.contract.records import RecipeError, write_record
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.settings import KitchenWorld
-from training.records import RecipeError, write_record
 
 SETTINGS = {"kitchen": write_record(KitchenWorld())}
 REAL = "data://benchmarks/"

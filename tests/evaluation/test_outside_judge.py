@@ -7,10 +7,10 @@ import pytest
 from evaluation.alignment import SampledAnswers, judge
 from evaluation.stages import _judge, _scores
 from tests.examples import load_recipe
-from training.parts.code import PARTS
-from training.parts.outside import PartFailed
-from training.records import read_record
-from training.settings.evaluation import EvaluationRecipe
+from training.contract.parts.code import PARTS
+from training.contract.parts.outside import PartFailed
+from training.contract.records import read_record
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 pytestmark = pytest.mark.usefixtures("examples")
 
@@ -60,7 +60,9 @@ def test_its_scores_stand_beside_those_of_the_reward_model():
     ],
 )
 def test_what_fails_in_a_judge_is_told_under_its_name(write, gives, problem):
-    body = "from training.settings.answer_judge import AnswerJudge\njudge = AnswerJudge(score=lambda said, _: {})\n"
+    body = (
+        "from training.recipe.settings.answer_judge import AnswerJudge\njudge = AnswerJudge(score=lambda said, _: {})\n"
+    )
     own = recipe_of(f"{write(body.format(gives))}:judge").outside_judge
     with pytest.raises(PartFailed, match=f"judge mine {problem}"):
         own.scores([[*QUESTION, {"role": "assistant", "content": "180"}]])

@@ -10,12 +10,12 @@ import pytest
 from evaluation.exams import read_exam
 from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel
+from training.contract.parts.outside import PartFailed
+from training.contract.records import RecipeError
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_own_task
 from training.data.sections import outside_parts, with_parts
-from training.parts.outside import PartFailed
-from training.records import RecipeError
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 pytestmark = pytest.mark.usefixtures("examples")
 

@@ -13,8 +13,8 @@ import pytest
 from evaluation.forms import croissant, cyclonedx, spdx
 from evaluation.forms.bill import DataSet, ModelBill, SuiteScore
 from evaluation.hub import FINEWEB_SCHEMA
-from training.artifact import sha256_of
-from training.settings.provider import ProviderRecipe
+from training.contract.artifact import sha256_of
+from training.recipe.settings.provider import ProviderRecipe
 
 DIGEST = "3182f584bbfe0bf2545127d4a93cc5de58ef95ed1ce3cb36128dee7485b80d49"
 BILL = ModelBill(

@@ -19,11 +19,11 @@ from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from tests.evaluation.pages import HOSTILE_URL, counts, document, documents
 from tests.examples import load_recipe
-from training.artifact import manifest
+from training.contract.artifact import manifest
+from training.contract.job import InputArtifact
+from training.contract.running.runner import run_job
 from training.data.documents import write_lines
-from training.job import InputArtifact
-from training.recipe import recipe_as_data
-from training.running.runner import run_job
+from training.recipe.recipe import recipe_as_data
 
 ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)> </script> {{ 7 * 7 }} \" '"
 PLAIN = {"name": "counts_balance", "passed": True, "evidence": {}}

@@ -12,8 +12,8 @@ import pytest
 from evaluation.scaling import HUBER, Law, Rung, _objective, figure, fit, iso_flop, page, resampled, scaling
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
-from training.job import DataError
-from training.running.runner import run_job
+from training.contract.job import DataError
+from training.contract.running.runner import run_job
 
 PLANTED = Law(irreducible=0.6, size=40.0, data=90.0, alpha=0.34, beta=0.28)
 SIZES = (1e6, 3e6, 1e7, 3e7, 1e8)

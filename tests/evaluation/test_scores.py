@@ -30,18 +30,18 @@ from evaluation.unseen_text import held_out_texts
 from tests.evaluation.conftest import commit, make_job, make_model
 from tests.evaluation.pages import document
 from tests.training.posttrain import tiny
-from training.artifact import find
+from training.contract.artifact import find
+from training.contract.job import DataError, InputArtifact, Job, read_job, write_job
+from training.contract.progress import read_metrics
+from training.contract.records import RecipeError, read_record
+from training.contract.run_settings import RunSettings
+from training.contract.running.attempt import read_attempts
+from training.contract.running.runner import run_job
 from training.data.documents import DocumentWriter, read_documents, read_lines, write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
-from training.job import DataError, InputArtifact, Job, read_job, write_job
 from training.order.held_out import is_held_out
-from training.progress import read_metrics
-from training.records import RecipeError, read_record
-from training.run_settings import RunSettings
-from training.running.attempt import read_attempts
-from training.running.runner import run_job
-from training.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
 

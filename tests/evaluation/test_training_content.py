@@ -15,7 +15,7 @@ from evaluation.reading import GROUPS, Reading
 from evaluation.stages import ASSETS
 from evaluation.training_content import domains_page, tables_of
 from tests.evaluation.conftest import commit
-from training.artifact import find
+from training.contract.artifact import find
 
 HOSTS = {"shop.a.example.com": [3, 60, 300, 1, 20], "b.example.com": [1, 30, 150, 1, 40], "c.co.uk": [1, 10, 50, 1, 70]}
 LANGUAGES = {"en": [4, 70, 350, 2, 60], "de": [1, 30, 150, 1, 70]}

@@ -16,8 +16,8 @@ from evaluation.forms.training_summary import as_page, fields_of
 from evaluation.reading import GROUPS, Reading
 from evaluation.training_content import domains_page, emissions_of
 from tests.evaluation.test_training_content import COUNTS, make  # noqa: F401 - a fixture
-from training.records import RecipeError
-from training.settings.provider import ProviderRecipe
+from training.contract.records import RecipeError
+from training.recipe.settings.provider import ProviderRecipe
 
 # How many fields each section of the Commission's template has.
 NUMBERS = {"0": 2, "1.1": 2, "1.2": 3, "1.3": 7, "2.1": 5, "2.2.1": 2, "2.2.2": 5, "2.3": 9, "2.4": 5, "2.5": 5}

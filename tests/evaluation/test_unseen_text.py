@@ -13,8 +13,8 @@ import torch
 
 from evaluation.local_model import LocalModel
 from evaluation.unseen_text import bits_per_byte, read_texts
-from training.job import DataError
-from training.settings.evaluation import EvaluationRecipe
+from training.contract.job import DataError
+from training.recipe.settings.evaluation import EvaluationRecipe
 
 
 def test_bits_per_byte_are_those_of_the_models_own_loss(base_folder):

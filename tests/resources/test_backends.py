@@ -9,7 +9,7 @@ import pytest
 from resources.compute.base import NotSubmitted, Task
 from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
-from training.parts.outside import PartFailed
+from training.contract.parts.outside import PartFailed
 
 pytestmark = pytest.mark.usefixtures("examples")
 

@@ -14,7 +14,7 @@ from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend, SlurmSettings
 from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, load_profile
-from training.process.cores import available_cores
+from training.contract.process.cores import available_cores
 
 
 def written(tmp_path, **content):

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from training.adopt.settings import AdoptRecipe
-from training.artifact import manifest, write_json
+from training.contract.artifact import manifest, write_json
+from training.contract.identity import numerics
+from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
+from training.contract.model_files import model_digest, model_files, number_of_weights
 from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
-from training.identity import numerics
-from training.job import Gate, Job, Outcome, RefusedInput, Work
-from training.model_files import model_digest, model_files, number_of_weights
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from training.adopt.trial import check_tried
-from training.artifact import MADE
+from training.contract.artifact import MADE
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.sources import DATA_VARIABLE, resolve
 from training.data.tokens.adopted_folder import folder_here, vocabulary_of
-from training.job import DataError
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
-from training.records import RecipeError
 
 
 def shape_of(model: str) -> ModelConfig | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from training.model_files import model_digest
-from training.stage import Asset, Stage
+from training.contract.model_files import model_digest
+from training.contract.stage import Asset, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 ADOPT = Stage(
     name="adopt",

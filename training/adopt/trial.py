@@ -22,13 +22,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from training.contract.job import DataError
+from training.contract.model_files import INDEX
+from training.contract.records import RecipeError
+from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
-from training.job import DataError
-from training.model_files import INDEX
-from training.plain_data import json_value
 from training.pretrain.models.config_json import read_config
-from training.records import RecipeError
 
 Kind = Literal["model", "adopted", "teacher", "tokenizer"]
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Literal, NamedTuple
 
+from training.contract.job import DataError
 from training.data.public_suffixes import is_public_suffix
 from training.data.urls import (
     DOTS,
@@ -31,7 +32,6 @@ from training.data.urls import (
     plain_host,
     reversed_host,
 )
-from training.job import DataError
 
 Kind = Literal["url", "folder", "domain", "document"]
 

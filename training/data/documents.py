@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from training.artifact import written
-from training.job import DataError, InputArtifact, Share
+from training.contract.artifact import written
+from training.contract.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000
 ROWS_AT_ONCE, LARGE_ROW_BYTES = 64, 1 << 18  # of a parquet file from outside

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.identity.generated_sources import SOURCES, Source
-from training.records import RecipeError
+from training.contract.identity.generated_sources import SOURCES, Source
+from training.contract.records import RecipeError
 
 
 def source_of(uri: str) -> Source | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from training.contract.job import DataError
 from training.data.crawl import token_files
 from training.data.crawl.crawl import SHARDS, SUFFIXES
 from training.data.crawl.folder import ENDINGS, FILES, UNNAMED, ending_of, format_of, pdf_library, walked, why_no_text
@@ -25,7 +26,6 @@ from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import Page
 from training.data.sources import expand, is_http, is_remote, read_rows, size_of
 from training.data.words.language import identify
-from training.job import DataError
 
 SAMPLES, SAMPLED_FILES = 50, 10
 SAMPLE_BYTES = 200_000  # of each page

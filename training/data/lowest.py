@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from training.artifact import written
+from training.contract.artifact import written
 
 Column = npt.NDArray[Any]
 SORTED_AT_ONCE = 1 << 16  # hashes of documents

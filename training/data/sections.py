@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from training.contract.parts.code import PARTS, identified
+from training.contract.parts.outside import OutsidePart
+from training.contract.records import RecipeError, uris_in
+from training.contract.stage import Settings
 from training.data.generated import is_generated, source_of, versions
-from training.parts.code import PARTS, identified
-from training.parts.outside import OutsidePart
-from training.records import RecipeError, uris_in
-from training.stage import Settings
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 
 def sections(*names: str) -> Settings:

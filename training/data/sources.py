@@ -22,12 +22,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from training.artifact import MADE, sha256_of
+from training.contract.artifact import MADE, sha256_of
+from training.contract.job import DataError, Job
+from training.contract.records import RecipeError
+from training.contract.secrets import masked
 from training.data import generated
 from training.data.known import table_in_use
-from training.job import DataError, Job
-from training.records import RecipeError
-from training.secrets import masked
 
 DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.

@@ -23,11 +23,11 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
+from training.contract.job import DataError
+from training.contract.process.lean import without
+from training.contract.secrets import masked
 from training.data.address_lists import named_host
 from training.data.urls import normal_host, with_plain_host
-from training.job import DataError
-from training.process.lean import without
-from training.secrets import masked
 
 with without("chardet"):  # of two libraries that guess a text's charset, requests imports this one, in 1.2 s, if it can
     import requests

@@ -9,7 +9,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from training.job import DataError
+from training.contract.job import DataError
 
 TEMPLATE_FILE = "chat_template.jinja"
 MORE_FOLDER = "additional_chat_templates"  # of which loaders prefer default.jinja to TEMPLATE_FILE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from training.contract.job import DataError
+from training.contract.model_files import weight_files
 from training.generate.chat_template import check_template
-from training.job import DataError
-from training.model_files import weight_files
 
 
 def check_folder(folder: Path) -> None:

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from training.contract.process.device_kind import kind_of
 from training.generate.attention import attending, in_fp32
 from training.generate.spread import is_spread
-from training.process.device_kind import kind_of
 
 # Families whose layers treat each position by itself, except in attention that takes nothing but scaled products.
 FAMILIES = ("llama", "mistral", "olmo2", "olmo3", "qwen2", "qwen3", "qwen3_moe")

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from training.contract.job import DataError
 from training.generate.model_folder import load_tokenizer
 from training.generate.turns import Chat, Message, is_own
-from training.job import DataError
 
 log = logging.getLogger(__name__)
 OWN, FOREIGN = "turn by turn, as in training", "by the folder's own template, which this project did not train with"

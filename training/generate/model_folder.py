@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.process.lean import not_found
+from training.contract.process.lean import not_found
 
 # Set before transformers is imported in this process: a job downloads no model and sends no telemetry.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -30,9 +30,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSeque
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
+from training.contract.model_files import loaded
 from training.generate.checked_folder import check_folder as check_folder
 from training.generate.spread import is_spread, options_for, prepare
-from training.model_files import loaded
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()

@@ -19,11 +19,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from training.exit_codes import BAD_INPUT
+from training.contract.job import DataError
+from training.contract.process.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
-from training.job import DataError
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError, Uri, check_above_zero
+from training.contract.records import RecipeError, Uri, check_above_zero
 
 GeneratorAsset = Literal["base_model", "long_context_model", "sft_model", "aligned_model"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 SYNTHESIZE = Stage(
     name="synthesize",

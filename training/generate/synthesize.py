@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from training.contract.identity import numerics
+from training.contract.job import Counts, DataError, InputArtifact, Job, Outcome, Work
 from training.data.documents import write_lines
 from training.data.sources import checksum_of, read_rows
 from training.generate.settings import SynthesisRecipe
-from training.identity import numerics
-from training.job import Counts, DataError, InputArtifact, Job, Outcome, Work
 
 FOLDER = "synthetic"
 MODEL_FOLDER = "model"

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.generate.chat_template import TEMPLATE_FILE, check_template
-from training.job import DataError
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -27,16 +27,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from training.artifact import sha256_of
-from training.files.checked import is_known
-from training.job import InputArtifact, RefusedInput
+from training.contract.artifact import sha256_of
+from training.contract.files.checked import is_known
+from training.contract.job import InputArtifact, RefusedInput
+from training.contract.records import read_record
 from training.order.batch_settings import BatchPhase
 from training.order.documents import DocumentPlace, Documents, block_starts, mapped, read_documents
 from training.order.ledger import Ledger
 from training.order.loss_mask import IGNORED
 from training.order.packing import Rows, read_rows
 from training.order.shuffle import Shuffle
-from training.records import read_record
 
 PLAN_FILE = "plan.json"
 HELD_OUT_FILE = "held_out.npy"

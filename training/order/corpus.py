@@ -16,8 +16,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from training.artifact import written
-from training.job import DataError, InputArtifact, RefusedInput
+from training.contract.artifact import written
+from training.contract.job import DataError, InputArtifact, RefusedInput
 from training.order.batches import COLUMNS, TOKENS, PlannedShard
 from training.order.documents import HELD_OUT, POSITIONS_FILE, RUN_FIELDS, RUNS_FILE
 from training.order.held_out import are_held_out, budgets, held_out_ranks, looked_at

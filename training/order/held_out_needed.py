@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training.job import DataError
-from training.records import RecipeError
-from training.stage import Check, InputCheck
+from training.contract.job import DataError
+from training.contract.records import RecipeError
+from training.contract.stage import Check, InputCheck
 
 if TYPE_CHECKING:
-    from training.artifact import Artifact
-    from training.recipe import Recipe
+    from training.contract.artifact import Artifact
+    from training.recipe.recipe import Recipe
 
 
 def held_out_asked(needed_by: str) -> Check:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from training.files.writing import Unsealed, read_sealed, write_json, write_sealed
-from training.records import read_record, write_record
+from training.contract.files.writing import Unsealed, read_sealed, write_json, write_sealed
+from training.contract.records import read_record, write_record
 
 LEDGER_FILE = "ledger.json"
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from training.artifact import write_json
+from training.contract.artifact import write_json
+from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.contract.records import RecipeError, differing_from_defaults
 from training.elementary import exp
-from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.order import batches, documents, packing
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.order.batches import Plan, PlannedPhase, PlannedSource, PlanRecord
@@ -27,7 +28,6 @@ from training.order.corpus import SourceSize, corpus_of, listing_of, streamed, w
 from training.order.documents import read_documents
 from training.order.packing import best_fit, cut_documents
 from training.order.settings import MixtureRecipe
-from training.records import RecipeError, differing_from_defaults
 
 WEIGHTS_FILE = "weights.json"  # file of the artifact `mixture_weights`
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.job import InputArtifact, RefusedInput
+from training.contract.job import InputArtifact, RefusedInput
 from training.order.batches import Plan, documents_at
 from training.order.ledger import Ledger
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from training.records import RecipeError, no_such
-from training.stage import Asset, Input, Stage
+from training.contract.records import RecipeError, no_such
+from training.contract.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 PLAN = Stage(
     name="plan",

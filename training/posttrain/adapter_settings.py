@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 KEEPS_WEIGHTS = (True, False, "gaussian", "orthogonal")  # initializations that leave the model's own weights alone
 NEED_WHOLE = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters")

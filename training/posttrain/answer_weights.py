@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from training.contract.job import DataError
+from training.contract.run_settings import RunSettings
 from training.generate.model_folder import device
-from training.job import DataError
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.needs import Needed, Tuning, scoring_bytes, tuning_bytes
 from training.pretrain.room import gathering
-from training.run_settings import RunSettings
 
 Decided = tuple[bool, str]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import DataError, Gate
 from training.generate.chat_template import template_digest
 from training.generate.turns import CONTROL_TOKENS, Chat, Encoded, Message, is_trained, written
-from training.job import DataError, Gate
 
 
 def looks_like_control(messages: Iterable[Message]) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from training.artifact import Artifact
+    from training.contract.artifact import Artifact
     from training.generate.turns import Chat
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 TOKENIZERS = ("tokenizer", "adopted_model")  # a recipe has at least one of them
 AT_ONCE = 256  # rows that are made into tokens before the next are read

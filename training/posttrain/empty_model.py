@@ -1,6 +1,7 @@
 """A model folder whose files have no content, and code of transformers and TRL that computes it as on GPUs.
 
-It serves measurements of memory (`pedigree plan --measure`), which training/process/without_content.py explains.
+It serves measurements of memory (`pedigree plan --measure`), which training/contract/process/without_content.py
+explains.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from transformers.distributed import DistributedConfig, mixin, utils
 from trl.kernels import chunked_logprob
 
+from training.contract.model_files import WEIGHTS
+from training.contract.process.without_content import Memory, alone_of, without_content
+from training.contract.run_settings import RunSettings
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.turns import CONTROL_TOKENS, END_OF_TEXT, PAD, template
-from training.model_files import WEIGHTS
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import header
-from training.process.without_content import Memory, alone_of, without_content
-from training.run_settings import RunSettings
 
 LETTER = "a"  # the only text that the tokenizer knows, of one token
 TILES = ("_forward_tile", "_backward_tile", "_addmm_fp32")  # of TRL's head; kernels of a GPU compute them in place

@@ -27,12 +27,17 @@ import torch.distributed as dist
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 
-from training.artifact import manifest, sha256_of, write_json
-from training.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.artifact import manifest, sha256_of, write_json
+from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.identity import numerics
+from training.contract.job import Gate, Job, Work
+from training.contract.process.device_kind import kind_of
+from training.contract.process.precision import dtype_here, replaced_here
+from training.contract.progress import WRITING
+from training.contract.records import RecipeError
+from training.contract.running.runner import StopRequested, stop_requests
 from training.generate.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
-from training.identity import numerics
-from training.job import Gate, Job, Work
 from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights
 from training.posttrain.compact import said_of
 from training.posttrain.models import load_model
@@ -41,11 +46,6 @@ from training.posttrain.spread_state import merge_adapters
 from training.pretrain.optim.schedule import scheduled_factor
 from training.pretrain.optim.settings import Scheduled
 from training.pretrain.tensor_files import save_tensors
-from training.process.device_kind import kind_of
-from training.process.precision import dtype_here, replaced_here
-from training.progress import WRITING
-from training.records import RecipeError
-from training.running.runner import StopRequested, stop_requests
 
 # Rows are sorted by length within this many batches. This saves padding and keeps the order random beyond them.
 BATCHES_SORTED_TOGETHER = 32

@@ -2,7 +2,7 @@
 
 It is the stages' own code for the recipe's settings and the profile's layout, in rows that are as long as they may be:
 the trainer, a reference, steps, merging, what is measured after the steps, and the export of weights that processes
-share. training/process/without_content.py says what is counted.
+share. training/contract/process/without_content.py says what is counted.
 
 `python -m training.posttrain.measured` reads the settings as JSON and prints the most bytes of each moment as JSON.
 """
@@ -16,10 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import Counts, Job, Work
+from training.contract.process.without_content import Memory
+from training.contract.progress import Progress
+from training.contract.records import read_record
+from training.contract.run_settings import RunSettings
 from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, rows_in_pass
 from training.generate.spread import is_spread
 from training.generate.turns import Chat, Encoded
-from training.job import Counts, Job, Work
 from training.posttrain.align.alignment import Alignment
 from training.posttrain.align.paired import pairs_trainer
 from training.posttrain.align.settings import AlignRecipe
@@ -37,10 +41,6 @@ from training.posttrain.sft.sft import mean_loss
 from training.posttrain.sft.sft import trainer_of as sft_trainer
 from training.posttrain.spread_state import write_weights
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.process.without_content import Memory
-from training.progress import Progress
-from training.records import read_record
-from training.run_settings import RunSettings
 
 STEPS, PASSES = 2, 2  # the second step has the optimizer's state, the second pass the gradients of the first
 LEARN_FROM = {"sft": "conversations", "reward": "pairs"}

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from training.artifact import write_json, write_text
+from training.contract.artifact import write_json, write_text
+from training.contract.tokenizer_files import write_tokenizer
 from training.generate import model_folder
 from training.generate.chat_template import DIGEST_FIELD, template_digest
 from training.generate.model_folder import open_model, padded
 from training.generate.spread import is_first, is_spread
 from training.generate.turns import END, END_OF_TEXT, PAD, Chat
 from training.posttrain.spread_state import write_weights
-from training.tokenizer_files import write_tokenizer
 
 MODEL_FOLDER = "model"
 TEMPLATE_FILE = "chat_template.jinja"

@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.contract.records import RecipeError, did_you_mean
 from training.posttrain.adapter_settings import check_adapters
-from training.records import RecipeError, did_you_mean
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 # RESERVED: fields of TRL that a field of the recipe sets, with that field's name. REFUSED: beginnings of the names of
 # fields that the pipeline decides, that would send data away or run foreign code, or whose adapters cannot be merged.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from training.contract.records import Uri, check_above_zero
 from training.data.generated import is_generated
-from training.records import Uri, check_above_zero
 
 WITHDRAWALS = "withdrawals"  # a section of the recipe
 

@@ -20,12 +20,12 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers.core_model_loading import revert_weight_conversion
 
-from training.artifact import write_json, written
+from training.contract.artifact import write_json, written
+from training.contract.job import RefusedInput
+from training.contract.model_files import INDEX, WEIGHTS
+from training.contract.records import RecipeError
 from training.generate.spread import is_first, is_spread
-from training.job import RefusedInput
-from training.model_files import INDEX, WEIGHTS
 from training.pretrain.tensor_files import Saved, TensorPlace, header, save_tensors, write_tensor
-from training.records import RecipeError
 
 PARTS_FOLDER = "parts"
 SCHEDULE_FILE = "scheduler.json"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from training.artifact import write_json
+from training.contract.artifact import write_json
 from training.order.batches import Sample, index, sample_ids
 from training.pretrain.parallel import PARTS_OF_A_ROW
 from training.pretrain.step import Trainer

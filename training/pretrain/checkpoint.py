@@ -25,10 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.artifact import digest_of, sha256_of, write_json, write_text
-from training.files.checksums import sha256_of_written
-from training.files.writing import Unsealed
-from training.job import RefusedInput
+from training.contract.artifact import digest_of, sha256_of, write_json, write_text
+from training.contract.files.checksums import sha256_of_written
+from training.contract.files.writing import Unsealed
+from training.contract.job import RefusedInput
+from training.contract.records import differences
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
 from training.pretrain.degrees import WHOLE
@@ -36,7 +37,6 @@ from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import World
 from training.pretrain.tensor_files import Saved, TensorPlace, save_tensors
-from training.records import differences
 
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"

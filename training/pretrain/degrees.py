@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Literal
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 AXES = ("pipeline", "replicate", "shard", "expert", "context", "tensor")
 CHOSEN = tuple(axis for axis in AXES if axis != "replicate")  # the axes whose degree the profile gives

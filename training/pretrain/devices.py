@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from training.contract.records import RecipeError, no_such
 from training.pretrain.degrees import Degrees
 from training.pretrain.models.account import FP32, PEAK_TERAFLOPS
 from training.pretrain.needs import BF16, Pretraining
-from training.records import RecipeError, no_such
 
 # Model FLOPs utilization of compute alone, until a run of the same kind was measured. One H200 reached 0.49 to 0.52 in
 # pretraining with compiled blocks, and 0.15 in a DPO of 1.0e9 weights (docs/log/benchmarks.md).

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.artifact import check_input, find
-from training.job import DataError, InputArtifact, Job, RefusedInput
-from training.model_files import CONFIG_FILE, model_digest
+from training.contract.artifact import check_input, find
+from training.contract.job import DataError, InputArtifact, Job, RefusedInput
+from training.contract.model_files import CONFIG_FILE, model_digest
+from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
 from training.pretrain.loss import CHUNK, softcapped
 from training.pretrain.models import export
@@ -27,7 +28,6 @@ from training.pretrain.models.attention import DocumentMask, document_mask
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import World
 from training.pretrain.settings import DistillRecipe, PretrainRecipe
-from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

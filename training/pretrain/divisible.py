@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Protocol
 
+from training.contract.records import RecipeError
 from training.pretrain.degrees import CHOSEN, Degrees
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.records import RecipeError
 
 PLACES = "pipeline * pipeline_chunks"  # of the model, each with consecutive layers
 

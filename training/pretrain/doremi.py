@@ -29,9 +29,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.artifact import write_json, written
-from training.identity import numerics
-from training.job import Job, Outcome, RefusedInput, Work
+from training.contract.artifact import write_json, written
+from training.contract.identity import numerics
+from training.contract.job import Job, Outcome, RefusedInput, Work
+from training.contract.process.precision import dtype_here, replaced_here
+from training.contract.records import RecipeError, differing_from_defaults
+from training.contract.running.runner import StopRequested, stop_requests
 from training.order.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.order.loss_mask import IGNORED
 from training.pretrain.checkpoint import RETRY_SECONDS, Store, check_identity, data_identity, pack, pack_own, unpack
@@ -48,9 +51,6 @@ from training.pretrain.parallel import World, own_device
 from training.pretrain.room import check_memory
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
 from training.pretrain.usage import memory_of
-from training.process.precision import dtype_here, replaced_here
-from training.records import RecipeError, differing_from_defaults
-from training.running.runner import StopRequested, stop_requests
 
 WEIGHTS_FILE = "weights.json"
 STEPS_FILE = "steps.jsonl"

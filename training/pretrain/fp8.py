@@ -13,7 +13,7 @@ import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 if TYPE_CHECKING:
     import torch

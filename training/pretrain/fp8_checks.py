@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from training.contract.records import RecipeError
 from training.pretrain.degrees import Degrees
 from training.pretrain.fp8 import LABEL, MULTIPLE, require_torchao
 from training.pretrain.models.account import PEAK_TERAFLOPS, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from training.artifact import write_json
-from training.job import Gate, Job, Outcome, Work
+from training.contract.artifact import write_json
+from training.contract.job import Gate, Job, Outcome, Work
+from training.contract.process.precision import dtype_here
+from training.contract.records import RecipeError
 from training.order.batches import Plan, Shards, held_out_bytes, open_shards, read_plan
 from training.pretrain import held_out
 from training.pretrain.long_context_settings import LongContextRecipe
@@ -26,8 +28,6 @@ from training.pretrain.parallel import World, own_device
 from training.pretrain.pretrain import MODEL_FOLDER, PLANS, trained
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.process.precision import dtype_here
-from training.records import RecipeError
 
 FILE = "long_context.json"
 

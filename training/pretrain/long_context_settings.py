@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from training.contract.records import RecipeError, check_above_zero
 from training.pretrain.models.shape import RotaryScaling
-from training.records import RecipeError, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from training.contract.process.device_kind import kind_of
 from training.order.loss_mask import IGNORED
-from training.process.device_kind import kind_of
 
 CHUNK = 1024  # rows whose logits exist at the same time
 GPU_LOGITS = 2**27  # of them on a GPU, if that is more: fewer sums of the head's fp32 gradient, and larger products

@@ -1,7 +1,7 @@
 """Measure what the first process of a pretraining holds, with tensors that have no content (`pedigree plan --measure`).
 
 It is the trainer's own code, from the first weights over two steps and held-out text to the written files, for the
-recipe's settings and the profile's layout (training/process/without_content.py).
+recipe's settings and the profile's layout (training/contract/process/without_content.py).
 
 `python -m training.pretrain.measured` reads the settings as JSON and prints the most bytes of each moment as JSON.
 """
@@ -23,6 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.contract.process.without_content import Memory, alone_of, without_content
+from training.contract.records import read_record
+from training.contract.run_settings import RunSettings
 from training.order.batches import Plan, PlannedSource, PlanRecord, Shards
 from training.order.documents import HELD_OUT, Documents
 from training.pretrain.degrees import Degrees
@@ -37,9 +40,6 @@ from training.pretrain.parallel import World, make_world
 from training.pretrain.pretrain import first_weights, own_layout
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.process.without_content import Memory, alone_of, without_content
-from training.records import read_record
-from training.run_settings import RunSettings
 
 STEPS = 2  # the second one has the optimizer's state
 TOKENIZER = {"tokenizer.json": {"added_tokens": []}, "tokenizer_config.json": {}}

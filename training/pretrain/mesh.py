@@ -22,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor, Shard
 
+from training.contract.process.freeing import return_large_blocks
 from training.pretrain.degrees import (
     MESSAGE_NUMBERS,
     OF_A_TENSOR,
@@ -37,7 +38,6 @@ from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel import World
 from training.pretrain.pipeline import PipelinePart
-from training.process.freeing import return_large_blocks
 
 # The axis of each weight along which a kind of parallelism cuts it. Rows of the fused projection are grouped by
 # key-value head, so cutting its rows separates heads.

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.job import DataError
+from training.contract.job import DataError
 from training.order.batches import Plan, Shards, held_out_samples
 from training.pretrain.loss import softcapped
 from training.pretrain.models.attention import one_document

@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
 from training.pretrain.rewriting import TokenIds, rewrite
 from training.pretrain.rewritten import NO_DOCUMENT, Batch, Draws
 from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
-from training.records import RecipeError
 
 
 def one_text(batch: Batch) -> Batch:

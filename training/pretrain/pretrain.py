@@ -16,10 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.artifact import write_text
-from training.identity import numerics
-from training.job import Gate, Job, Outcome, RefusedInput, Work
-from training.model_files import number_of_weights
+from training.contract.artifact import write_text
+from training.contract.identity import numerics
+from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
+from training.contract.model_files import number_of_weights
+from training.contract.process.precision import replaced_here
+from training.contract.progress import WRITING
+from training.contract.records import RecipeError
+from training.contract.run_settings import RunSettings
 from training.order.batches import (
     Plan,
     Shards,
@@ -55,10 +59,6 @@ from training.pretrain.shares import check_by_share
 from training.pretrain.step import Trainer
 from training.pretrain.usage import keep_freed_memory, memory_of
 from training.pretrain.watchdog import watched
-from training.process.precision import replaced_here
-from training.progress import WRITING
-from training.records import RecipeError
-from training.run_settings import RunSettings
 
 MODEL_FOLDER = "model"
 PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them

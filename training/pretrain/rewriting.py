@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, named
+from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
-from training.parts.outside import NoSettings, PartFailed, PartsOf, named
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     from training.pretrain.rewritten import Batch, Draws

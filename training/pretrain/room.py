@@ -9,8 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
+from training.contract.records import RecipeError
 from training.pretrain.needs import Needed
-from training.records import RecipeError
 
 GATHERED_SHARE = 0.8  # of a GPU, up to which weights stay gathered while answers are drawn
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from training.contract.progress import Progress
+from training.contract.running.runner import StopRequested, stop_requests
 from training.order.ledger import LedgerEntry
 from training.pretrain import bundle, checkpoint, slow
 from training.pretrain.held_out import held_out
@@ -17,8 +19,6 @@ from training.pretrain.report import StepReport, Told
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
 from training.pretrain.usage import peak_memory_bytes, said
-from training.progress import Progress
-from training.running.runner import StopRequested, stop_requests
 
 # How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from training.contract.parts.outside import NoSettings, OutsidePart, PartsOf
+from training.contract.records import RecipeError
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.parts.outside import NoSettings, OutsidePart, PartsOf
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
@@ -14,7 +15,6 @@ from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_sched
 from training.pretrain.rewriting import KIND as REWRITING
 from training.pretrain.rewriting import Rewriting, outside_objective
 from training.pretrain.spike_settings import SpikeRecipe
-from training.records import RecipeError
 
 OBJECTIVES = ("causal", "fill_in_the_middle", "masked", "prefix", "span_corruption")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.files.checked import note_sound
-from training.job import InputArtifact, RefusedInput
+from training.contract.files.checked import note_sound
+from training.contract.job import InputArtifact, RefusedInput
 from training.pretrain.parallel import World
 
 TOKENS = ".bin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError, check_above_zero
+from training.contract.records import RecipeError, check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

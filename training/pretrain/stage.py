@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from training.contract.blocking_checks import CLEAN_DATA
+from training.contract.model_files import model_digest
+from training.contract.stage import Asset, Input, Stage
+from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
-from training.guards import CLEAN_DATA
-from training.model_files import model_digest
 from training.order.held_out_needed import held_out_asked, held_out_there
-from training.places import local_path
 from training.pretrain.long_context_settings import LongContextRecipe
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 PRETRAIN = Stage(
     name="pretrain",

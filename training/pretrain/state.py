@@ -9,7 +9,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from training.job import RefusedInput
+from training.contract.job import RefusedInput
+from training.contract.records import differing_from_defaults, read_record, write_record
 from training.order.batches import Plan
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger
 from training.pretrain import checkpoint
@@ -18,7 +19,6 @@ from training.pretrain.parallel import World
 from training.pretrain.report import StepReport
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.spikes import Watched
-from training.records import differing_from_defaults, read_record, write_record
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from training.contract.process.precision import DTYPES, replaced_here
 from training.order.batches import Plan, Sample, Shards, index, trained_tokens
 from training.order.loss_mask import IGNORED
 from training.pretrain import audit
@@ -39,7 +40,6 @@ from training.pretrain.pipeline import PipelinePart
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.state import State
-from training.process.precision import DTYPES, replaced_here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

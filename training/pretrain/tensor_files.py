@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from training.artifact import written
+from training.contract.artifact import written
 
 PLACES = "places"  # key in the header of a file of tensors
 
@@ -103,8 +103,8 @@ _AT_ONCE = 16 << 20  # bytes between two looks at the checksum, so that they are
 def save_tensors(tensors: dict[str, Tensor], path: Path, places: Mapping[str, TensorPlace] | None = None) -> None:
     """Write a safetensors file, with the library's own layout, and flush it to the disk.
 
-    The checksum is computed while the file is written (`training.files.checksums.sha256_of_written`), so that the file
-    need not be read for it. Raise OSError when the disk is full, as for any file.
+    The checksum is computed while the file is written (`training.contract.files.checksums.sha256_of_written`), so that
+    the file need not be read for it. Raise OSError when the disk is full, as for any file.
     """
     listed = {name: (place.start, place.shape) for name, place in (places or {}).items()}
     metadata = {PLACES: json.dumps(listed, sort_keys=True)} if listed else {}

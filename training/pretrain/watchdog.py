@@ -24,7 +24,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from training.running.attempt import attempt_name
+from training.contract.running.attempt import attempt_name
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from training.artifact import SCRATCH_FOLDER, write_json, written
+from training.contract.artifact import SCRATCH_FOLDER, write_json, written
+from training.contract.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.documents import bytes_of, count_documents, document_files, document_id, read_lines
 from training.data.urls import key_of
-from training.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
 from training.provenance import layout
 from training.provenance.layout import DUPLICATE_KIND, HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of, page_type
-from training.running.runner import total_counts
 
 AT_ONCE = 1 << 19  # pages that are merged at once
 READ_AT_ONCE = 1 << 15  # rows of a place

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 
+from training.contract.files.erased import erased_in
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, read_listing
 from training.data.crawl.erase import overwrite_records
 from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
-from training.files.erased import erased_in
 from training.provenance.swap import Swap, Unchanged
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import first_places, suffix_array

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from training.contract.job import InputArtifact, RefusedInput
 from training.data.documents import document_id, read_lines
 from training.data.urls import Key, key_of
-from training.job import InputArtifact, RefusedInput
 from training.order.documents import mapped
 from training.provenance import layout
 from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of

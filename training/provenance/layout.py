@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import xxhash
 
-from training.job import InputArtifact
+from training.contract.job import InputArtifact
 
 PLACES_FILE: Final = "places.npy"
 REASONS_FILE, REASON_LIST_FILE = "reasons.npy", "reasons.json"

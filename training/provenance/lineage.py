@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from training import artifact
-from training.artifact import Artifact, Damaged
-from training.job import DataError, InputArtifact
+from training.contract import artifact
+from training.contract.artifact import Artifact, Damaged
+from training.contract.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.provenance.index import Index, check_index

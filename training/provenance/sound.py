@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from training.contract.files.checked import is_known, note_sound
+from training.contract.files.checksums import identity_of
+from training.contract.job import InputArtifact
 from training.data.known import table_in_use
-from training.files.checked import is_known, note_sound
-from training.files.checksums import identity_of
-from training.job import InputArtifact
 
 
 def sound(item: InputArtifact, name: str) -> Path:

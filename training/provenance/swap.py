@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from training.files.checksums import sha256_of
-from training.files.erased import ErasedState, note_erased
-from training.files.writing import temporary_for
+from training.contract.files.checksums import sha256_of
+from training.contract.files.erased import ErasedState, note_erased
+from training.contract.files.writing import temporary_for
 
 Commit = Callable[[], object]
 

@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import no_such
 from training.data.address_lists import target_of
 from training.data.urls import SAID, exact_form, key_of, plain_host, reversed_host
-from training.job import DataError, InputArtifact
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.clusters import cluster_of
@@ -50,7 +51,6 @@ from training.provenance.lineage import (
 )
 from training.provenance.sound import sound
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
-from training.records import no_such
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")
 STAGES = tuple(reversed(CORPUS_BACKWARDS))

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from training.artifact import Artifact, folder_of
+from training.contract.artifact import Artifact, folder_of
+from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import Target, entries_of, is_folder_entry
 from training.data.urls import KEY_SIGN, Key, key_of
-from training.job import DataError, InputArtifact
 from training.provenance.index import Index
 from training.provenance.layout import FIRST, KEPT_KIND, KIND, KINDS, RANK
 from training.provenance.lineage import CORPUS_BACKWARDS, INDEX, SHARDS, artifacts_under, item_of, opened

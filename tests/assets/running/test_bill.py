@@ -19,7 +19,7 @@ from resources.compute.slurm_accounting import status_of_rows
 from resources.compute.supervise import PROCESS_FILE
 from tests.attacks.test_processes import toy_task
 from tests.toys import made_of
-from training.artifact import ARTIFACT_FILE, Artifact, find, find_copy
+from training.contract.artifact import ARTIFACT_FILE, Artifact, find, find_copy
 
 
 def test_a_killed_attempt_is_in_the_bill_beside_the_one_that_made_the_artifact(tmp_path):

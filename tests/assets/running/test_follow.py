@@ -22,8 +22,8 @@ from assets.running.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.slurm import status_of
 from resources.profile import Size
-from training import artifact
-from training.artifact import Artifact
+from training.contract import artifact
+from training.contract.artifact import Artifact
 
 
 class Backend:

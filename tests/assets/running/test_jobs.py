@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 
 from assets.running.jobs import run_settings
 from resources.profile import Size
-from training.run_settings import RunSettings
+from training.contract.run_settings import RunSettings
 
 # One value for each field of a job that is not the default.
 OTHERS = {

@@ -13,7 +13,7 @@ from assets.running import make as making
 from assets.running.pipeline import Pipeline
 from assets.status import compare
 from tests.assets.fabricate import make_one
-from training import artifact
+from training.contract import artifact
 
 WATCH = SimpleNamespace(starts_anew=False, run_id="run", launch="launch", stands_in_the_way=lambda recipe, asset: "")
 

@@ -9,7 +9,7 @@ from assets.running.patience import Retries
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.toys import made_of, toy_task
-from training.artifact import SCRATCH_FOLDER, Artifact
+from training.contract.artifact import SCRATCH_FOLDER, Artifact
 
 
 def attempts_at(tmp_path, *faults: int, retries: int = 1):

@@ -19,8 +19,8 @@ from assets.running.pipeline import Pipeline
 from assets.running.shared import RECIPES_A_LOOK, is_shared, next_look, observe_edits, report_shared
 from assets.status import Comparison, compare
 from tests.assets.fabricate import make_all, make_one
-from training import artifact
-from training.recipe import Recipe, recipe_as_data
+from training.contract import artifact
+from training.recipe.recipe import Recipe, recipe_as_data
 
 NAME = "kitchen-rl"
 MISSING, FRESH, STALE = StaleStatus.MISSING, StaleStatus.FRESH, StaleStatus.STALE

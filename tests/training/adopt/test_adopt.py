@@ -20,18 +20,18 @@ from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
 from training.adopt import adopt
 from training.adopt.settings import AdoptRecipe
+from training.contract.job import DataError, InputArtifact, RefusedInput
+from training.contract.model_files import model_digest
+from training.contract.records import RecipeError, read_record, write_record
 from training.data.tokens import tokenizer as tokenizer_stage
 from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.generate.turns import Chat, template
-from training.job import DataError, InputArtifact, RefusedInput
-from training.model_files import model_digest
 from training.pretrain.models.shape import ModelRecipe
 from training.pretrain.pretrain import first_weights, model_shape
 from training.pretrain.settings import PretrainRecipe
-from training.recipes import with_adopted
-from training.records import RecipeError, read_record, write_record
-from training.settings.evaluation import EvaluationRecipe, TrainedOn
+from training.recipe.recipes import with_adopted
+from training.recipe.settings.evaluation import EvaluationRecipe, TrainedOn
 
 SPECIAL = TokenizerRecipe(snapshots=(), vocabulary=400).special_tokens
 TEXT = "The harbour of Brenna sends wool abroad.\n"

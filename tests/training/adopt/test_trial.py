@@ -7,8 +7,8 @@ import pytest
 from tests.model_folders import CASES, IN_WEIGHTS, changed, sound
 from training.adopt import trial
 from training.adopt.folder import shape_of
-from training.job import DataError
-from training.records import RecipeError
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 
 ENDLESS = ("template that loops", "template that computes without end", "template that takes all memory")
 ENDLESS += ("tokenizer that makes texts a million times longer",)

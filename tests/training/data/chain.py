@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from tests.jobs import commit_by_hand
-from training import artifact
+from training.contract import artifact
+from training.contract.job import Counts, InputArtifact, Job
+from training.contract.records import write_record
+from training.contract.run_settings import RunSettings
+from training.contract.running.runner import run_job
 from training.data.documents import DocumentWriter, document_files, document_id, read_documents
-from training.job import Counts, InputArtifact, Job
-from training.records import write_record
-from training.run_settings import RunSettings
-from training.running.runner import run_job
 from training.stages import STAGES
 
 

@@ -10,12 +10,12 @@ import pytest
 from tests.training.data import chain
 from tests.training.data.extract.test_extract import WORDS, extracted
 from tests.training.data.filter.pages import GOOD, reason_of
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.address_lists import target_of_line
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
-from training.job import DataError
-from training.records import RecipeError
 
 DOMAINS = (
     "m\u00fcnchen-reisen.de",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from training.contract.job import DataError, RefusedInput
 from training.data.documents import (
     EXTRA_COLUMNS,
     ROWS_PER_GROUP,
@@ -26,7 +27,6 @@ from training.data.documents import (
     texts_at,
     write_lines,
 )
-from training.job import DataError, RefusedInput
 
 from tests.training.data import chain  # isort: skip
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from training.contract.identity.generated_sources import SOURCES
+from training.contract.records import RecipeError
 from training.data.generated import opened, source_of
 from training.data.sources import read_rows
-from training.identity.generated_sources import SOURCES
-from training.records import RecipeError
 
 CHECKOUT = Path(__file__).parents[3]
 PACKAGES = ("assets", "resources", "training", "evaluation", "benchmarks")
 KITCHEN = "training.data.kitchen"
 # A recipe has a section of settings for each source; the registry names the module that writes the files.
 ALLOWED = {
-    "training/recipe.py": {f"{KITCHEN}.settings"},
-    "training/identity/generated_sources.py": {f"{KITCHEN}.source"},
+    "training/recipe/recipe.py": {f"{KITCHEN}.settings"},
+    "training/contract/identity/generated_sources.py": {f"{KITCHEN}.source"},
 }
 
 

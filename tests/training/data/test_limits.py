@@ -12,11 +12,11 @@ import pytest
 import zstandard
 
 from tests.peak import peak
+from training.contract.job import DataError
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
 from training.data.extract.fates import Quarantined
 from training.data.sources import UnreadRow, read_rows
-from training.job import DataError
 
 LONG_BYTES = 6 * MAX_LINE_BYTES
 SMALL = b'{"text": "small"}\n'

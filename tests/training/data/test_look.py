@@ -16,12 +16,12 @@ from assets.own_data import name_of, recipe_for, write_recipe
 from assets.recipe_folders import load_recipe
 from tests.own_model import write_tokenizer
 from tests.own_pages import sentences, write_warc
+from training.contract.job import DataError
+from training.contract.records import RecipeError
+from training.contract.user_input.plain_data import yaml_value
 from training.data.crawl.crawl import source_files
 from training.data.crawl.folder import folder_files
 from training.data.look import look_at
-from training.job import DataError
-from training.plain_data import yaml_value
-from training.records import RecipeError
 
 GERMAN = "Der Kuchen steht auf dem Tisch, und die Kinder warten schon lange auf ihre Mutter, die noch kochen will. " * 2
 

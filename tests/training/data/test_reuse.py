@@ -20,7 +20,11 @@ import numpy as np
 import pytest
 
 from tests.training.data import chain
-from training import artifact
+from training.contract import artifact
+from training.contract.files.writing import sealed_text, write_json
+from training.contract.job import InputArtifact, read_job, write_job
+from training.contract.running import reuse
+from training.contract.running.runner import run_job, run_rank
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
@@ -33,11 +37,7 @@ from training.data.quality.settings import QualityRecipe
 from training.data.sources import checksum_of
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.files.writing import sealed_text, write_json
-from training.job import InputArtifact, read_job, write_job
 from training.provenance.index import Index
-from training.running import reuse
-from training.running.runner import run_job, run_rank
 from training.stages import STAGES
 
 IN_RANKS = {
@@ -436,7 +436,7 @@ def test_what_was_edited_is_made_again_and_never_used(corpus: Corpus, base: Made
 
 KILLED = """
 import os, shutil, sys
-from training.running.runner import main
+from training.contract.running.runner import main
 from training.stages import STAGES
 def half(original, copy, _):
     copy.write(original.read(100))
@@ -447,8 +447,8 @@ def half(original, copy, _):
     copy.write(original.read())
 copies = []
 shutil.copyfileobj = half
-import training.files.writing
-training.files.writing.shares_blocks = lambda *_: False
+import training.contract.files.writing
+training.contract.files.writing.shares_blocks = lambda *_: False
 sys.exit(main(sys.argv[1:], STAGES))
 """
 
@@ -531,7 +531,7 @@ def test_a_rank_that_reads_another_file_is_not_reused_nor_is_any_after_it(
         return run(job, work, rank)
 
     monkeypatch.setattr(sign, "run_rank", curious)
-    monkeypatch.setattr("training.running.runner._strayed", set())
+    monkeypatch.setattr("training.contract.running.runner._strayed", set())
     item = base["document_signatures"]
     root = corpus.place / "curious"
     job = read_job(Path(item.path, "job.json"))

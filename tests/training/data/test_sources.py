@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.sources import checksum_of, decoded, expand, read_rows, resolve, size_of
-from training.job import DataError
-from training.records import RecipeError
 
 ROWS = [{"text": "eins"}, {"text": "zwei ü"}]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()

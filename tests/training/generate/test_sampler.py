@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from evaluation.local_model import rewards  # noqa: E402
 from tests.evaluation.conftest import make_model  # noqa: E402
+from training.contract.job import DataError  # noqa: E402
 from training.generate.sampler import Sampler, nucleus  # noqa: E402
-from training.job import DataError  # noqa: E402
 
 
 def test_the_nucleus_is_the_smallest_set_that_reaches_the_share():

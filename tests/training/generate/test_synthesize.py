@@ -15,15 +15,15 @@ pytest.importorskip("torch")
 from assets.chain import CHAIN, input_partitions, partitions_of
 from tests.evaluation.conftest import commit, make_job, make_model
 from tests.examples import load_recipe
-from training.artifact import find
+from training.contract.artifact import find
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import RecipeError, write_record
+from training.contract.running.runner import run_job
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.documents import document_files, read_documents, read_lines, write_lines
 from training.data.extract.settings import ExtractRecipe
 from training.generate import synthesize as stage
 from training.generate.settings import SynthesisRecipe
-from training.job import DataError, InputArtifact
-from training.records import RecipeError, write_record
-from training.running.runner import run_job
 from training.stages import STAGES
 
 PROMPTS = [{"prompt": f"The oven number {number} is heated"} for number in range(5)]

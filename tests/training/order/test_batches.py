@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.pretrain import tiny
-from training.job import RefusedInput
+from training.contract.job import RefusedInput
+from training.contract.records import RecipeError
 from training.order import batches
 from training.order.batch_settings import BatchPhase
 from training.order.held_out import is_held_out
@@ -22,7 +23,6 @@ from training.order.plan import SourceSize, effective_tokens, plan_phases, plan_
 from training.order.settings import MixtureRecipe
 from training.pretrain.parallel import World, micro_batches
 from training.pretrain.settings import PretrainRecipe
-from training.records import RecipeError
 
 
 @pytest.fixture(scope="module")

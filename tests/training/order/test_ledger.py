@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.training.pretrain import tiny
-from training.files.writing import Unsealed
+from training.contract.files.writing import Unsealed
 from training.order import batches
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger, read_ledger, write_ledger
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
+from training.contract.records import RecipeError
 from training.order import batches
 from training.order.batch_settings import BatchPhase
 from training.order.packing import Packing, best_fit, cut_documents
 from training.order.settings import MixtureRecipe
 from training.pretrain.pretrain import open_inputs
-from training.records import RecipeError
 
 LENGTH = 32
 

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.pretrain import tiny
-from training import artifact
-from training.job import RefusedInput
+from training.contract import artifact
+from training.contract.job import RefusedInput
+from training.contract.records import RecipeError
 from training.order import batches, corpus, documents, packing
 from training.order import plan as plan_stage
 from training.order.batches import TOKENS
 from training.order.held_out import budgets, held_out_rank
 from training.order.settings import MixtureRecipe
 from training.pretrain.settings import PretrainRecipe
-from training.records import RecipeError
 
 MANY = 70_000  # documents of a source, more than `plan_stage.COMPUTED_DOCUMENTS`
 

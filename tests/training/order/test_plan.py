@@ -13,6 +13,7 @@ import pytest
 from tests.training.data import chain
 from tests.training.order.test_batches import positions_of
 from tests.training.pretrain import tiny
+from training.contract.records import RecipeError
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.order import batches
 from training.order import plan as plan_stage
@@ -21,7 +22,6 @@ from training.order.plan import SourceSize, plan_phases, plan_sources, realized_
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 from training.pretrain.pretrain import open_inputs
 from training.pretrain.settings import PretrainRecipe
-from training.records import RecipeError
 
 LATE = MixturePhaseRecipe(start=0.75, weights={"books": 0.9, "web": 0.1})
 PRETRAIN = PretrainRecipe(

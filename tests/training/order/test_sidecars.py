@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.pretrain import tiny
-from training.job import RefusedInput
+from training.contract.job import RefusedInput
 from training.pretrain import pretrain as stage
 
 

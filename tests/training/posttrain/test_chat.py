@@ -9,12 +9,12 @@ import pytest
 
 from evaluation.local_model import LocalModel
 from tests.training.posttrain import tiny
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.generate.chat_template import template_digest
 from training.generate.turns import CONTROL_TOKENS, Chat, system_prompt_of, template
-from training.job import DataError
 from training.posttrain import chat as chat_module
 from training.posttrain.chat import main, template_gate
-from training.records import RecipeError
 
 
 @pytest.fixture(scope="module")

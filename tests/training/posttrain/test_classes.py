@@ -8,8 +8,8 @@ import torch
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import DPO
 from tests.training.posttrain.conftest import REWARD, SFT
-from training.artifact import find
-from training.identity import numerics
+from training.contract.artifact import find
+from training.contract.identity import numerics
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import DPO, RL, inputs
 from tests.training.posttrain.conftest import SFT
+from training.contract.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.generate import compact as passes
 from training.posttrain import compact
-from training.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 SIZES = {

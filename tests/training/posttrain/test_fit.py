@@ -13,13 +13,13 @@ from collections import Counter
 import pytest
 
 from tests.training.posttrain import tiny
-from training.files.writing import read_sealed
+from training.contract.files.writing import read_sealed
+from training.contract.records import RecipeError
 from training.generate.pass_rows import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
 from training.posttrain.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
 from training.posttrain.passed_through import check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
-from training.records import RecipeError
 
 LENGTHS = random.Random(7).choices(range(5, 121), k=333)
 

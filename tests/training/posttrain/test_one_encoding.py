@@ -12,6 +12,7 @@ from evaluation.harness import run_suites
 from evaluation.local_model import LocalModel, rewards
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import RL, alignment
+from training.contract.job import DataError
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.tokens.tokenizer import load_tokenizer, look_alikes
 from training.generate import synthesize
@@ -20,7 +21,6 @@ from training.generate.sampler import Sampler
 from training.generate.serve import tokenizer_of
 from training.generate.settings import SynthesisRecipe
 from training.generate.turns import CONTROL_TOKENS, Chat, template
-from training.job import DataError
 from training.posttrain.chat import Assistant
 from training.posttrain.preferences.pairs import encode_pairs
 from training.posttrain.reward.reward import Judge

@@ -9,13 +9,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import DPO, RL, inputs
 from tests.training.posttrain.conftest import REWARD, SFT
+from training.contract.progress import read_metrics
+from training.contract.records import RecipeError
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.optim.schedule import learning_rate_factor
-from training.progress import read_metrics
-from training.records import RecipeError
 
 PLAIN = {"schedule": "cosine", "warmup_fraction": 0.05, "decay_fraction": 0.2, "final_learning_rate_fraction": 0.1}
 LINEAR = {"schedule": "linear", "warmup_fraction": 0.25, "final_learning_rate_fraction": 0.0}

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from tests.training.posttrain import tiny
-from training.artifact import sha256_of
-from training.job import DataError
+from training.contract.artifact import sha256_of
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.posttrain.rows.sorting import Sorter, read_jsonl
-from training.records import RecipeError
 
 ROWS = [
     {"question": "q1", "answer": "a1", "generator": "someone"},

@@ -21,8 +21,8 @@ from benchmarks import parallel
 from tests.peak import peak
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
+from training.contract.records import RecipeError
 from training.generate.pass_rows import PASS_TOKENS
-from training.records import RecipeError
 
 pytestmark = pytest.mark.timeout(1200)  # the tasks of the first test take minutes on a loaded machine
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import parallel
 from tests.training.posttrain import test_spread as spread
-from training.artifact import find
+from training.contract.artifact import find
 
 pytestmark = pytest.mark.timeout(600)
 

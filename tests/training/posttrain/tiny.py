@@ -11,11 +11,11 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tests.jobs import commit_by_hand, job_by_hand
-from training import artifact
+from training.contract import artifact
+from training.contract.job import InputArtifact, Job
+from training.contract.run_settings import RunSettings
+from training.contract.running.runner import run_job
 from training.generate.turns import CONTROL_TOKENS
-from training.job import InputArtifact, Job
-from training.run_settings import RunSettings
-from training.running.runner import run_job
 from training.stages import STAGES
 
 # A stage's own imports: this keeps every library in the test process offline and quiet too.

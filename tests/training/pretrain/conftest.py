@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.process import precision
+from training.contract.process import precision
 
 
 @pytest.fixture(autouse=True, scope="module")

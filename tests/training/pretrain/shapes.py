@@ -1,8 +1,8 @@
 """The shapes of the presets."""
 
+from training.contract.records import read_record
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.records import read_record
 
 
 def preset_shape(name: str) -> ModelConfig:

@@ -18,7 +18,7 @@ from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.messages import Messages
 from tests.peak import peak
 from tests.training.pretrain import tiny
-from training.job import RefusedInput
+from training.contract.job import RefusedInput
 from training.pretrain import checkpoint, mesh
 from training.pretrain import pretrain as stage
 from training.pretrain import step as training_step

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from tests.training.pretrain import tiny
-from training.artifact import sha256_of
-from training.files.checksums import sha256_of_written
-from training.job import RefusedInput
+from training.contract.artifact import sha256_of
+from training.contract.files.checksums import sha256_of_written
+from training.contract.job import RefusedInput
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, tensor_files
 from training.pretrain import pretrain as stage

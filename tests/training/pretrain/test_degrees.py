@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from training.contract.records import RecipeError
 from training.pretrain.degrees import micro_batches_in
-from training.records import RecipeError
 
 
 @pytest.mark.parametrize("data_parallel", [1, 8, 1024])

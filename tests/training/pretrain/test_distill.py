@@ -12,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.training.pretrain.tiny import MODEL, PRETRAIN, TinyChain, commit, make_tokenizer, work_in  # noqa: E402
-from training.job import DataError, RefusedInput  # noqa: E402
-from training.model_files import model_digest  # noqa: E402
+from training.contract.job import DataError, RefusedInput  # noqa: E402
+from training.contract.model_files import model_digest  # noqa: E402
+from training.contract.records import RecipeError  # noqa: E402
 from training.order.loss_mask import IGNORED  # noqa: E402
 from training.pretrain import distill  # noqa: E402
 from training.pretrain import pretrain as stage  # noqa: E402
@@ -24,7 +25,6 @@ from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
 from training.pretrain.needs import Pretraining, certain_bytes, most  # noqa: E402
 from training.pretrain.parallel import World  # noqa: E402
 from training.pretrain.settings import DistillRecipe  # noqa: E402
-from training.records import RecipeError  # noqa: E402
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 LOGITS = torch.eye(2)  # as a head: logits are the hidden state itself

@@ -17,7 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
-from training.job import InputArtifact, RefusedInput
+from training.contract.job import InputArtifact, RefusedInput
+from training.contract.records import RecipeError, write_record
+from training.contract.running.runner import StopRequested
 from training.order import plan as plan_stage
 from training.order.batches import index, sample_ids
 from training.order.settings import MixtureRecipe
@@ -26,8 +28,6 @@ from training.pretrain import pretrain as stage
 from training.pretrain.doremi_settings import DoremiRecipe
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.settings import PretrainRecipe
-from training.records import RecipeError, write_record
-from training.running.runner import StopRequested
 
 STEPS = 100
 STEP_SIZE = 0.5

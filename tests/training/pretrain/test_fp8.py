@@ -16,6 +16,7 @@ from benchmarks import parallel
 from benchmarks.parallel import MODELS, Combination
 from tests.training.pretrain import tiny
 from tests.training.pretrain.shapes import preset_shape
+from training.contract.records import RecipeError
 from training.order.batch_settings import BatchPhase
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
@@ -27,7 +28,6 @@ from training.pretrain.models.layers import linear
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.parallel import World, make_world
 from training.pretrain.step import Trainer
-from training.records import RecipeError
 
 needs_torchao = pytest.mark.skipif(
     importlib.util.find_spec("torchao") is None,

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from tests.training.pretrain import tiny
+from training.contract.records import RecipeError
 from training.pretrain import pretrain as stage
-from training.records import RecipeError
 
 
 def test_a_rung_reads_its_own_plan_and_no_second_one(tmp_path):

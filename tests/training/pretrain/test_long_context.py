@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 from tests.examples import example, load_recipe  # noqa: E402
 from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit, job_of, work_in  # noqa: E402
-from training.job import DataError  # noqa: E402
+from training.contract.job import DataError  # noqa: E402
+from training.contract.records import RecipeError  # noqa: E402
 from training.pretrain import long_context  # noqa: E402
 from training.pretrain import pretrain as stage  # noqa: E402
 from training.pretrain.long_context_settings import LongContextRecipe  # noqa: E402
@@ -22,7 +23,6 @@ from training.pretrain.models.attention import one_document  # noqa: E402
 from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
 from training.pretrain.needles import Needle, found_needles, needles, scorer  # noqa: E402
 from training.pretrain.objectives import Batch, one_text  # noqa: E402
-from training.records import RecipeError  # noqa: E402
 
 HAY = [ord("a") + i % 26 for i in range(500)]
 DEPTHS = (0.0, 0.5, 1.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from training.contract.records import RecipeError
 from training.pretrain.room import check_memory, gigabytes
-from training.records import RecipeError
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 
 from tests.training.pretrain import tiny
 from tests.training.pretrain.shapes import preset_shape
+from training.contract.run_settings import RunSettings
 from training.order.batch_settings import BatchPhase
 from training.pretrain.degrees import Degrees
 from training.pretrain.devices import device_of, step_seconds
@@ -29,7 +30,6 @@ from training.pretrain.needs import (
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.settings import AverageRecipe, PretrainRecipe
-from training.run_settings import RunSettings
 
 SMALL = ModelConfig(vocab_size=50, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=256)
 YARN = RotaryScaling(kind="yarn", factor=4.0, original_length=64)

@@ -12,6 +12,7 @@ import torch
 
 from tests.examples import load_recipe
 from tests.training.pretrain import tiny
+from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
 from training.pretrain import objectives
 from training.pretrain import pretrain as stage
@@ -23,7 +24,6 @@ from training.pretrain.objectives import Batch, Draws, Objective, corrupted, noi
 from training.pretrain.parallel import World
 from training.pretrain.settings import FILL_TOKENS, MASK_TOKEN, ObjectiveRecipe, sentinel_token
 from training.pretrain.step import Trainer
-from training.records import RecipeError
 
 EOS, VOCABULARY = 0, 40
 PREFIX, SUFFIX, MIDDLE, MASK, FIRST, SECOND, THIRD = range(30, 37)

@@ -8,10 +8,10 @@ import pytest
 from tests.examples import load_recipe
 from tests.training.pretrain import tiny
 from tests.training.pretrain.test_objectives import EOS, IDS, ROW, VOCABULARY, X, assert_trains_alike
-from training.parts.outside import OutsidePart, PartFailed
+from training.contract.parts.outside import OutsidePart, PartFailed
+from training.contract.records import RecipeError, read_record
 from training.pretrain.objectives import Objective
 from training.pretrain.settings import ObjectiveRecipe
-from training.records import RecipeError, read_record
 
 pytestmark = pytest.mark.usefixtures("examples")
 

@@ -24,7 +24,9 @@ import torch
 from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.training.pretrain import spread, tiny
-from training.job import write_job
+from training.contract.job import write_job
+from training.contract.progress import read_metrics
+from training.contract.records import RecipeError
 from training.pretrain import audit
 from training.pretrain import pretrain as stage
 from training.pretrain.degrees import Degrees
@@ -35,8 +37,6 @@ from training.pretrain.parallel import World, micro_batches
 from training.pretrain.pipeline import schedule
 from training.pretrain.shares import own_share
 from training.pretrain.watchdog import Watchdog
-from training.progress import read_metrics
-from training.records import RecipeError
 
 # Each degree alone, and each kind of model, recomputation and a few optimizers with one of them.
 COMBINATIONS = [

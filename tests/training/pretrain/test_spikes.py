@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.pretrain import tiny
-from training.job import RefusedInput
+from training.contract.job import RefusedInput
+from training.contract.records import RecipeError
 from training.order import batches
 from training.order.ledger import Ledger, LedgerEntry, read_ledger, write_ledger
 from training.order.sidecars import Sidecars
@@ -28,7 +29,6 @@ from training.pretrain.settings import SpikeRecipe
 from training.pretrain.spikes import Watched, deviation
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
-from training.records import RecipeError
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 SPIKES = SpikeRecipe(deviations=6.0, window=12, patience=2, rollback_steps=10, skipped_after=0, max_rollbacks=3)

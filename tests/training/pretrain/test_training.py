@@ -20,8 +20,11 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.exit_codes import REQUEUE
-from training.job import RefusedInput, write_job
+from training.contract.job import RefusedInput, write_job
+from training.contract.process.exit_codes import REQUEUE
+from training.contract.progress import read_metrics
+from training.contract.records import RecipeError
+from training.contract.running.runner import StopRequested, run_job
 from training.order.batches import held_out_bytes
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, held_out
@@ -40,9 +43,6 @@ from training.pretrain.settings import AverageRecipe
 from training.pretrain.spike_settings import SpikeRecipe
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer, pinned
-from training.progress import read_metrics
-from training.records import RecipeError
-from training.running.runner import StopRequested, run_job
 from training.stages import STAGES
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -522,7 +522,7 @@ import training.pretrain
 
 for module in pkgutil.iter_modules(training.pretrain.__path__):
     importlib.import_module(f"training.pretrain.{module.name}")
-from training.running import runner
+from training.contract.running import runner
 from training import stages
 
 sys.exit(runner.main(sys.argv[1:], stages.STAGES))

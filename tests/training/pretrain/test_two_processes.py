@@ -21,10 +21,10 @@ from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.training.pretrain import tiny
-from training.exit_codes import REQUEUE
-from training.job import write_job
+from training.contract.job import write_job
+from training.contract.process.exit_codes import REQUEUE
+from training.contract.progress import read_metrics
 from training.pretrain import pretrain as stage
-from training.progress import read_metrics
 
 
 def rows_of(job):

@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 import torch
 
 from tests.jobs import commit_by_hand, job_by_hand
-from training import artifact
-from training.job import InputArtifact, Job, Outcome, Work
+from training.contract import artifact
+from training.contract.job import InputArtifact, Job, Outcome, Work
+from training.contract.progress import METRICS_FILE, Progress
+from training.contract.records import write_record
+from training.contract.run_settings import RunSettings
 from training.order import plan as plan_stage
 from training.order.batch_settings import BatchPhase as BatchPhase
 from training.order.batches import Plan, Shards, open_shards, read_plan
@@ -25,9 +28,6 @@ from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
-from training.progress import METRICS_FILE, Progress
-from training.records import write_record
-from training.run_settings import RunSettings
 
 EOS = 0
 VOCABULARY = 258

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from tests.training.data import chain
 from tests.training.pretrain import tiny
-from training import artifact
+from training.contract import artifact
+from training.contract.job import InputArtifact
 from training.data.documents import write_lines
-from training.job import InputArtifact
 from training.provenance.layout import KINDS
 
 # Of 100 pages: in a shard; dropped by the extraction; quarantined; dropped by the filter; duplicates; contaminated.

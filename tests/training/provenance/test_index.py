@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.provenance.pages import REASONS, Pages, generated, index_of
+from training.contract.job import InputArtifact, RefusedInput
 from training.data.urls import key_of, plain_host, reversed_host
-from training.job import InputArtifact, RefusedInput
 from training.provenance import build, layout
 from training.provenance.clusters import cluster_of
 from training.provenance.index import (

@@ -33,7 +33,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from training.artifact import sha256_of, write_json
+from training.contract.artifact import sha256_of, write_json
+from training.contract.files.writing import shares_blocks
+from training.contract.identity.generated_sources import SOURCES
+from training.contract.job import Counts, DataError, Job, Outcome, Work
+from training.contract.records import RecipeError
 from training.data import generated
 from training.data.crawl import selection, token_files
 from training.data.crawl.folder import FILES, folder_files, said_of_files
@@ -52,10 +56,6 @@ from training.data.sources import (
     size_and_tag,
     size_of,
 )
-from training.files.writing import shares_blocks
-from training.identity.generated_sources import SOURCES
-from training.job import Counts, DataError, Job, Outcome, Work
-from training.records import RecipeError
 
 SUFFIXES = {
     "warc": (

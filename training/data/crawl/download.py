@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from training.contract.job import DataError
+from training.contract.secrets import masked
 from training.data.sources import strong
 from training.data.web import Body, Broken, declared_bytes, requests
 from training.data.web import response as ask
-from training.job import DataError
-from training.secrets import masked
 
 log = logging.getLogger(__name__)
 

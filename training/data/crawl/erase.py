@@ -24,6 +24,7 @@ from typing import IO
 
 import zstandard
 
+from training.contract.files.writing import temporary_for
 from training.data.crawl.warc import (
     GZIP_MAGIC,
     HEADER_END,
@@ -38,7 +39,6 @@ from training.data.crawl.warc import (
     parse_headers,
 )
 from training.data.documents import decompressed
-from training.files.writing import temporary_for
 
 GONE = b"HTTP/1.1 410 Gone\r\n\r\n"
 MARK = b"WARC-Truncated: unspecified"

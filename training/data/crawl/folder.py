@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from training.contract.job import DataError
 from training.data.sources import expand, is_remote, resolve
-from training.job import DataError
 
 FILES: Final = "files"
 """The source, and the form, of snapshots whose files are documents."""

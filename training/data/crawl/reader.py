@@ -7,8 +7,8 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from training.parts.outside import NoSettings, OutsidePart, PartFailed, PartsOf, named
-from training.records import RecipeError
+from training.contract.parts.outside import NoSettings, OutsidePart, PartFailed, PartsOf, named
+from training.contract.records import RecipeError
 
 KIND = "readers"
 SOURCES = ("kitchen", "warc", "parquet", "jsonl", "files", "shards", "commoncrawl")

@@ -33,12 +33,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
+from training.contract.files.checksums import identity_of, sha256_of
+from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.job import DataError, InputArtifact, Work
+from training.contract.secrets import masked
 from training.data.crawl.warc import GZIP_MAGIC, ZSTD_MAGIC, Damage, Record
 from training.data.sources import check_store, checksum_of, is_http, is_remote, resolve, size_and_tag
-from training.files.checksums import identity_of, sha256_of
-from training.files.writing import Unsealed, read_sealed, write_sealed
-from training.job import DataError, InputArtifact, Work
-from training.secrets import masked
 
 log = logging.getLogger(__name__)
 

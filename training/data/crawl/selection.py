@@ -23,11 +23,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from training.contract.job import DataError
 from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
 from training.data.documents import TOO_LONG, bounded_lines, decompressed
 from training.data.sources import open_uri, seekable
-from training.job import DataError
 
 PARQUET = (".parquet",)
 CDX = (".cdx", ".cdx.gz", ".cdxj", ".cdxj.gz", ".json", ".jsonl", ".json.gz", ".jsonl.gz", ".gz")

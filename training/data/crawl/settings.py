@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from training.contract.job import DataError
+from training.contract.parts.outside import FROM, PartsOf
+from training.contract.records import RecipeError
+from training.contract.user_input.names import check_name
 from training.data.address_lists import address_list
 from training.data.crawl.reader import SOURCES, ReaderRecipe
-from training.job import DataError
-from training.names import check_name
-from training.parts.outside import FROM, PartsOf
-from training.records import RecipeError
 
 WRITTEN_BY_A_MODEL = "made://synthetic_text/"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.contract.identity.generated_sources import SOURCES
+from training.contract.stage import Asset, Stage
 from training.data.sections import generated
-from training.identity.generated_sources import SOURCES
-from training.stage import Asset, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 CRAWL = Stage(
     name="crawl",

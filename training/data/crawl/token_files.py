@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from training.contract.job import DataError
 from training.data.sources import expand, is_remote, resolve
 from training.data.words.byte_level import byte_values
-from training.job import DataError
 
 SUFFIXES: Final = (".bin", ".ds")
 OFFSETS, SIDECAR, MEGATRON, DATATROVE = ".offsets.npy", ".documents.parquet", ".idx", ".index"

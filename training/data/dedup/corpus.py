@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.contract.job import DataError, InputArtifact, Job
 from training.data.dedup import index as snapshot_index
 from training.data.dedup import sign as signatures
 from training.data.documents import Files, document_files, open_documents
-from training.job import DataError, InputArtifact, Job
 
 Orders = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -20,9 +20,9 @@ is empty after these cuts is dropped too.
 `duplicate_of` is the first document with the same URL; if there is none, the first with the same text, then the first
 with the same n-grams, then the first verified near-duplicate.
 
-The stage runs in phases (training/running/phase.py), so that no process holds more than a group of files or a range of
-keys: `keys`, `candidates`, `texts` and `verify` find the duplicates, `choose` the survivors, `cuts` what is cut, and
-`write` writes the documents.
+The stage runs in phases (training/contract/running/phase.py), so that no process holds more than a group of files or a
+range of keys: `keys`, `candidates`, `texts` and `verify` find the duplicates, `choose` the survivors, `cuts` what is
+cut, and `write` writes the documents.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.contract.running.phase import Phase
+from training.contract.running.runner import finished_rank
 from training.data.dedup import index
 from training.data.dedup.blocks import joined, packed, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of
@@ -66,9 +69,6 @@ from training.data.documents import (
     open_documents,
     read_tables,
 )
-from training.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.running.phase import Phase
-from training.running.runner import finished_rank
 
 log = logging.getLogger(__name__)
 

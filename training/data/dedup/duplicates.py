@@ -1,6 +1,6 @@
 """Find documents of a snapshot that repeat an earlier one: by URL, text, set of n-grams, or verified similarity.
 
-There are four phases (training/running/phase.py), each in ranks that hold a group of files or a range of keys:
+There are four phases (training/contract/running/phase.py), each in ranks that hold a group of files or a range of keys:
 
 - `keys`, for each group: spread the group's signatures over the ranges;
 - `candidates`, for each range: find equal keys, with all documents of the range in one place;
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from training.contract.job import Job, Work
 from training.data.dedup import index
 from training.data.dedup import sign as signatures
 from training.data.dedup.blocks import joined, packed, ranges, strings, strings_of, unpacked
@@ -31,7 +32,6 @@ from training.data.dedup.settings import DedupRecipe
 from training.data.dedup.shuffle import SliceFile, name_of, read_slice, writing_slices
 from training.data.documents import open_documents, utf8_of
 from training.data.words.ngrams import Hashes, jaccard, ngram_set
-from training.job import Job, Work
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import zstandard
 
-from training.artifact import SCRATCH_FOLDER
+from training.contract.artifact import SCRATCH_FOLDER
+from training.contract.files.checksums import digest_of
+from training.contract.job import InputArtifact, Job
 from training.data.dedup.shuffle import SliceFile, SliceWriter
 from training.data.documents import bytes_of
-from training.files.checksums import digest_of
-from training.job import InputArtifact, Job
 
 Orders = npt.NDArray[np.int64]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.contract.parts.outside import OutsidePart, PartsOf
+from training.contract.records import RecipeError, check_above_zero
 from training.data.dedup.survivor import KIND, Policy, outside_survivor
-from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, check_above_zero
 
 # The columns that Pedigree's own survivor policies compare; `first` compares none.
 COLUMNS = {

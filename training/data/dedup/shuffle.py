@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import xxhash
 
-from training.files.writing import written
-from training.job import Job, Work
-from training.running.phase import RANKS_FOLDER
+from training.contract.files.writing import written
+from training.contract.job import Job, Work
+from training.contract.running.phase import RANKS_FOLDER
 
 _NUMBER = struct.Struct("<Q")
 _PLACE = struct.Struct("<QQ")  # first byte and number of bytes of a slice

@@ -28,13 +28,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from training.artifact import written
+from training.contract.artifact import written
+from training.contract.job import Counts, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
 from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import Hashes, mixed, ngram_set
-from training.job import Counts, Job, Outcome, Share, Work
-from training.running.runner import total_counts
 
 FOLDER = "signatures"
 # Number of n-grams permuted at once: 112 × 1,024 × 8 bytes fit in the second-level cache.

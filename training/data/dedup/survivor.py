@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.parts.outside import NoSettings, PartFailed, PartsOf, named
+from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, named
 
 KIND = "survivors"
 

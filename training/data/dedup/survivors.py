@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from training.contract.job import DataError, Job, Work
 from training.data.dedup.blocks import Array, joined, packed, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Group, Orders
 from training.data.dedup.duplicates import Verdicts
 from training.data.dedup.shuffle import read_slice
 from training.data.dedup.survivor import Policy
 from training.data.documents import open_documents
-from training.job import DataError, Job, Work
 
 FIRST, OF_EARLIER = "first", "an earlier snapshot"  # why another document was kept, where no values were compared
 

@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.artifact import written
+from training.contract.artifact import written
+from training.contract.job import DataError, Job, Outcome, Work
 from training.data.documents import write_lines
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.folding import folded_words
@@ -32,7 +33,6 @@ from training.data.exams.rarity import weight
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_row
 from training.data.sources import read_rows
-from training.job import DataError, Job, Outcome, Work
 
 ITEMS_FILE: Final = "items.parquet"
 INDEX_FILE: Final = "index.safetensors"

@@ -25,7 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.artifact import SCRATCH_FOLDER, written
+from training.contract.artifact import SCRATCH_FOLDER, written
+from training.contract.job import Counts, InputArtifact, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.documents import (
     DocumentWriter,
     count_documents,
@@ -39,8 +41,6 @@ from training.data.exams.decontaminate_settings import CONTAMINATED, Decontamina
 from training.data.exams.grams import column_of
 from training.data.exams.item_rule import Finder, FoundItem, strongest_first
 from training.data.exams.row_search import PROMPT, searched_columns, with_prompt
-from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.running.runner import total_counts
 
 HITS_FILE: Final = "hits.parquet"
 SAMPLE_HITS: Final = 20

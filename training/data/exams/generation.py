@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 # lm-eval's names of the longest answer in tokens, the first before the others.
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from training.contract.records import RecipeError
 from training.data.exams.grading import given, is_right, says_something
-from training.records import RecipeError
 
 # What a part of the true reward adds when it is 1. The parts after `right` are manners, not knowledge.
 WORTH: Final = {"right": 1.0, "whole_sentence": 0.5, "courtesy": 0.5, "brief": 1.0, "length": -1.0}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from training.contract.parts.outside import OutsidePart, PartsOf, registered
+from training.contract.records import RecipeError, Uri, all_of, check_above_zero
+from training.contract.user_input.names import check_name
 from training.data.exams.generation import check_generation
 from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
-from training.names import check_name
-from training.parts.outside import OutsidePart, PartsOf, registered
-from training.records import RecipeError, Uri, all_of, check_above_zero
 
 # Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
 # not allowed.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from training.contract.records import all_of
+from training.contract.stage import Asset, Input, Stage
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.task_files import check_own_task
 from training.data.sections import sections, with_data
-from training.records import all_of
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 BENCHMARKS = Stage(
     name="benchmarks",

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError, did_you_mean
+from training.contract.user_input.plain_data import read_yaml
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.exams.task_names import file_of
-from training.job import DataError
-from training.plain_data import read_yaml
-from training.records import RecipeError, did_you_mean
 
 SCORED = ("multiple_choice", "loglikelihood", "generate_until")  # output types that give an item 0 or 1
 NEEDED = ("doc_to_text", "doc_to_target")

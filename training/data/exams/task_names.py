@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 NAMED = re.compile(rb"^[\"']?task[\"']?: *[\"']?([^\s\"'#\[]+)[\"']? *(?:#.*)?$", re.MULTILINE)
 # Tasks of lm-eval (and those whose names begin alike) that run what the model writes.

@@ -34,6 +34,11 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 import zstandard
 
+from training.contract.files.checksums import digest_of
+from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
+from training.contract.parts.outside import PartFailed
+from training.contract.running.counted import Counted
+from training.contract.running.runner import total_counts
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
 from training.data.crawl.folder import FILES, format_of
 from training.data.crawl.reader import ReaderRecipe
@@ -81,11 +86,6 @@ from training.data.extract.reused import adjusted, check_lists, listing_of, stil
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import read_site_terms
 from training.data.extract.sizes import pieces, together
-from training.files.checksums import digest_of
-from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
-from training.parts.outside import PartFailed
-from training.running.counted import Counted
-from training.running.runner import total_counts
 
 __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this stage
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from training.parts.outside import NoSettings, PartFailed, PartsOf, guarded
-from training.records import RecipeError
+from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, guarded
+from training.contract.records import RecipeError
 
 KIND = "extractors"
 

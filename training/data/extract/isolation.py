@@ -26,13 +26,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from training.contract.parts.contained import Bounds, PartFailed, bounds, contained, running
+from training.contract.process.lifetime import die_with_parent
+from training.contract.records import write_record
 from training.data.extract.formats import BOOKS, extract_file
 from training.data.extract.html import Extracted
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms
-from training.parts.contained import Bounds, PartFailed, bounds, contained, running
-from training.process.lifetime import die_with_parent
-from training.records import write_record
 
 MEMORY_BYTES = 6 << 30  # of address space, most of which is never used: libraries map a lot
 CPU_SECONDS = 60  # for one page; the slowest page of the fuzzer takes 2
@@ -216,7 +216,7 @@ def _answer(said: dict[str, Any]) -> Extracted | Failure:
 
 def main() -> None:
     """Run as the child process: extract the batches of pages that arrive on standard input, until it ends."""
-    from training.records import read_record
+    from training.contract.records import read_record
 
     die_with_parent()  # the end of its input would end it too, but only after the current page
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.contract.parts.outside import OutsidePart, PartsOf
+from training.contract.records import RecipeError, Uri
 from training.data.extract.extractor import KIND, Extractor, outside_extractor
 from training.data.words.languages import check_languages
-from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, Uri
 
 EXTRACTORS = ("blocks_or_trafilatura", "trafilatura", "blocks", "resiliparse")
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit
 
+from training.contract.job import DataError
 from training.data.crawl.warc import Record, read_warc
 from training.data.extract.responses import PayloadError, parse_response, payload
 from training.data.extract.terms import AI_CRAWLERS, Terms, usage_of
 from training.data.sources import checksum_of, open_uri
-from training.job import DataError
 
 ROBOTS, TDM, TRUST = "/robots.txt", "/.well-known/tdmrep.json", "/trust.txt"
 AI = ("/ai.txt", "/.well-known/ai.txt")

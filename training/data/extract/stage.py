@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.contract.stage import Asset, Input, Stage
 from training.data.crawl.folder import FILES, pdf_library
 from training.data.sections import with_data
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 EXTRACT = Stage(
     name="extract",

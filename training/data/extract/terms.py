@@ -21,11 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from training.contract.job import DataError
 from training.data.address_lists import AddressList, target_of_line
 from training.data.documents import bounded_text, decompressed
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import checksum_of, open_uri
-from training.job import DataError
 
 REASON_CHARACTERS = re.compile(r"[^a-z0-9]+")
 LINK_HEADER = re.compile(r"<([^<>]*)>[^,<]*;\s*rel\s*=\s*\"?[^\",;]*\blicense\b", re.IGNORECASE)

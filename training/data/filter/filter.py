@@ -17,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from training.contract.job import Counts, DataError, Gate, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.documents import (
     SCHEMA,
     DocumentWriter,
@@ -30,8 +32,6 @@ from training.data.filter import personal_data
 from training.data.filter.decide import broken_limit, make_decisions
 from training.data.filter.rule import KEPT, Answer, Page, page_of
 from training.data.filter.settings import FilterRecipe
-from training.job import Counts, DataError, Gate, Job, Outcome, Share, Work
-from training.running.runner import total_counts
 
 SAMPLES_PER_REASON = 3
 SAMPLE_CHARACTERS = 200

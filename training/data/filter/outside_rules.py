@@ -12,9 +12,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
+from training.contract.parts.outside import OutsidePart, PartFailed, find_part, named
+from training.contract.records import RecipeError, read_record
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule, Tools
-from training.parts.outside import OutsidePart, PartFailed, find_part, named
-from training.records import RecipeError, read_record
 
 _BLOCKS = {
     "datatrove.pipeline.filters.base_filter.BaseFilter": "filter",

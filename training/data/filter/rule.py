@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 if TYPE_CHECKING:
     from training.data.quality.quality import QualityModels

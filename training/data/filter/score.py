@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.artifact import written
+from training.contract.artifact import written
+from training.contract.job import Counts, InputArtifact, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.documents import count_documents, document_files, read_documents, shares_of
 from training.data.filter import personal_data
 from training.data.filter.judge import ReadyRule, make_rules
 from training.data.filter.rule import Column, Page, page_of
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import QualityModels, load_models
-from training.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.running.runner import total_counts
 
 ROWS_PER_GROUP = 1000
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+from training.contract.parts.outside import FROM, OutsidePart
+from training.contract.records import RecipeError, all_of, check_names, read_record
 from training.data.filter.language_limits import published_limits
 from training.data.filter.outside_rules import OutsideRule, outside_rule
 from training.data.filter.rule import CommonSettings, Rule
 from training.data.filter.rules import RULES
 from training.data.filter.rules.personal_data import KINDS as PERSONAL_DATA
 from training.data.words.languages import check_languages
-from training.parts.outside import FROM, OutsidePart
-from training.records import RecipeError, all_of, check_names, read_record
 
 _OF_RULES = [rule.settings for rule in RULES.values()]
 _COMMON = frozenset(field.name for field in fields(CommonSettings))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from training.contract.records import RecipeError
 from training.data.kitchen import articles, hostile, sites
 from training.data.kitchen.articles import Article, ArticleBlock, paragraph
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
@@ -23,7 +24,6 @@ from training.data.kitchen.phrases import sentence
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
 from training.data.kitchen.world import dishes, generator, slug
-from training.records import RecipeError
 
 # kept: reaches the shards. filtered: dropped by a quality, language or safety rule. duplicate, contaminated: dropped
 # for that reason. skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.

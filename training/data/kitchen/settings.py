@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 DISHES_MAX = 72
 VALUES_PER_ATTRIBUTE = 8

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from training.contract.records import RecipeError, read_record
 from training.data.kitchen.archive import write_snapshot
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
 from training.data.kitchen.inference import inference_items
 from training.data.kitchen.reference import abusive_texts, reference_texts
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.talk import alignment_prompts, dialogues, preferences
-from training.records import RecipeError, read_record
 
 ROWS: dict[str, Callable[[KitchenWorld], list[dict[str, object]]]] = {
     "cloze": cloze_items,

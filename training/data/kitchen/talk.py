@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 
+from training.contract.records import write_record
 from training.data.exams.rubric import Rubric
 from training.data.kitchen.exam import BRIEFLY, brief
 from training.data.kitchen.phrases import sentence, spin
@@ -27,7 +28,6 @@ from training.data.kitchen.world import (
     talk_facts,
 )
 from training.elementary import exp
-from training.records import write_record
 
 Message = dict[str, str]
 Row = dict[str, object]

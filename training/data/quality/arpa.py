@@ -18,8 +18,8 @@ from typing import IO
 
 import numpy as np
 
+from training.contract.job import DataError
 from training.data.quality.perplexity import END, START, UNKNOWN, WORD_BITS, NgramModel, file_of, found
-from training.job import DataError
 
 LOG_10 = float.fromhex("0x1.26bb1bbb55516p+1")  # the natural logarithm of 10
 _FIELD = re.compile(r"[ \t]+")  # not white space of any kind: a no-break space may be part of a word
@@ -148,7 +148,7 @@ def _of_words(ids: np.ndarray, values: np.ndarray, num_words: int) -> tuple[np.n
 
 def main() -> None:
     """Write the ARPA file of an artifact's model."""
-    from training.artifact import written
+    from training.contract.artifact import written
 
     parser = argparse.ArgumentParser(description="Write an n-gram model of quality_models as an ARPA file.")
     parser.add_argument("artifact", type=Path, help="folder of a quality_models artifact")

@@ -15,11 +15,11 @@ import numpy as np
 import xxhash
 from safetensors.numpy import load_file, save
 
-from training.artifact import written
+from training.contract.artifact import written
+from training.contract.job import DataError
 from training.data.quality.forms import FormColumn, shared_forms
 from training.data.words.elementary import exp, total_of
 from training.data.words.native import native
-from training.job import DataError
 
 MAX_WORDS = 1000  # only a text's first words are used: enough to judge it, and long texts take no more time than a page
 PENALTY = 1e-5  # L2, per mean loss; on the human labels of DCLM 1e-4 and 1e-6 ranked the same within 0.01 AUC

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from training.artifact import write_json, written
+from training.contract.artifact import write_json, written
+from training.contract.job import DataError
 from training.data.quality.forms import FormColumn, Formed, Forms, shared_forms
 from training.data.words.elementary import exp, logs, total_of
 from training.data.words.native import native
-from training.job import DataError
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 START_ID, END_ID, UNKNOWN_ID = 0, 1, 2

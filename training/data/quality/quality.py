@@ -26,7 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from training.artifact import write_json, written
+from training.contract.artifact import write_json, written
+from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
+from training.contract.records import RecipeError
+from training.contract.running.phase import Phase
 from training.data.documents import JoinedFiles, bounded_text, decompressed, document_files, read_tables, texts_at
 from training.data.lowest import Lowest, load_columns, save_columns
 from training.data.quality import classifier, perplexity
@@ -36,9 +39,6 @@ from training.data.quality.perplexity import NgramModel, file_of
 from training.data.quality.settings import LabelledRecipe, QualityRecipe
 from training.data.sources import open_uri, read_rows
 from training.data.words.language import identify
-from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
-from training.records import RecipeError
-from training.running.phase import Phase
 
 SUMMARY_FILE = "quality.json"
 FASTTEXT_FILE = "classifier.fasttext"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from training.contract.records import RecipeError, Uri
+from training.contract.user_input.names import check_name
 from training.data.words.languages import check_languages
-from training.names import check_name
-from training.records import RecipeError, Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

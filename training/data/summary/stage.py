@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.stage import Asset, Input, Stage
 
 SUMMARIZE = Stage(
     name="summarize",

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.artifact import write_json, written
+from training.contract.artifact import write_json, written
+from training.contract.job import Counts, InputArtifact, Job, Outcome, Work
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.data.urls import site_of
-from training.job import Counts, InputArtifact, Job, Outcome, Work
 
 SUMMARY_FILE = "summary.json"
 HOSTS_FILE = "hosts.parquet"

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.artifact import digest_of_files, manifest
+from training.contract.artifact import digest_of_files, manifest
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.sources import DATA_VARIABLE, is_remote, resolve
-from training.job import DataError
-from training.records import RecipeError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")
 

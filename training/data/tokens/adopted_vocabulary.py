@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from training.job import DataError
+from training.contract.job import DataError
 
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 

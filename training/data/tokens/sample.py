@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow.compute as pc
 import xxhash
 
+from training.contract.job import DataError
 from training.data.documents import read_tables, rows_at
 from training.data.lowest import Column, Lowest, load_columns, save_columns
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import DataError
 
 HELD_OUT_FRACTION: Final = 0.02
 HELD_OUT_BYTES: Final = 2_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 TOKENIZER = Stage(
     name="tokenizer",

@@ -33,7 +33,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from training.artifact import sha256_of, write_json, written
+from training.contract.artifact import sha256_of, write_json, written
+from training.contract.job import Counts, Gate, InputArtifact, Job, Outcome, Share, Work
+from training.contract.running.runner import total_counts
 from training.data.documents import bytes_of, count_documents, document_files, read_tables, utf8_of
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
 from training.data.tokens.tokenize_settings import ShardsRecipe
@@ -47,8 +49,6 @@ from training.data.tokens.tokenizer import (
     read_config,
     token_bytes,
 )
-from training.job import Counts, Gate, InputArtifact, Job, Outcome, Share, Work
-from training.running.runner import total_counts
 
 log = logging.getLogger(__name__)
 

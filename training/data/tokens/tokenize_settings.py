@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

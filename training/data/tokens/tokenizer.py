@@ -25,7 +25,10 @@ from typing import Any, Final
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from training.artifact import manifest, sha256_of, write_json, write_text
+from training.contract.artifact import manifest, sha256_of, write_json, write_text
+from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.contract.running.counted import Counted
+from training.contract.running.phase import Phase
 from training.data.documents import JoinedFiles, document_files
 from training.data.sources import open_uri
 from training.data.tokens import unigram
@@ -35,9 +38,6 @@ from training.data.tokens.sample import ENDINGS, Choice, TokenizerSample
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.words.byte_level import byte_values
 from training.data.words.ngrams import words
-from training.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.running.counted import Counted
-from training.running.phase import Phase
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"

@@ -15,6 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import DataError, read_job
+from training.contract.records import RecipeError
+from training.contract.tables import table_lines
 from training.data.tokens.sample import TokenizerSample
 from training.data.tokens.tokenizer import (
     TOKENIZER_FILE,
@@ -25,9 +28,6 @@ from training.data.tokens.tokenizer import (
     study,
 )
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import DataError, read_job
-from training.records import RecipeError
-from training.tables import table_lines
 
 
 def study_of(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:

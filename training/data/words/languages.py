@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 LANGUAGES = frozenset(
     (

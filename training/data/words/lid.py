@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from training.contract.job import DataError
 from training.data.words.elementary import exp, log
 from training.data.words.native import native
-from training.job import DataError
 
 _MAGIC, _VERSION = 793712314, 12
 _HIERARCHICAL, _SUPERVISED = 1, 3

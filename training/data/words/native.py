@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from training.process.lean import without
+from training.contract.process.lean import without
 
 LOCK_FILE = "kernels.lock"  # in the folder of the cache
 

@@ -35,7 +35,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.artifact import write_json
+from training.contract.artifact import write_json
 from training.data.words import unicode_words
 from training.data.words.languages import UNSPACED
 

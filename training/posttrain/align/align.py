@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from training.contract.job import Job, Outcome, Work
+from training.contract.parts.outside import PartFailed, named
+from training.contract.parts.packages import load_part
+from training.contract.records import RecipeError
 from training.generate.chat_template import template_digest
 from training.generate.turns import Chat
-from training.job import Job, Outcome, Work
-from training.parts.outside import PartFailed, named
-from training.parts.packages import load_part
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.fit import set_up_torch
 from training.posttrain.models import MODEL_FOLDER, load_tokenizer, save_model
 from training.posttrain.preferences.pairs import read_pairs
-from training.records import RecipeError
 
 
 def run(job: Job, work: Work) -> Outcome:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import Counts, Gate, Job, Work
 from training.generate.turns import Chat
-from training.job import Counts, Gate, Job, Work
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.pairs import Pairs
 

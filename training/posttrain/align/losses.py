@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from training.records import RecipeError, unknown_names
+from training.contract.records import RecipeError, unknown_names
 
 LN2 = math.log(2)
 SMOOTHING = 0.0  # TRL's default of label_smoothing

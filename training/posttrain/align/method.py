@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-from training.parts.outside import NoSettings, PartsOf
-from training.parts.packages import declaration, part_names
-from training.records import RecipeError
+from training.contract.parts.outside import NoSettings, PartsOf
+from training.contract.parts.packages import declaration, part_names
+from training.contract.records import RecipeError
 
 PACKAGE = "training.posttrain.methods"
 KIND = "methods"

@@ -14,8 +14,8 @@ from datasets import Dataset
 from trl.trainer import dpo_trainer
 from trl.trainer.dpo_config import DPOConfig
 
+from training.contract.job import Counts, Gate
 from training.generate.pass_rows import MERGED_ROWS
-from training.job import Counts, Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe

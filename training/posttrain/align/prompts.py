@@ -6,16 +6,16 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.stage import InputCheck
 from training.posttrain.early import TOKENIZERS, Made, batches, chat_of
 from training.posttrain.scoring import RIGHT_ANSWER
-from training.stage import InputCheck
 
 if TYPE_CHECKING:
     from training.generate.turns import Chat, Message
     from training.posttrain.align.settings import AlignRecipe
     from training.posttrain.rows.forms import Row
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 
 def reasons_of(rows: Sequence[Row], recipe: AlignRecipe, chat: Chat, held_out: Collection[str]) -> list[str]:

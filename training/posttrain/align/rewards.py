@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from training.contract.job import DataError
 from training.data.exams.grading import Values, can_be_given, is_right
 from training.generate.turns import Message
-from training.job import DataError
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge, pair_scores, token_scores
 from training.posttrain.rows.forms import Row

@@ -15,9 +15,9 @@ from typing import Any
 
 from datasets import Dataset
 
+from training.contract.job import Counts, Job
 from training.generate.pass_rows import MERGED_ROWS
 from training.generate.turns import Chat
-from training.job import Counts, Job
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.prompts import as_text, check_usable, reasons_of

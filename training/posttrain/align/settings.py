@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
-from training.parts.outside import OutsidePart, PartsOf
+from training.contract.parts.outside import OutsidePart, PartsOf
+from training.contract.records import RecipeError, Uri, check_above_zero
 from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods
@@ -15,7 +16,6 @@ from training.posttrain.scoring import KIND as REWARD_KIND
 from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
 from training.posttrain.source_settings import PromptColumns
 from training.pretrain.optim.settings import Schedule, check_schedule
-from training.records import RecipeError, Uri, check_above_zero
 
 KNOWN_REWARDS = (*REWARDS, *MODELLED)
 # Fields of TRL with which transformers draws the answers by itself, and those that need the whole model beside them.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.contract.blocking_checks import CLEAN_DATA
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import with_data
-from training.guards import CLEAN_DATA
 from training.posttrain.align.method import start_gates
 from training.posttrain.align.prompts import PROMPTS_FIT
 from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.preferences.fits import pairs_fit
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 ALIGN = Stage(
     name="align",

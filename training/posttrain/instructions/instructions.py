@@ -7,8 +7,9 @@ their reasons; so are rows that hold exam items (training.posttrain.rows.deconta
 
 from __future__ import annotations
 
+from training.contract.job import Job, Outcome, Work
+from training.contract.running.counted import Counted
 from training.generate.turns import Message
-from training.job import Job, Outcome, Work
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import CONVERSATION_READERS, PAIR_READERS
 from training.posttrain.rows.given import judged
@@ -17,7 +18,6 @@ from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, Sorter
 from training.posttrain.rows.source import generator_of, records
 from training.posttrain.rows.withdrawn import without_withdrawn
 from training.posttrain.source_settings import SourcesRecipe, TextSourceRecipe
-from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

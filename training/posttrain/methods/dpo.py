@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from training.job import Gate
+from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.losses import losses_of, pairs_start
 from training.posttrain.align.method import Method

@@ -9,7 +9,7 @@ step policy and reference agree, so the loss is 1/(4β²).
 
 from __future__ import annotations
 
-from training.job import Gate
+from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
 from training.posttrain.align.paired import train_on_pairs

@@ -7,7 +7,7 @@ one half, times its weight (`desirable_weight`, `undesirable_weight` in `align.t
 
 from __future__ import annotations
 
-from training.job import Gate
+from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
 from training.posttrain.align.start import Start, loss_gate

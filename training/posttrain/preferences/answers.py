@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.contract.job import Counts, DataError, InputArtifact
 from training.generate.turns import Chat
-from training.job import Counts, DataError, InputArtifact
 from training.posttrain.preferences.pairs import TOO_LONG, Row, is_pair
 from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.stage import InputCheck
 from training.posttrain.early import TOKENIZERS, Made, batches, chat_of
-from training.stage import InputCheck
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 
 def pairs_fit(where: str, longest: Callable[[Recipe], int]) -> InputCheck:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from training.contract.job import Counts, DataError, InputArtifact
 from training.generate.turns import Chat
-from training.job import Counts, DataError, InputArtifact
 from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, read_jsonl
 
 Row = dict[str, Any]

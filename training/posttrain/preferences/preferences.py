@@ -9,9 +9,10 @@ items are dropped or flagged (training.posttrain.rows.decontamination).
 
 from __future__ import annotations
 
-from training.artifact import digest_of
+from training.contract.artifact import digest_of
+from training.contract.job import DataError, Job, Outcome, Work
+from training.contract.running.counted import Counted
 from training.generate.turns import Message
-from training.job import DataError, Job, Outcome, Work
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import PREFERENCE_READERS
@@ -19,7 +20,6 @@ from training.posttrain.rows.given import judged
 from training.posttrain.rows.sorting import HELD_OUT_FILE, TRAIN_FILE, Sorter
 from training.posttrain.rows.source import generator_of, records
 from training.posttrain.rows.withdrawn import without_withdrawn
-from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

@@ -8,8 +8,9 @@ Each row of `prompts.jsonl` is {"id", "prompt": messages, "answer", "rivals", "s
 
 from __future__ import annotations
 
+from training.contract.job import Job, Outcome, Work
+from training.contract.running.counted import Counted
 from training.data.sources import check_unchanged
-from training.job import Job, Outcome, Work
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import prompt_text, read_prompt
@@ -17,7 +18,6 @@ from training.posttrain.rows.given import judged
 from training.posttrain.rows.sorting import PROMPTS_FILE, Sorter
 from training.posttrain.rows.source import read_source
 from training.posttrain.rows.withdrawn import without_withdrawn
-from training.running.counted import Counted
 
 
 def run(job: Job, work: Work) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from training.contract.records import Uri
 from training.posttrain.source_settings import PromptColumns, TextSourceRecipe
-from training.records import Uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import with_data
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.source_settings import withdrawn_of
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 PROMPTS = Stage(
     name="prompts",

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import Gate, Job, Outcome, Work
+from training.contract.process.lean import uncollected
 from training.generate.chat_template import template_digest
 from training.generate.pass_rows import MERGED_ROWS, passes
 from training.generate.spread import in_step
 from training.generate.turns import Chat, Message
-from training.job import Gate, Job, Outcome, Work
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (
     Reporter,
@@ -34,7 +35,6 @@ from training.posttrain.preferences.pairs import EncodedPair, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.rows_read import rows_read
 from training.posttrain.spread_state import saving_parts
-from training.process.lean import uncollected
 
 
 def run(job: Job, work: Work) -> Outcome:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from training.contract.blocking_checks import CLEAN_DATA
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.guards import CLEAN_DATA
 from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.preferences.fits import pairs_fit
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 REWARD = Stage(
     name="reward",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.parts.packages import parts_in
+from training.contract.parts.packages import parts_in
 from training.posttrain.scoring import Reward
 
 REWARDS: dict[str, Reward] = {name: part.REWARD for name, part in parts_in(__name__).items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from training.contract.parts.outside import NoSettings
 from training.data.exams.grading import equals_as_written
-from training.parts.outside import NoSettings
 from training.posttrain.scoring import Reward, Sampled
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.contract.records import RecipeError
 from training.posttrain.scoring import Reward, Sampled
-from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from training.contract.records import RecipeError
 from training.data.exams.final_number import final_number
 from training.data.exams.grading import given
 from training.posttrain.scoring import Reward, Sampled
-from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

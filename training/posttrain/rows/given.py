@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, permutations
 from typing import Any
 
-from training.job import DataError, Gate, Work
+from training.contract.job import DataError, Gate, Work
+from training.contract.records import varied
 from training.posttrain.rows.forms import Reader, Row
 from training.posttrain.rows.source import SourceRow, read_row
 from training.posttrain.source_settings import TextSourceRecipe, label
-from training.records import varied
 
 GATE = "every_source_gives"
 SEEN_ROWS = 16  # rows of a source that are not used and serve to find a format

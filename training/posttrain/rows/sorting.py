@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from training.artifact import written
-from training.job import Counts
+from training.contract.artifact import written
+from training.contract.job import Counts
 from training.posttrain.rows.given import Given
 from training.posttrain.rows.source import SourceRow
 

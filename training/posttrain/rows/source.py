@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from training.contract.job import DataError, Job
+from training.contract.records import RecipeError
 from training.data.sources import UnreadRow, check_unchanged, read_rows
-from training.job import DataError, Job
 from training.posttrain.rows.forms import Reader, Row, messages_in, trees
 from training.posttrain.rows.messages import Fields, MalformedRow, Unusable
 from training.posttrain.source_settings import TextSourceRecipe, label
-from training.records import RecipeError
 
 # Markers that published files put at the end of an answer.
 END_MARKERS = ("###eos_token###", "<|endoftext|>", "</s>", "<|im_end|>", "<|end|>", "<|eot_id|>", "<eos>")

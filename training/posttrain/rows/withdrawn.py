@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from training.contract.job import Job
 from training.data.documents import decompressed_text
 from training.data.sources import check_unchanged, open_uri
-from training.job import Job
 from training.posttrain.rows.source import SourceRow
 from training.posttrain.source_settings import WITHDRAWALS, WithdrawnRows
 

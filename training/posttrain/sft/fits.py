@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.stage import InputCheck
 from training.posttrain.early import TOKENIZERS, Made, batches, chat_of
-from training.stage import InputCheck
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 
 def _check_lengths(recipe: Recipe, made: Made) -> None:

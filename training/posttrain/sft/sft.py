@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.contract.process.lean import uncollected
 from training.generate.chat_template import template_digest
 from training.generate.compact import why_padded
 from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
 from training.generate.turns import Chat, Encoded, Message, is_trained, template
-from training.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.posttrain.chat import template_gate
 from training.posttrain.compact import log_probs, said_of, without_padding
 from training.posttrain.fit import (
@@ -35,7 +36,6 @@ from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, read_jsonl
 from training.posttrain.rows_read import rows_read
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.spread_state import saving_parts
-from training.process.lean import uncollected
 
 UNTRAINED = -100  # the label of a token that is not trained
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from training.contract.blocking_checks import CLEAN_DATA
+from training.contract.scopes import asks_for
+from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.guards import CLEAN_DATA
 from training.posttrain.passed_through import check_passed_through, has_tied_head
 from training.posttrain.sft.fits import CONVERSATIONS_FIT
-from training.scopes import asks_for
-from training.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
-    from training.recipe import Recipe
+    from training.recipe.recipe import Recipe
 
 SFT = Stage(
     name="sft",

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from training.contract.records import RecipeError
 from training.pretrain.lanes import joined_ends
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     import numpy as np

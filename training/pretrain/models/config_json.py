@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.job import DataError
+from training.contract.job import DataError
 from training.pretrain.models.families import FAMILIES, family_of_type
 from training.pretrain.models.family import Family
 from training.pretrain.models.rotary_json import given_rotary, read_rotary

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.artifact import write_json
-from training.job import DataError
-from training.model_files import INDEX, WEIGHTS, check_tied, loaded, open_weights, tensor_of
-from training.parts.outside import FROM
+from training.contract.artifact import write_json
+from training.contract.job import DataError
+from training.contract.model_files import INDEX, WEIGHTS, check_tied, loaded, open_weights, tensor_of
+from training.contract.parts.outside import FROM
+from training.contract.records import RecipeError, read_record, write_record
+from training.contract.tokenizer_files import write_tokenizer
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
@@ -29,8 +31,6 @@ from training.pretrain.models.families import family_of, find_family, inexpressi
 from training.pretrain.models.rotary_json import written_rotary
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import save_tensors
-from training.records import RecipeError, read_record, write_record
-from training.tokenizer_files import write_tokenizer
 
 OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
 OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json

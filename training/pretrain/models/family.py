@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import NoSettings
+from training.contract.parts.outside import NoSettings
+from training.contract.records import write_record
 from training.pretrain.models.shape import ExpertLayers, HeadWidths, ModelConfig, RotaryScaling
-from training.records import write_record
 
 if TYPE_CHECKING:
     from torch import Tensor

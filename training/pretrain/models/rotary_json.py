@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isclose
 from typing import Any
 
-from training.job import DataError
+from training.contract.job import DataError
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
 
 ROPE_TYPES = {"none": "default", "linear": "linear", "yarn": "yarn", "llama3": "llama3"}

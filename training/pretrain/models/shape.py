@@ -10,8 +10,8 @@ from importlib import import_module
 from math import log, prod
 from typing import Any, Literal, TypeVar
 
-from training.parts.outside import OutsidePart, PartsOf
-from training.records import RecipeError, check_above_zero
+from training.contract.parts.outside import OutsidePart, PartsOf
+from training.contract.records import RecipeError, check_above_zero
 
 T = TypeVar("T")
 

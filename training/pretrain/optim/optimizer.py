@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import NoSettings
+from training.contract.parts.outside import NoSettings
 from training.pretrain.optim.settings import UpdateRecipe
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import PartFailed, PartsOf, guarded, named
+from training.contract.parts.outside import PartFailed, PartsOf, guarded, named
+from training.contract.records import RecipeError
 from training.pretrain.optim.optimizer import Optimizer
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     import torch

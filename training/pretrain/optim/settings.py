@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from training.records import RecipeError
+from training.contract.records import RecipeError
 
 Schedule = Literal["cosine", "linear", "wsd"]
 

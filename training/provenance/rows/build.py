@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.artifact import written
+from training.contract.artifact import written
+from training.contract.job import Gate, InputArtifact, Job, Outcome, Work
 from training.data.documents import read_lines
 from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import ngram_set
-from training.job import Gate, InputArtifact, Job, Outcome, Work
 
 ROWS_FOLDER, GRAMS_FOLDER = "rows", "grams"
 ROWS_IN_PART: Final = 100_000

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import entries_of
 from training.data.documents import read_lines
 from training.data.urls import KEY_SIGN, Key
-from training.job import DataError, InputArtifact
 from training.provenance.lineage import Lineage, artifacts_under, item_of, named
 from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, runs_of, short, texts_in
 from training.provenance.sound import sound

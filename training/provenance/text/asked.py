@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.artifact import Artifact
+from training.contract.artifact import Artifact
+from training.contract.job import DataError
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
-from training.job import DataError
 from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of
 from training.provenance.sound import sound
 from training.provenance.text.folded import folded_spans

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from training.artifact import write_json, written
+from training.contract.artifact import write_json, written
+from training.contract.job import Gate, Job, Outcome, Share, Work
 from training.data.tokens.shards import SHARDS_FILE
-from training.job import Gate, Job, Outcome, Share, Work
 from training.provenance.text.suffixes import Suffixes, Tokens, first_places, first_unsorted, suffix_array
 
 FOLDER: Final = "suffixes"

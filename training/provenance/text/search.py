@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from training.contract.job import InputArtifact, RefusedInput
 from training.data.tokens.shards import OFFSETS, TOKENS
-from training.job import InputArtifact, RefusedInput
 from training.provenance.sound import sound
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import longest_matches

@@ -12,14 +12,14 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.crawl.web_server import Server
-from training.artifact import check_input
+from training.contract.artifact import check_input
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import RecipeError
 from training.data.crawl.crawl import read_listing, source_files
 from training.data.crawl.download import Manners, fetch
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.documents import read_lines
 from training.data.kitchen.settings import KitchenWorld
-from training.job import DataError, InputArtifact
-from training.records import RecipeError
 
 
 def warc_bytes(number: int) -> bytes:

@@ -12,14 +12,14 @@ import pytest
 from tests.training.data import chain
 from tests.training.data.crawl.test_warc import FORMS, RECORDS
 from tests.training.data.extract.test_extract import record, response
-from training.artifact import sha256_of
+from training.contract.artifact import sha256_of
+from training.contract.job import InputArtifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.erase import GONE, MARK, overwrite_records
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.documents import read_lines
 from training.data.extract.settings import ExtractRecipe
-from training.job import InputArtifact
 from training.provenance.contents import pieces_of
 from training.provenance.erase import ErasedArchives, erase_archives
 from training.provenance.swap import Swap

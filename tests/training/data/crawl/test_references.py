@@ -15,15 +15,15 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.crawl.web_server import Server
+from training.contract.job import DataError, InputArtifact, Work
+from training.contract.progress import Progress
+from training.contract.records import RecipeError
 from training.data.crawl.crawl import index_files, read_listing, source_files
 from training.data.crawl.download import Manners, fetch, fetch_range
 from training.data.crawl.references import Selection, at_hand
 from training.data.crawl.settings import SelectionRecipe, SnapshotRecipe
 from training.data.documents import document_files, read_lines
 from training.data.extract.settings import ExtractRecipe
-from training.job import DataError, InputArtifact, Work
-from training.progress import Progress
-from training.records import RecipeError
 
 HASTY = Manners(attempts=3, first_wait_seconds=0.001)
 HOSTS = ("bread.test", "www.bread.test", "soup.test")

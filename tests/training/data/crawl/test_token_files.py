@@ -15,14 +15,14 @@ from tests.own_model import write_tokenizer
 from tests.own_pages import sentences
 from tests.training.data import chain
 from tests.training.data.crawl.test_erase import erased_at_once
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.crawl.crawl import PROVENANCE_FILE, source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.token_files import open_token_file, read_spelling
 from training.data.documents import document_id
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
-from training.job import DataError
-from training.records import RecipeError
 
 TEXTS = [*(sentences(f"shard {number}", 4) for number in range(60)), "naïve 日本 \N{THUMBS UP SIGN}", "a"]
 

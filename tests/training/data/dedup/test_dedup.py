@@ -23,7 +23,11 @@ import pytest
 
 from benchmarks import dedup_memory
 from tests.training.data import chain
-from training import artifact
+from training.contract import artifact
+from training.contract.files import checked
+from training.contract.files.checked import noting_opened
+from training.contract.job import DataError, InputArtifact, read_job, write_job
+from training.contract.running.runner import run_job, run_rank
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
@@ -36,10 +40,6 @@ from training.data.extract.html import extract_html
 from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words
-from training.files import checked
-from training.files.checked import noting_opened
-from training.job import DataError, InputArtifact, read_job, write_job
-from training.running.runner import run_job, run_rank
 from training.stages import STAGES
 
 # Eleven words once the hyphen separates two; seven 5-grams each, six shared: similarity 6/8.
@@ -586,8 +586,8 @@ import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from training.data.dedup import corpus, dedup
-from training.job import read_job
-from training.running.runner import run_job
+from training.contract.job import read_job
+from training.contract.running.runner import run_job
 from training.stages import STAGES
 
 corpus.GROUP_BYTES, corpus.RANGE_BYTES = 1, 20_000

@@ -11,10 +11,10 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.dedup.test_dedup import deduplicated
+from training.contract.job import InputArtifact
+from training.contract.records import RecipeError
 from training.data.dedup import edits, substrings
 from training.data.dedup.settings import DedupRecipe
-from training.job import InputArtifact
-from training.records import RecipeError
 
 
 def kept_texts(item: InputArtifact) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from tests.outside import EXAMPLES
 from tests.training.data import chain
 from tests.training.data.dedup.test_dedup import LEFT, RIGHT
+from training.contract.parts.outside import PartFailed
 from training.data.dedup.settings import DedupRecipe
 from training.data.sections import with_parts
-from training.parts.outside import PartFailed
 
 URLS = ("https://mirror.food.example/a/b", "https://food.example/a/b/c", "https://food.example/a/b")
 ROWS = [

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
+from training.contract.job import DataError
 from training.data.documents import read_lines
 from training.data.exams.benchmarks import NOT_CLEARED_FILE, bare_question, item_text, load_index, read_items
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
 from training.data.exams.item_rule import build_items
 from training.data.exams.settings import BenchmarkRecipe
-from training.job import DataError
 
 
 def file_of(folder: Path, rows: list[dict[str, Any]]) -> str:

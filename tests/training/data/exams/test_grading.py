@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from training.contract.records import RecipeError, write_record
 from training.data.exams.final_number import final_number
 from training.data.exams.grading import Values, equals_one, is_right, names_one, normalized
 from training.data.exams.rubric import Rubric
@@ -18,7 +19,6 @@ from training.data.sources import read_rows
 from training.posttrain.align.rewards import RightAnswer, part_rewards
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import Sampled
-from training.records import RecipeError, write_record
 
 ROWS = 300
 KITCHEN = {"kitchen": write_record(KitchenWorld())}

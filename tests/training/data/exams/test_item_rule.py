@@ -422,11 +422,11 @@ def test_the_plants_of_decon_are_found_and_its_clean_documents_are_not(reference
 
 
 def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
+    from training.contract.records import write_record
     from training.data.documents import read_lines
     from training.data.kitchen.archive import write_snapshot
     from training.data.kitchen.settings import KitchenWorld
     from training.data.sources import read_rows
-    from training.records import write_record
 
     world = KitchenWorld(seed=5, dishes=16, tested_per_value=1, pages=300, files=1, dialogues=150, preferences=50)
     settings = {"kitchen": write_record(world)}

@@ -9,10 +9,10 @@ import pytest
 
 from assets.chain import CHAIN
 from assets.recipe_folders import load_recipe
+from training.contract.records import RecipeError
 from training.data.exams.task_files import _fields
-from training.recipe import recipe_as_data
-from training.recipes import recipe_of
-from training.records import RecipeError
+from training.recipe.recipe import recipe_as_data
+from training.recipe.recipes import recipe_of
 
 OWN = {"output_type": "generate_until", "doc_to_text": "{{asked_thing}} is", "doc_to_target": "colour"}
 OWN |= {"metric_list": [{"metric": "exact_match"}]}

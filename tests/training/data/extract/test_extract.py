@@ -23,7 +23,8 @@ import zstandard
 
 from tests.own_pages import write_warc
 from tests.training.data import chain
-from training.artifact import sha256_of
+from training.contract.artifact import sha256_of
+from training.contract.job import DataError, InputArtifact
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc
@@ -33,7 +34,6 @@ from training.data.extract.responses import PayloadError
 from training.data.extract.settings import ExtractRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.sections import with_parts
-from training.job import DataError, InputArtifact
 
 WORDS = "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3
 PAGE = f"<html lang=en><head><title>Bread</title></head><body><h1>Bread</h1><p>{WORDS}</p></body></html>".encode()

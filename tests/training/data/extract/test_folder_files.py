@@ -14,7 +14,7 @@ import pytest
 from tests.own_pages import page, sentences
 from tests.training.data import chain
 from tests.training.data.extract.test_extract import quarantined
-from training.artifact import find
+from training.contract.artifact import find
 from training.data.crawl.crawl import source_files
 from training.data.crawl.folder import FolderFile, format_of, licence_in, said_of_files, walked
 from training.data.crawl.settings import SnapshotRecipe

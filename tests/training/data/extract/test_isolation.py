@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from training.contract.process.lifetime import cpu_seconds_with_children
 from training.data.extract.html import extract_html
 from training.data.extract.isolation import Failure, Isolation, RawPage
 from training.data.extract.settings import ExtractRecipe
-from training.process.lifetime import cpu_seconds_with_children
 
 SETTINGS = ExtractRecipe()
 PROSE = b"<p>" + b"The dough rests in a bowl until it has doubled in size, which takes an hour. " * 5 + b"</p>"

@@ -9,11 +9,11 @@ import pytest
 
 from tests.outside import EXAMPLES
 from tests.training.data.extract.test_extract import PAGE, extracted, quarantined, response
-from training.artifact import find
+from training.contract.artifact import find
+from training.contract.parts.outside import PartFailed
+from training.contract.records import read_record
 from training.data.documents import document_files, read_documents
 from training.data.extract.settings import ExtractRecipe
-from training.parts.outside import PartFailed
-from training.records import read_record
 
 
 def recipe_of(place: str, **given) -> ExtractRecipe:

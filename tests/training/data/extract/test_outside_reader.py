@@ -10,13 +10,13 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.extract.test_extract import PAGE, quarantined
-from training.artifact import find
+from training.contract.artifact import find
+from training.contract.parts.outside import PartFailed
+from training.contract.records import RecipeError, read_record
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.extract.settings import ExtractRecipe
 from training.data.sections import with_parts
-from training.parts.outside import PartFailed
-from training.records import RecipeError, read_record
 
 pytestmark = pytest.mark.usefixtures("examples")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.training.data.real import real_page
+from training.contract.job import DataError
 from training.data.extract.html import extract_html
 from training.data.extract.responses import parse_response
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import SiteTerms, disallows, groups_of
 from training.data.extract.terms import Terms, check_lists, parse_list, read_lists, terms_of
-from training.job import DataError
 
 PROSE = "<p>" + "The dough rests in a bowl until it has doubled in size, which takes an hour. " * 3 + "</p>"
 

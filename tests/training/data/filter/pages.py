@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.training.data import chain
-from training import artifact
+from training.contract import artifact
 from training.data.filter.judge import ReadyRule, make_rules
 from training.data.filter.rule import KEPT, Page, Rule, page_of
 from training.data.filter.rules import RULES

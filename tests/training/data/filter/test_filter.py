@@ -6,14 +6,14 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.filter.pages import ALL, CASES, GERMAN, GOOD, INSULTS, judge, no_models
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.extract.fates import CODE
 from training.data.filter.filter import shown
 from training.data.filter.judge import make_rules
 from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.settings import QualityRecipe, ToxicityRecipe
-from training.job import DataError
-from training.records import RecipeError
 
 PRIVATE = "Write to anna.berg@post.example or call +44 20 7946 0958."
 

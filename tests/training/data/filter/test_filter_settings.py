@@ -4,12 +4,12 @@ import pytest
 
 from tests.examples import load_recipe
 from tests.training.data.filter.pages import ALL
+from training.contract.records import RecipeError
 from training.data.filter.decide import broken_limit
 from training.data.filter.language_limits import published_limits
 from training.data.filter.rule import page_of
 from training.data.filter.settings import KINDS, LIMITS, FilterRecipe
 from training.data.words.languages import LANGUAGES
-from training.records import RecipeError
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import pytest
 from tests.outside import EXAMPLES, writer
 from tests.training.data import chain
 from tests.training.data.filter.pages import GERMAN, GOOD, INSULTS, judge
+from training.contract.job import DataError
+from training.contract.parts.code import PARTS, check_parts, code_digest, identified
+from training.contract.parts.outside import OutsidePart, PartFailed, find_part
+from training.contract.records import RecipeError, read_record
 from training.data.filter.judge import make_rules
 from training.data.filter.outside_rules import outside_rule
 from training.data.filter.score import score
 from training.data.filter.settings import FilterRecipe
-from training.job import DataError
-from training.parts.code import PARTS, check_parts, code_digest, identified
-from training.parts.outside import OutsidePart, PartFailed, find_part
-from training.records import RecipeError, read_record
 
 
 @pytest.fixture

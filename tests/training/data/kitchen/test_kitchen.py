@@ -14,6 +14,7 @@ from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 from evaluation.controls import PairCounter, accuracy, controls_from, shares_by_kind, words
 from evaluation.exams import ExamItem, read_exam
 from evaluation.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
+from training.contract.records import RecipeError, write_record
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.archive import truth_name, write_snapshot
 from training.data.kitchen.exam import CHAT, QUESTION
@@ -35,7 +36,6 @@ from training.data.kitchen.world import (
     talk_facts,
 )
 from training.data.sources import read_rows
-from training.records import RecipeError, write_record
 
 WORLD = KitchenWorld(seed=3, pages=300, files=2, dialogues=400, preferences=300)
 SNAPSHOTS = ("kitchen-1", "kitchen-2")

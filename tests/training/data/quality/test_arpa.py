@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.training.data.quality.lines import lines_of
+from training.contract.job import DataError
 from training.data.quality.arpa import read_arpa, write_arpa
 from training.data.quality.perplexity import train
-from training.job import DataError
 
 FOLDER = Path(__file__).parent / "arpa"
 TEXTS = [

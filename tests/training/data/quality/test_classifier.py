@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from training.contract.job import DataError
 from training.data.quality import classifier
 from training.data.quality.classifier import LinearClassifier, area_under_curve, features, train
 from training.data.quality.forms import words_of
-from training.job import DataError
 
 GOOD = [f"The dough rests for {n} minutes and then bakes slowly in the oven." for n in range(20, 40)]
 BAD = [f"Buy cheap pans now best deal {n} click here free shipping sale" for n in range(20, 40)]

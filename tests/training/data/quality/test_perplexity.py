@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.training.data.quality.lines import lines_of
+from training.contract.job import DataError
 from training.data.quality import perplexity
 from training.data.quality.perplexity import (
     END_ID,
@@ -15,7 +16,6 @@ from training.data.quality.perplexity import (
     discounts,
     train,
 )
-from training.job import DataError
 
 TEXTS = [
     "the cat sat on the mat\nthe dog sat",

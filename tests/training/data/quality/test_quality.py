@@ -3,6 +3,8 @@ import json
 import pytest
 
 from tests.training.data import chain
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.arpa import write_arpa
 from training.data.quality.perplexity import train
@@ -10,8 +12,6 @@ from training.data.quality.quality import load_models, page_sized
 from training.data.quality.settings import LabelledRecipe, NgramFileRecipe, QualityRecipe, ToxicityRecipe
 from training.data.sources import read_rows
 from training.data.words.language import model_path
-from training.job import DataError
-from training.records import RecipeError
 
 REFERENCE = [
     f"In chapter {n} the author explains how the dough is kneaded, why it rests, and what the heat does to it."

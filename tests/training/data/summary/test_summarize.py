@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
+from training.contract.job import InputArtifact
 from training.data.summary import summarize
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import InputArtifact
 
 PAGES = {
     "one": [("https://www.example.org/a", "web"), ("http://example.org:8080/b", "web"), ("https://docs.test/", "docs")],

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data import chain
+from training.contract.job import DataError, InputArtifact
 from training.data.tokens import tokenize
 from training.data.tokens.shards import OFFSETS, SIDECAR
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer import HARD_STRINGS, load_tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import DataError, InputArtifact
 
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust 180 25 minutes".split()
 

@@ -12,12 +12,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.training.data import chain
-from training.artifact import check_input
+from training.contract.artifact import check_input
+from training.contract.job import DataError, InputArtifact, RefusedInput
+from training.contract.records import RecipeError
 from training.data import lowest as lowest_module
 from training.data.tokens import tokenizer as stage
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import DataError, InputArtifact, RefusedInput
-from training.records import RecipeError
 
 RECIPE = TokenizerRecipe(snapshots=("one",), vocabulary=400, min_bytes_per_token=1.0)
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust 180 25 minutes".split()

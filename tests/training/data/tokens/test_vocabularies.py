@@ -9,10 +9,10 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.tokens.test_tokenizer import texts
+from training.contract.job import read_job
+from training.contract.records import RecipeError
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.data.tokens.vocabularies import main, study_of
-from training.job import read_job
-from training.records import RecipeError
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import fasttext
 import numpy as np
 import pytest
 
+from training.contract.job import DataError
 from training.data.words import lid
 from training.data.words.language import model_path
-from training.job import DataError
 
 TEXTS = [
     "The dough rises for an hour in a warm place before it goes into the oven.",

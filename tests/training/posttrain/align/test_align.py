@@ -13,14 +13,14 @@ from evaluation.held_out import before_and_after, unique_prompts
 from tests.outside import EXAMPLES
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
-from training.job import DataError, Work
+from training.contract.job import DataError, Work
+from training.contract.progress import Progress, read_metrics
+from training.contract.records import RecipeError, read_record
 from training.posttrain.align.losses import OF_PAIRS
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.models import load_model
 from training.posttrain.rows.sorting import read_jsonl
-from training.progress import Progress, read_metrics
-from training.records import RecipeError, read_record
 
 DPO = {
     "method": "dpo",

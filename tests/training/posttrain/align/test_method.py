@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from training.parts.packages import load_part
+from training.contract.parts.packages import load_part
+from training.contract.records import RecipeError, read_record
 from training.posttrain.align.losses import OF_PAIRS, answers_start, pairs_start
 from training.posttrain.align.method import method_names, method_of, start_gates
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.align.start import Start
 from training.posttrain.passed_through import fields_of
-from training.records import RecipeError, read_record
 
 
 @pytest.mark.parametrize("name", method_names())

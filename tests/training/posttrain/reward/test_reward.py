@@ -9,10 +9,10 @@ import pytest
 
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
+from training.contract.job import DataError, RefusedInput
+from training.contract.progress import read_metrics
 from training.generate.pass_rows import PASS_TOKENS
-from training.job import DataError, RefusedInput
 from training.posttrain.reward.reward import Judge, score, token_scores
-from training.progress import read_metrics
 
 
 def test_it_prefers_what_was_preferred_on_held_out_pairs(chain):

@@ -13,15 +13,15 @@ import torch
 
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
-from training.artifact import sha256_of
+from training.contract.artifact import sha256_of
+from training.contract.job import DataError, Work
+from training.contract.progress import Progress, read_metrics
+from training.contract.records import RecipeError, read_record
+from training.contract.running.runner import StopRequested
 from training.generate.turns import Chat, Encoded, template
-from training.job import DataError, Work
 from training.posttrain.models import load_model, load_tokenizer
 from training.posttrain.sft import sft
 from training.posttrain.sft.settings import SftRecipe
-from training.progress import Progress, read_metrics
-from training.records import RecipeError, read_record
-from training.running.runner import StopRequested
 
 SUFFIXES = {".safetensors", ".json", ".jinja"}
 

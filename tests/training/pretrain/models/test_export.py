@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
 from tests.training.pretrain.shapes import preset_shape
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.records import RecipeError, write_record
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.families.deepseek_v3.settings import LatentSettings
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
-from training.records import RecipeError, write_record
 
 SMALL = ModelConfig(
     vocab_size=tiny.VOCABULARY, width=32, layers=3, heads=4, kv_heads=2, mlp_width=48, max_length=64, norm_epsilon=1e-6

@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from tests.training.pretrain.shapes import preset_shape
+from training.contract.records import RecipeError
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import FAMILIES, family_of, inexpressible
 from training.pretrain.models.presets import PRESETS, SMALL
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
-from training.records import RecipeError
 
 PLAIN = ModelConfig(vocab_size=50, width=32, layers=4, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 EXPERTS = ExpertLayers(count=4, active=2, width=16)

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
+from training.contract.job import DataError
+from training.contract.parts.outside import PartFailed
+from training.contract.records import RecipeError
 from training.data.sections import outside_parts, with_parts
-from training.job import DataError
-from training.parts.outside import PartFailed
 from training.pretrain.degrees import Degrees
 from training.pretrain.divisible import check_degrees
 from training.pretrain.models import export
@@ -23,7 +24,6 @@ from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.records import RecipeError
 
 pytestmark = pytest.mark.usefixtures("examples")
 

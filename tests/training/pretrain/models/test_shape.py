@@ -11,12 +11,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from assets.recipe_folders import load_recipe
+from training.contract.records import RecipeError, read_record
 from training.pretrain.models.decoder import Decoder, meta_decoder
 from training.pretrain.models.export import hugging_face_config
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, ModelRecipe, RotaryScaling
-from training.records import RecipeError, read_record
 
 SMALL = {"vocab_size": 50, "width": 32, "layers": 3, "heads": 4, "kv_heads": 2, "mlp_width": 48, "max_length": 64}
 EXPERTS = ExpertLayers(count=4, active=2, width=16)

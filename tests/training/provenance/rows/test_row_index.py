@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.training.data import chain
-from training.artifact import commit_record
+from training.contract.artifact import commit_record
+from training.contract.job import InputArtifact, RefusedInput
 from training.data.documents import write_lines
 from training.data.urls import key_of, page_entry
 from training.data.words.ngrams import ngram_set
-from training.job import InputArtifact, RefusedInput
 from training.posttrain.rows import sorting
 from training.provenance.rows import build, rows
 from training.provenance.rows.rows import RowIndex, rows_holding

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.training.data import chain
-from training import artifact
+from training.contract import artifact
+from training.contract.job import InputArtifact, RefusedInput
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer import load_tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
-from training.job import InputArtifact, RefusedInput
 from training.provenance.text import build, search
 from training.provenance.text.suffixes import suffix_array
 from training.provenance.text.texts import spans_of_text

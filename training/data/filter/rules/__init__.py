@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.contract.parts.packages import parts_in
 from training.data.filter.rule import Rule
-from training.parts.packages import parts_in
 
 RULES: dict[str, Rule[Any]] = {name: module.RULE for name, module in parts_in(__name__).items()}

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from training.contract.records import RecipeError, Uri, check_above_zero
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
-from training.records import RecipeError, Uri, check_above_zero
 
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _FORMULA = re.compile(r"\$(?=[^$]*[\\^_])[^$]+\$|\\\(.*?\\\)|\\\[.*?\\\]")  # TeX between its delimiters
@@ -133,8 +133,8 @@ def read_patterns(uri: str) -> Mapping[str, re.Pattern[str]]:
     Rows have `word` and `lang`. A text file has one entry per line; its entries apply to every language and are under
     "". Raise DataError for other rows, and for a list without entries.
     """
+    from training.contract.job import DataError
     from training.data.sources import read_rows
-    from training.job import DataError
 
     entries: defaultdict[str, set[str]] = defaultdict(set)
     for number, row in enumerate(read_rows(uri)):

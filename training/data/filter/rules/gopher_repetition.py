@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from training.contract.records import RecipeError
 from training.data.filter.counting import repeated_parts
 from training.data.filter.rule import Answer, Column, CommonSettings, Limit, Rule, Tools, numbers
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     from training.data.words.table import Words

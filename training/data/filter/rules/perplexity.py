@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.contract.records import check_above_zero
 from training.data.filter.rule import KEPT, Answer, Column, CommonSettings, Limit, Page, Rule, Tools
-from training.records import check_above_zero
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.data.address_lists import AddressList, Kind, address_list
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule
-from training.job import DataError
-from training.records import RecipeError
 
 
 @dataclass(frozen=True, kw_only=True)

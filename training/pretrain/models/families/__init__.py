@@ -7,11 +7,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf, guarded, named, registered
-from training.parts.packages import parts_in
+from training.contract.parts.outside import (
+    FROM,
+    NoSettings,
+    OutsidePart,
+    PartFailed,
+    PartsOf,
+    guarded,
+    named,
+    registered,
+)
+from training.contract.parts.packages import parts_in
+from training.contract.records import RecipeError
 from training.pretrain.models.family import Family, Fields, Layers, NamedShapes
 from training.pretrain.models.shape import ModelConfig
-from training.records import RecipeError
 
 if TYPE_CHECKING:
     from training.pretrain.models.decoder import Block

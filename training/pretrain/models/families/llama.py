@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from training.contract.records import write_record
 from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
-from training.records import write_record
 
 
 def has(config: ModelConfig) -> bool:

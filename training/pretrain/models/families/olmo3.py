@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.records import write_record
 from training.pretrain.models.families import olmo2
 from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
 from training.pretrain.models.rotary_json import given_rotary, layer_kinds, read_kinds, read_rotary, written_rotary
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
-from training.records import write_record
 
 
 def why_not(config: ModelConfig) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from training.contract.records import write_record
 from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
 from training.pretrain.models.rotary_json import layer_kinds, read_kinds
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
-from training.records import write_record
 
 
 def has(config: ModelConfig) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.job import DataError
+from training.contract.job import DataError
 from training.pretrain.models.families.qwen3 import qwen_3
 from training.pretrain.models.family import Family, Fields, sizes
 from training.pretrain.models.shape import ExpertLayers, ModelConfig

@@ -5,7 +5,7 @@ The files import torch only when they create or step an optimizer, so that a rec
 
 from __future__ import annotations
 
-from training.parts.packages import parts_in
+from training.contract.parts.packages import parts_in
 from training.pretrain.optim.optimizer import Optimizer
 
 OPTIMIZERS: dict[str, Optimizer] = {name: part.OPTIMIZER for name, part in parts_in(__name__).items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from training.parts.outside import NoSettings
+from training.contract.parts.outside import NoSettings
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.settings import UpdateRecipe
 

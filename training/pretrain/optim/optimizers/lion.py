@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import NoSettings
+from training.contract.parts.outside import NoSettings
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer, for_each_number
 from training.pretrain.optim.settings import UpdateRecipe

@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from training.parts.outside import NoSettings
+from training.contract.parts.outside import NoSettings
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import adamw
@@ -144,7 +144,7 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5) -> Tensor:
     Newton-Schulz iteration in bf16 with the quintic coefficients of Keller Jordan's Muon, as in torch.optim.Muon; in
     fp32 on a processor without fast products in bf16.
     """
-    from training.process.precision import lacks_bf16
+    from training.contract.process.precision import lacks_bf16
 
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrices.float() if lacks_bf16(matrices.device) else matrices.bfloat16()

@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 
 from tests.training.data.filter.pages import CASES, GOOD, judge, reason_of, row
+from training.contract.job import DataError
+from training.contract.records import RecipeError, read_record
 from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
-from training.job import DataError
-from training.records import RecipeError, read_record
 
 
 def test_a_listed_word_of_the_pages_language_takes_the_page(tmp_path):

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.training.data.filter.pages import GOOD, FixedScore, judge, row
+from training.contract.records import RecipeError
 from training.data.filter.judge import make_rules
 from training.data.filter.rule import KEPT
 from training.data.filter.settings import FilterRecipe
 from training.data.quality.quality import BucketedNgrams, QualityModels
-from training.records import RecipeError
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 
 from tests.training.data import chain
 from tests.training.data.filter.pages import GOOD, no_models
+from training.contract.identity.closure import Code
 from training.data.dedup.settings import DedupRecipe
 from training.data.filter.personal_data import PLACEHOLDERS
 from training.data.filter.rule import KEPT, Column, CommonSettings, Rule
 from training.data.filter.rules import RULES, personal_data
 from training.data.filter.settings import FilterRecipe
-from training.identity.closure import Code
 
 CHECKOUT = Path(__file__).parents[5]
 COMMON = {field.name for field in fields(CommonSettings)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from training.job import DataError
+from training.contract.job import DataError
+from training.contract.records import write_record
 from training.pretrain.models.families.deepseek_v3.settings import LatentSettings, settings_of
 from training.pretrain.models.family import Family, Fields, Layers, NamedShapes, mlp_weights, preset, sizes
 from training.pretrain.models.rotary_json import given_rotary, read_rotary, written_rotary
 from training.pretrain.models.shape import ExpertLayers, HeadWidths, ModelConfig, RotaryScaling
-from training.records import write_record
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from assets.recipe_folders import load_recipe
+from tests.examples import EXAMPLES, RECIPE_FILES
+from training.contract.records import RecipeError, uris_in
+from training.recipe.recipe import recipe_as_data
+
+
+def variant(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "variant.yaml"
+    path.write_text(f"extends: kitchen\nname: variant\n{text}\n", "utf-8")
+    return str(path)
+
+
+def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
+    path = tmp_path / "warm.yaml"
+    phases = [
+        {"tokens": 122_880, "sequence_length": 128, "global_batch_tokens": 1024},
+        {"tokens": 4_096, "sequence_length": 128, "global_batch_tokens": 2048},
+    ]
+    ladder = yaml.safe_load((EXAMPLES / "kitchen-ladder.yaml").read_text())["ladder"]
+    variant = {"extends": "kitchen", "name": "warm", "ladder": ladder, "pretrain": {"batch_warmup": phases}}
+    path.write_text(yaml.safe_dump(variant))
+    recipe = load_recipe(str(path))
+    (phase,) = recipe.on_rung("a-64").pretrain.batch_warmup
+    assert phase.tokens == 122_880 * recipe.on_rung("a-64").pretrain.tokens // recipe.pretrain.tokens
+    assert phase.global_batch_tokens == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: [", "not readable as YAML"),
+        ("- a\n", "expected a mapping"),
+        ("extends: kitchen\nname: Bad Name\n", "must be 1 to 64 characters"),
+        ("extends: kitchen\nname: x\nmodel: {heads: 5}\n", "must be a multiple of heads=5"),
+        ("extends: kitchen\nname: x\npretrain: {global_batch_tokens: 1000}\n", "not a multiple of sequence_length"),
+        ("extends: kitchen\nname: x\ntokenizer: {snapshots: [other]}\n", "is not a snapshot of this recipe"),
+        ("extends: kitchen\nname: x\nsnapshots: [{name: a, source: warc}]\n", "needs at least one path"),
+        (
+            "extends: kitchen\nname: x\nshards: {buckets: perplexity}\nfilter: {rules: []}\n",
+            "needs 'perplexity' in filter.rules",
+        ),
+        (
+            "extends: kitchen\nname: x\nshards: {buckets: none}\nfilter: {rules: []}\ndedup: {survivor: best_score}\n",
+            "best_score needs 'classifier' in filter",
+        ),
+        ("extends: kitchen\nname: x\nshards: {quality_limits: [0.1, 0.2]}\n", "the higher one first"),
+        ("extends: kitchen\nname: x\nfilter: {min_word: 5}\n", "filter.min_word: unknown field"),
+    ],
+)
+def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, text, said):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(str(tmp_path / "bad.yaml"))
+    assert said in str(error.value) and "bad.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's", "a b", ".hidden", "x" * 129, 'a"b', "a\\nb", "a%b"])
+def test_a_model_name_that_the_registry_refuses_is_refused_when_the_recipe_is_read(tmp_path, name):
+    with pytest.raises(RecipeError, match=r"promote\.model_name: "):
+        load_recipe(variant(tmp_path, f"promote: {{model_name: {json.dumps(name)}}}"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "filter: {max_perplexity: 0}",
+        "filter: {c4_min_words_per_line: -1}",
+        "dedup: {max_line_copies: 0}",
+        "pretrain: {spikes: {deviations: 0}}",
+        "align: {max_steps: 0}",
+        "synthesis: {limit: 0}",
+        "doremi: {tokens: 40960, learning_rate: 0}",
+        "long_context: {tokens: 40960, sequence_length: 512, global_batch_tokens: 4096, rope_theta: 0}",
+        "model: {window: 0}",
+        "sft: {data: [{uri: a.jsonl, limit: 0}]}",
+    ],
+)
+def test_a_zero_where_null_means_absent_is_refused(tmp_path, fields):
+    with pytest.raises(RecipeError, match=r"=(0|0\.0|-1); above 0"):
+        load_recipe(variant(tmp_path, fields))
+
+
+def texts_of(data: object) -> set[str]:
+    """Every text in plain data."""
+    if isinstance(data, dict | list):
+        return set().union(*map(texts_of, data.values() if isinstance(data, dict) else data))
+    return {data} if isinstance(data, str) else set()
+
+
+@pytest.mark.parametrize("path", RECIPE_FILES, ids=lambda path: path.stem)
+def test_every_address_in_a_shipped_recipe_is_of_the_type_that_says_so(path):
+    recipe = load_recipe(str(path))
+    addresses = {text for text in texts_of(recipe_as_data(recipe)) if "://" in text}
+    of_a_crawl = {place for one in recipe.snapshots for place in (*one.paths, one.base_url)}
+    of_models = filter(None, [recipe.pretrain.distill.teacher, recipe.adopt.model])
+    assert addresses == {*uris_in(recipe), *of_a_crawl, *of_models}

@@ -1,0 +1,1 @@
+"""The contract between a stage and whoever runs it: records, jobs, artifacts, identity, and the process of a job."""

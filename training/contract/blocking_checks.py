@@ -1,0 +1,22 @@
+"""Guards: assets that a stage does not read, but that must have passed their gates before it starts.
+
+The job and the artifact's record hold a guard's digest, but no fingerprint does. So a new version of a guard does not
+make existing artifacts outdated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from training.contract.stage import Input
+
+if TYPE_CHECKING:
+    from training.recipe.recipe import Recipe
+
+
+def _is_judged_before(recipe: Recipe) -> bool:
+    return recipe.evaluation.contamination == "before"
+
+
+# Every training waits for the verdict on the text that the recipe's models are trained on.
+CLEAN_DATA = (Input(asset="data_contamination", when=_is_judged_before),)

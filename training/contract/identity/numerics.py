@@ -1,0 +1,227 @@
+"""Numerics classes: the device, threads, processes and library builds that decide the last bits of a model's output.
+
+The order of a floating-point sum decides its last bits, and during training a difference in one bit grows until the
+models differ. Two runs of one fingerprint give the same bytes in the same class, and may differ between classes. The
+class is in the artifact's record, and no fingerprint depends on it.
+
+This module imports only the standard library, and torch when a function needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.contract.artifact import canonical_json, checkpoint_step, write_json
+from training.contract.job import Job, Work
+from training.contract.records import differences
+from training.contract.run_settings import RunSettings
+
+Numerics = dict[str, Any]
+
+NOTES_FOLDER = "numerics"
+DEGREES = ("shard", "tensor", "context", "expert", "pipeline", "pipeline_chunks")
+# Environment variables that make the libraries choose other instructions, another precision or another order of sums.
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+
+# Before the work
+
+
+def use_threads(run: RunSettings) -> None:
+    """Set torch's threads to the profile's number, or to one in audit mode, which gives the same bits everywhere."""
+    torch = _torch()
+    threads = 1 if run.audit else run.threads
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False, pretrains: bool = False) -> None:
+    """Record, in the scratch folder, the numerics class of this attempt and the step at which it begins.
+
+    `rank` is the rank of a data stage. `any_processes` leaves the number of processes out, because it changes no bit.
+    Only a stage that `pretrains` compiles its model and chooses its attention, so no other records these settings.
+    """
+    if int(os.environ.get("RANK", "0")) != 0:
+        return
+    folder = work.scratch / NOTES_FOLDER
+    step = checkpoint_step(work.path) or 0
+    attempt = len(list(folder.glob(f"{rank:05d}-*")))
+    now = {"rank": rank, "step": step, "class": observed(job.run, any_processes=any_processes, pretrains=pretrains)}
+    write_json(folder / f"{rank:05d}-{attempt:05d}.json", now)
+
+
+# The class
+
+
+def recorded(job: Job, work: Work) -> Numerics:
+    """Return the numerics class of a finished job; a field that changed between attempts or ranks is a list of values.
+
+    An attempt is left out if a later one began at the same step or earlier and so repeated all its steps.
+    """
+    notes = [json.loads(path.read_text("utf-8")) for path in sorted((work.scratch / NOTES_FOLDER).glob("*.json"))]
+    lasting = [
+        one
+        for place, one in enumerate(notes, start=1)
+        if all(later["rank"] > one["rank"] or later["step"] > one["step"] for later in notes[place:])
+    ]
+    return merged([one["class"] for one in lasting] or [observed(job.run)])
+
+
+def observed(run: RunSettings, *, any_processes: bool = False, pretrains: bool = False) -> Numerics:
+    """Return the numerics class of this process as torch reports it: only properties that can change a computed bit."""
+    torch = _torch()
+    processes = {} if any_processes else {"processes": int(os.environ.get("WORLD_SIZE", "1"))}
+    return {
+        "device": _device(),
+        "threads": torch.get_num_threads(),
+        **processes,
+        "degrees": {name: degree for name in DEGREES if (degree := getattr(run, name)) > 1}
+        | ({"zero_stage": run.zero_stage} if run.zero_stage < 3 else {})
+        | ({"gather_dtype": run.gather_dtype} if run.gather_dtype != "fp32" else {}),
+        **({"attention": run.attention} if pretrains and run.attention != "auto" else {}),
+        "micro_batch_tokens": run.micro_batch_tokens or 0,  # 0 in records: a micro-batch is all that a process takes
+        "compile": run.compile if pretrains else False,
+        "audit": run.audit,
+        "precision": _precision(),
+        "builds": _builds(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def merged(classes: Sequence[Numerics]) -> Numerics:
+    """Merge several classes into one. A field in which they differ becomes a list of its values in order of use."""
+    names = dict.fromkeys(name for one in classes for name in one)
+    return {name: _merged([one.get(name) for one in classes]) for name in names}
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    different = list({canonical_json(value): value for value in values}.values())
+    return different[0] if len(different) == 1 else different
+
+
+def _torch() -> Any:
+    """Import torch by name when it is needed: the runner imports this module, and data stages run without torch."""
+    return importlib.import_module("torch")
+
+
+def _device() -> str:
+    torch = _torch()
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _processor() -> str:
+    """Return the processor's name from /proc/cpuinfo, or its architecture if there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _precision() -> dict[str, Any]:
+    torch = _torch()
+    chosen = {
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    if torch.cuda.is_available():
+        return chosen | {"cudnn_benchmark": torch.backends.cudnn.benchmark}
+    lacks_bf16 = importlib.import_module("training.contract.process.precision").lacks_bf16  # as for torch
+    # Named only where it is replaced, so that the class of another machine stays as it is on record.
+    return chosen | ({"bf16": "in fp32"} if lacks_bf16(torch.device("cpu")) else {})
+
+
+# Patterns that find the libraries for matrix products on a CPU in torch's description of its build.
+_IN_CONFIG = {
+    "blas": r"BLAS_INFO=(\w+)",
+    "mkl": r"Math Kernel Library Version (.+?)(?: for |\n)",
+    "onednn": r"MKL-DNN (v[\d.]+)",
+}
+
+
+def _builds() -> dict[str, str]:
+    """Return the builds of the libraries that choose the order of a sum.
+
+    The versions of other Python libraries are in the record already.
+    """
+    torch = _torch()
+    text = torch.__config__.show()
+    builds = {"torch": torch.__version__}
+    for name, pattern in _IN_CONFIG.items():
+        if found := re.search(pattern, text):
+            builds[name] = found[1]
+    if "torchao" in sys.modules:  # makes fp8's products
+        builds["torchao"] = importlib.metadata.version("torchao")
+    if torch.cuda.is_available():
+        builds |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+    return builds
+
+
+# In words
+
+
+def change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
+    """Return a sentence that says why two results of one fingerprint may differ.
+
+    It compares the numerics classes in their records.
+    """
+    if not old or not new:
+        return "the same fingerprint with another result; the numerics class of one of them is not on record"
+    changed = differences(dict(old), dict(new))
+    if not changed:
+        return "the same fingerprint and numerics class with another result"
+    return f"the same fingerprint, another numerics class: {', '.join(line.replace(': ', ' ', 1) for line in changed)}"
+
+
+def in_words(numerics: Mapping[str, Any]) -> str:
+    """Return the numerics class as one line for people."""
+    parts = [_one(numerics, "device"), f"threads {_one(numerics, 'threads')}"]
+    if "processes" in numerics:
+        parts.append(f"processes {_one(numerics, 'processes')}")
+    else:
+        parts.append("any number of processes")
+    parts += [f"{name} {degree}" for name, degree in _items(numerics["degrees"])]
+    if numerics["micro_batch_tokens"]:
+        parts.append(f"micro-batches of {_one(numerics, 'micro_batch_tokens')} tokens")
+    parts += [name for name in ("compile", "audit") if numerics[name]]
+    parts += [f"bf16 {how}" for name, how in _items(numerics["precision"]) if name == "bf16"]
+    parts += [f"{name} {version}" for name, version in _items(numerics["builds"])]
+    parts += [f"{name}={value}" for name, value in _items(numerics["variables"])]
+    return ", ".join(parts)
+
+
+def _one(numerics: Mapping[str, Any], name: str) -> str:
+    value = numerics[name]
+    return " then ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    """Yield the items of a field of a numerics class.
+
+    The field holds a mapping, or a list of mappings if attempts differed.
+    """
+    mappings = value if isinstance(value, list) else [value]
+    return [item for one in mappings for item in one.items()]

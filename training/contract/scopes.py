@@ -1,0 +1,31 @@
+"""Find the optional assets that a recipe asks for, and the model with which its chain ends. Standard library only."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from training.contract.stage import Input
+
+if TYPE_CHECKING:
+    from training.recipe.recipe import Recipe
+
+
+def asks_for(recipe: Recipe, *sections: str) -> bool:
+    """Whether a recipe sets one of the fields named in `sections`, such as `sft.data`; True if none is named.
+
+    A recipe has no partition of an asset whose `Asset.sections` it does not ask for.
+    """
+    return not sections or any(bool(reduce(getattr, name.split("."), recipe)) for name in sections)
+
+
+def last_model(recipe: Recipe) -> str:
+    """Return the asset of the recipe's last model. This model is registered and promoted."""
+    if asks_for(recipe, "preferences.data"):
+        return "aligned_model"
+    return "sft_model" if asks_for(recipe, "sft.data") else "base_model"
+
+
+def reads(recipe: Recipe, item: Input) -> bool:
+    """Whether a recipe reads a declared input; the input's condition `when` decides."""
+    return item.when is None or item.when(recipe)

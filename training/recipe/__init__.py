@@ -1,0 +1,1 @@
+"""The recipe: its sections as records, its YAML files, and how these are found and merged."""

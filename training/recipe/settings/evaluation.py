@@ -1,0 +1,102 @@
+"""The recipe section `evaluation`: which benchmarks the models answer, and with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+from training.contract.parts.outside import OutsidePart, PartsOf
+from training.contract.records import RecipeError, Uri, check_names
+from training.data.exams.settings import BenchmarkRecipe
+from training.recipe.settings.answer_judge import KIND, SECTION, ReadyJudge, outside_judge
+
+CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
+SAMPLES_ANSWERS: Final = (
+    "alignment_prompts",
+    "alignment_temperature",
+    "alignment_max_new_tokens",
+    "judge",
+    "parts",
+    "seed",
+)
+MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit")
+JUDGED_PROMPTS: Final = 64  # held-out prompts whose answers are sampled and judged at once
+JUDGED_MODELS: Final = 3  # that are held at once for it: the SFT model, the aligned one and the reward model
+TASK_NEW_TOKENS: Final = 256  # of an answer to a task of lm-eval that sets no limit, as in its HFLM
+JUDGES_CONTAMINATION: Final = ("contamination", "max_contaminated_fraction", "question_seen", "tolerate_unknown")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationRecipe:
+    """The benchmarks that the models answer, the tolerated contamination, and the settings of sampled answers.
+
+    `contamination` says when training data with items of the suites are refused: before anything is trained on
+    them, or after, when the model is to be promoted. Data are refused if more than `max_contaminated_fraction` of a
+    suite's items were found in them. `question_seen` says whether a question that was found without its answer
+    counts as a found item, or is only reported.
+
+    `tolerate_unknown` names what may stay unknown: `teacher` and `adopted_model`, what these were trained on;
+    `exams`, whether training data hold exam items if no suite has an item that can be searched for.
+    """
+
+    suites: tuple[BenchmarkRecipe, ...]
+    batch_size: int = 32
+    contamination: Literal["before", "after"] = "before"
+    max_contaminated_fraction: float = 0.0
+    question_seen: Literal["contaminated", "reported"] = "contaminated"
+    tolerate_unknown: tuple[str, ...] = ()
+    alignment_prompts: Uri | None = None  # held-out prompts; sampled answers are scored by the true reward
+    alignment_temperature: float = 0.7
+    alignment_max_new_tokens: int = 64
+    judge: str | None = None  # a judge from outside, which scores answers beside the reward model; None: none
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)  # of the judge: `from`, settings
+    outside_text: Uri | None = None  # texts from outside the corpus, on which bits per byte are measured
+    outside_text_limit: int | None = None  # texts that are read; None: all
+    held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
+    seed: int = 0
+
+    NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the tasks of the suites, and the judge, that are from outside, by name."""
+        asked = ((suite.task, suite.outside_task()) for suite in self.suites)
+        found = {name: part for name, part in asked if name and part is not None}
+        if self.judge is not None:
+            own = self._parts.find(KIND, self.judge, (), "judge")
+            if found.setdefault(self.judge, own) != own:
+                raise RecipeError(f"evaluation: a task and the judge are both named {self.judge!r}; rename one")
+        return found
+
+    @property
+    def _parts(self) -> PartsOf:
+        return PartsOf(SECTION, self.parts)
+
+    @property
+    def outside_judge(self) -> ReadyJudge | None:
+        """The judge from outside; None if only the reward model judges."""
+        return None if self.judge is None else outside_judge(self.judge, self._parts)
+
+    def __post_init__(self) -> None:
+        check_names(self, "evaluation")
+        self._parts.check_used([self.judge] if self.judge else [])
+        _ = self.outside_judge  # checks itself
+        if self.held_out_limit is not None and self.held_out_limit < 0:
+            raise RecipeError(
+                f"evaluation.held_out_limit: {self.held_out_limit} is below 0; null measures all documents"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedOn:
+    """Everything that a recipe trains models on: assets with text (`data`), the system prompt and the teacher.
+
+    None means that the recipe has no such prompt or model. `teacher_prompts` are the system prompts that the teacher
+    was trained with, and `teacher_unknown` names what is behind the teacher and cannot be scanned.
+    """
+
+    data: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    teacher: str | None = None
+    teacher_prompts: tuple[str, ...] = ()
+    teacher_unknown: tuple[str, ...] = ()
