@@ -11,8 +11,8 @@ from assets.said import say
 from assets.tombstones import is_masked
 from assets.trace import MODELS, meant, versions_of
 from assets.witnesses import check_witnessed
-from evaluation import attestation, signature
-from evaluation.hub import MODEL_FOLDER, checked_files, new_folder
+from evaluation.hub import attestation, signature
+from evaluation.hub.repository import MODEL_FOLDER, checked_files, new_folder
 from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact, write_json, written
 from training.contract.job import DataError

@@ -9,7 +9,7 @@ from assets.chain import partition_key
 from assets.said import say
 from assets.status import Comparison
 from assets.witnesses import check_witnessed
-from evaluation.hub import Snapshot, export_corpus, export_model
+from evaluation.hub.repository import Snapshot, export_corpus, export_model
 from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact
 from training.contract.job import DataError, InputArtifact

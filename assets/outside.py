@@ -18,7 +18,7 @@ from assets.found import whole_model
 from assets.interrupt import ends_with_this
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.registered import VERSION, not_registered
-from evaluation.verdict import told_of
+from evaluation.contamination.verdict import told_of
 from resources.compute.base import LAUNCHER
 from resources.compute.size import Size
 from resources.tracking.reports import Tracking
@@ -34,7 +34,7 @@ from training.data.sections import with_data
 from training.recipe.recipes import refuse_secrets
 from training.recipe.settings.evaluation import EvaluationRecipe
 
-MODULE = "evaluation.one_model"
+MODULE = "evaluation.exams.one_model"
 
 
 def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:

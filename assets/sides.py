@@ -11,7 +11,7 @@ from assets.chain import CHAIN
 from assets.recipe_folders import find_recipe, load_recipe, recipe_folders
 from assets.status import compare, last_made, recipe_as_read
 from assets.trace import Model, meant, versions_of
-from evaluation.compare import Side
+from evaluation.decision.compare import Side
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
 from training.contract.artifact import Artifact, Damaged, find

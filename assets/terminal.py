@@ -16,7 +16,7 @@ from rich.text import Text
 from assets.chain import CHAIN, GROUPS
 from assets.result import Report
 from assets.status import INPUT_IS_ANOTHER, Cell, Comparison
-from evaluation.samples import OutcomeGroup
+from evaluation.report.samples import OutcomeGroup
 from training.contract.scopes import last_model
 from training.contract.tables import table, table_lines
 
@@ -143,8 +143,8 @@ def show_list(rows: Sequence[Mapping[str, str]]) -> None:
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
     """Print the results of a run on one screen: first the verdict, then the scoreboard, then where to find more."""
-    from evaluation.scoreboard import scoreboard
-    from evaluation.scoreboard_print import render
+    from evaluation.report.scoreboard import scoreboard
+    from evaluation.report.scoreboard_print import render
 
     console = Console(highlight=False)
     made = {cell.asset: cell.artifact for cell in comparison.cells.values() if cell.artifact is not None}

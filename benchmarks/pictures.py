@@ -29,9 +29,9 @@ from rich.text import Text
 from assets.recipe_folders import load_recipe, recipe_folders
 from assets.refusal import refusal_lines
 from assets.status import compare
-from evaluation.figures import alone, funnel_picture, funnel_steps
-from evaluation.scoreboard import scoreboard
-from evaluation.scoreboard_print import render
+from evaluation.report.figures import alone, funnel_picture, funnel_steps
+from evaluation.report.scoreboard import scoreboard
+from evaluation.report.scoreboard_print import render
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 COLUMNS = 80

@@ -299,7 +299,7 @@ def choices(side: str, folder: Path) -> dict[str, Any]:
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    from evaluation.local_model import LocalModel
+    from evaluation.exams.local_model import LocalModel
 
     number = len(read_jsonl(folder / "answers.jsonl"))
     items = [

@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from evaluation.answers import MODELS
-from evaluation.taught_by import taught_by
-from evaluation.trained_on import data_of
+from evaluation.contamination.taught_by import taught_by
+from evaluation.contamination.trained_on import data_of
+from evaluation.decision.answers import MODELS
 from training.contract.records import all_of
 from training.contract.scopes import asks_for, last_model
 from training.contract.stage import Asset, Input, Stage
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EVALUATE = Stage(
     name="evaluate",
     version="21",
-    module="evaluation.scores",
+    module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
     gates=("scores_complete",),
@@ -43,7 +43,7 @@ EVALUATE = Stage(
 JUDGE = Stage(
     name="judge",
     version="10",
-    module="evaluation.judging",
+    module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),
@@ -53,7 +53,7 @@ JUDGE = Stage(
 CONTAMINATION = Stage(
     name="contamination",
     version="14",
-    module="evaluation.contamination",
+    module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
     gates=("contamination",),
@@ -64,14 +64,14 @@ CONTAMINATION = Stage(
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
     version="6",
-    module="evaluation.contamination_report",
+    module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
     version="8",
-    module="evaluation.scaling",
+    module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
     gates=("loss_falls_with_size_and_tokens",),
@@ -79,7 +79,7 @@ SCALING = Stage(
 CARD = Stage(
     name="card",
     version="31",
-    module="evaluation.card",
+    module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
         ("training.pretrain.optim.optimizers", "all"),
@@ -100,7 +100,7 @@ CARD = Stage(
 PROMOTE = Stage(
     name="promote",
     version="9",
-    module="evaluation.gate",
+    module="evaluation.decision.gate",
     kinds=("mlflow",),
     gates=("promotion",),
     context=("champion",),  # a decision against another champion is stale, not outdated
@@ -157,7 +157,8 @@ def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
     asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=recipe.evaluation.suites, **judged)}
     if not recipe.pretrain.distill.teacher:
         return with_data(recipe, asked | {"trained_on": trained_on})
-    behind = taught_by(local_path(resolve(recipe.pretrain.distill.teacher), "pretrain.distill.teacher").resolve())
+    teacher = local_path(resolve(recipe.pretrain.distill.teacher), "pretrain.distill.teacher").resolve()
+    behind = taught_by(teacher, type(recipe))
     trained_on = replace(
         trained_on,
         teacher=recipe.pretrain.distill.teacher,
@@ -309,8 +310,8 @@ ASSETS = (
         stage=PROMOTE,
         description=(
             "The decision whether the model becomes champion, the registered version in use. It is made by "
-            "evaluation.gate from the scores and the contamination report of exactly this model (by digest), and moves "
-            "the alias in the MLflow registry."
+            "evaluation.decision.gate from the scores and the contamination report of exactly this model (by digest), "
+            "and moves the alias in the MLflow registry."
         ),
         group="evaluation",
         scope="recipe",

@@ -82,7 +82,7 @@ UNDECLARED = {
 
 # Packaged files that closures can open and that are in no fingerprint there. All of them are guarded as modules are.
 NOT_IN_FINGERPRINTS = {
-    "evaluation/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
+    "evaluation/report/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
     "training/data/filter/lists/": (
         "`filter` reads the addresses alone; pages read none",
         {"filter", "card"},
@@ -320,7 +320,7 @@ def test_settings_check_themselves_by_functions_that_only_refuse(code):
     functions = [(name, one) for name in trees for one in ast.walk(trees[name]) if isinstance(one, ast.FunctionDef)]
     more = {f"{name}:{one.lineno}" for name, one in functions if one.name == "__post_init__" and not only_refuses(one)}
     assert {name.partition(":")[0] for name in more} == {
-        "evaluation.cited",
+        "evaluation.hub.sourced",
         "training.data.words.segment",
         "training.pretrain.models.shape",
     }
@@ -338,8 +338,8 @@ def test_settings_check_themselves_by_functions_that_only_refuse(code):
 
 # Who goes on although a recipe was refused, and why no artifact differs by it. Everybody else raises again.
 GOES_ON = {
-    "evaluation.one_model": "ends its process with the sentence, and the stage refuses",
-    "evaluation.taught_by": "reads settings that were accepted when the artifact was made",
+    "evaluation.exams.one_model": "ends its process with the sentence, and the stage refuses",
+    "evaluation.contamination.taught_by": "reads settings that were accepted when the artifact was made",
     "training.data.exams.task_files": "hands the sentence to the check of a suite, which refuses",
     "training.data.tokens.vocabularies": "a command",
     "training.contract.engines.ray_node": "refuses the node",

@@ -224,8 +224,8 @@ def inspect(
     Also shows clusters of near-duplicates, documents that just passed, and cuts.
     """
     from assets.terminal import show_samples
-    from evaluation.closer import look_at
-    from evaluation.samples import has_records
+    from evaluation.report.samples import has_records
+    from evaluation.report.stage_details import look_at
 
     check_asset(asset)
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)

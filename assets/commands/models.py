@@ -154,7 +154,7 @@ def contamination(
 ) -> None:
     """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
     from assets.outside import check_no_secret, suites_of, verdict_lines
-    from evaluation.scan import contamination, files_of
+    from evaluation.contamination.scan import contamination, files_of
     from training.data.look import counted
 
     check_no_secret(data)
@@ -197,8 +197,8 @@ def compare_(
 ) -> None:
     """Compare models with the first one: recipes, artifacts, scores on the same items, seeds, compute and losses."""
     from assets.sides import sides_of
-    from evaluation.compare import compared
-    from evaluation.compare_page import lines_of, page_of
+    from evaluation.decision.compare import compared
+    from evaluation.report.compare_page import lines_of, page_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 

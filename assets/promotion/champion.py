@@ -113,7 +113,7 @@ def is_stale(decision: Artifact, champion: Mapping[str, Any], model: Artifact, r
 
 
 def _is_readable(champion: Mapping[str, Any], root: Path) -> bool:
-    from evaluation.gate import read_champion  # the import takes half a second and is rarely needed
+    from evaluation.decision.gate import read_champion  # the import takes half a second and is rarely needed
 
     return not read_champion(champion, root).problems
 

@@ -28,9 +28,9 @@ def report_page(
 ) -> str:
     """Return the page about all artifacts of a recipe, as HTML.
 
-    `shown` has the samples of documents, in the form that `evaluation.report.render_report` takes.
+    `shown` has the samples of documents, in the form that `evaluation.report.run_page.render_report` takes.
     """
-    from evaluation.report import render_report
+    from evaluation.report.run_page import render_report
 
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
     return render_report([(item.path, item.record) for item in made], registered, shown=shown)
@@ -41,7 +41,7 @@ def show_decision(comparison: Comparison, standing: Standing, registry: Registry
 
     Nothing is written if there is no decision yet, or if the model card chose no records for a report.
     """
-    from evaluation.card import REPORT_PAGE, SHOWN_RECORDS
+    from evaluation.hub.card import REPORT_PAGE, SHOWN_RECORDS
 
     decision, card = (comparison.cells[asset, comparison.recipe.name].artifact for asset in (DECISION, CARD))
     if decision is None or card is None or not (card.path / SHOWN_RECORDS).exists():

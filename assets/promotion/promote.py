@@ -1,7 +1,7 @@
 """Carrying out a promotion decision: register the model version and move the aliases.
 
-The decision is an artifact (evaluation.gate). Deciding and moving happen under the registry's lock, so a decision
-replaces the same champion that it compared with.
+The decision is an artifact (evaluation.decision.gate). Deciding and moving happen under the registry's lock, so a
+decision replaces the same champion that it compared with.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from assets.lineage import REPORT, SCORES, lineage_of, model_of
 from assets.promotion.champion import with_digest
 from assets.promotion.standing import REPAIR
 from assets.status import Comparison
-from evaluation.answers import MODELS
+from evaluation.decision.answers import MODELS
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import CANDIDATE, Registry, Version

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from evaluation.figures import Bar, alone, bars_picture, line_picture, thinned
+from evaluation.report.figures import Bar, alone, bars_picture, line_picture, thinned
 from training.contract.artifact import Artifact
 
 MOST_BARS = 16

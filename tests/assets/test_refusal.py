@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assets.refusal import refusal_lines
 from assets.said import divided
-from evaluation.verdict import gate_of
+from evaluation.contamination.verdict import gate_of
 
 PAGE = {
     "benchmark": "chat",

@@ -10,7 +10,7 @@ import pytest
 
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import compare
-from evaluation.compare import Side, recipe_fields
+from evaluation.decision.compare import Side, recipe_fields
 from tests.assets.fabricate import make_all
 from tests.commands import said
 

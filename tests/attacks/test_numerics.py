@@ -155,9 +155,9 @@ def test_every_stage_that_no_model_makes_is_among_them():
 
 FIT = """
 import sys
-from tests.evaluation.test_scaling import ladder
+from tests.evaluation.report.test_scaling import ladder
 from training.contract.artifact import digest_of
-from evaluation.scaling import page, scaling
+from evaluation.report.scaling import page, scaling
 result = scaling(ladder(noise=0.003, seed=5), {"parameters": 1e9, "tokens": 2e10}, resamplings=3, seed=1)
 print(digest_of([result, page(result)]))
 """

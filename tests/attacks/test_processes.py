@@ -209,7 +209,7 @@ def test_a_model_is_not_scored_for_a_command_that_was_killed(tmp_path):
     model = tiny.write_model(tmp_path / "model")
     argv = [sys.executable, "-c", "from assets.cli import main; main()", "evaluate", str(model)]
     command = subprocess.Popen([*argv, "--suites", "kitchen"], env={**os.environ, "MARK": str(tmp_path)})
-    wait_until(lambda: any("evaluation.one_model" in said for said in living(tmp_path)))
+    wait_until(lambda: any("evaluation.exams.one_model" in said for said in living(tmp_path)))
     command.kill()
     command.wait()
     wait_until(lambda: not living(tmp_path), seconds=10)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from assets.attest import SIGNING_KEY, checked
-from evaluation.attestation import STATEMENT_FILE
-from evaluation.training_content import CONTENT_FILE, DOMAINS_FILE
+from evaluation.hub.attestation import STATEMENT_FILE
+from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from resources.tracking.reports import Tracking
 from tests.commands import said
-from tests.evaluation.test_attestation import write_keys
+from tests.evaluation.hub.test_attestation import write_keys
 from tests.small_kitchen import RECIPES
 from training.contract.artifact import commit_record, find
 from training.provenance.lineage import artifacts_under

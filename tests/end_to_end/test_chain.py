@@ -23,9 +23,9 @@ from assets.chain import CHAIN, descendants
 from assets.export import export
 from assets.recipe_folders import SHIPPED, load_recipe
 from assets.status import compare
-from evaluation.hub import FINEWEB_SCHEMA
-from evaluation.scoreboard import scoreboard
-from evaluation.scoreboard_print import render
+from evaluation.hub.repository import FINEWEB_SCHEMA
+from evaluation.report.scoreboard import scoreboard
+from evaluation.report.scoreboard_print import render
 from resources.tracking.reports import Tracking
 from resources.tracking.store import default_uri
 from tests import golden

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.report import records_of, render_report
-from evaluation.scoreboard import headline, scoreboard
+from evaluation.report.run_page import records_of, render_report
+from evaluation.report.scoreboard import headline, scoreboard
 from tests.browser import chromium
-from tests.evaluation.test_report import contamination_report, deduplicated, filtered, model_scores
+from tests.evaluation.report.test_report import contamination_report, deduplicated, filtered, model_scores
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

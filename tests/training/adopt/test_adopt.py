@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assets.recipe_folders import load_recipe
-from evaluation.contamination import _unknown
-from evaluation.trained_on import data_of
-from evaluation.verdict import judged
+from evaluation.contamination.search import _unknown
+from evaluation.contamination.trained_on import data_of
+from evaluation.contamination.verdict import judged
 from tests.jobs import job_by_hand
 from tests.own_model import write_model
 from tests.training.data import chain

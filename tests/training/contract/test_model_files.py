@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from evaluation.local_model import rewards
+from evaluation.exams.local_model import rewards
 from tests.evaluation.conftest import make_model
 from training.contract.job import DataError
 from training.contract.model_files import INDEX, WEIGHTS, model_digest

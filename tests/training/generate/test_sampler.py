@@ -1,4 +1,4 @@
-"""What is drawn from logits. Generation itself is held to lm-eval's own in tests/evaluation/test_harness.py."""
+"""What is drawn from logits. Generation itself is held to lm-eval's own in tests/evaluation/exams/test_harness.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from evaluation.local_model import rewards  # noqa: E402
+from evaluation.exams.local_model import rewards  # noqa: E402
 from tests.evaluation.conftest import make_model  # noqa: E402
 from training.contract.job import DataError  # noqa: E402
 from training.generate.sampler import Sampler, nucleus  # noqa: E402
@@ -87,7 +87,7 @@ def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_sta
 
 def count_rows(monkeypatch):
     """Return a list to which each pass of a reward model adds its tokens, with padding."""
-    from evaluation import local_model
+    from evaluation.exams import local_model
 
     read, opened = [], local_model.open_model
 

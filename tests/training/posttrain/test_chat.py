@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from evaluation.local_model import LocalModel
+from evaluation.exams.local_model import LocalModel
 from tests.training.posttrain import tiny
 from training.contract.job import DataError
 from training.contract.records import RecipeError

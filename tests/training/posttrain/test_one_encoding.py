@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from evaluation.exams import ExamItem
-from evaluation.harness import run_suites
-from evaluation.local_model import LocalModel, rewards
+from evaluation.exams.harness import run_suites
+from evaluation.exams.items import ExamItem
+from evaluation.exams.local_model import LocalModel, rewards
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import RL, alignment
 from training.contract.job import DataError

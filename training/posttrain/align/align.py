@@ -1,7 +1,7 @@
 """The stage `align`: train the SFT model towards preferred answers by the preference method that the recipe names.
 
 The methods are the modules of training/posttrain/methods. The rewards of the aligned model's answers are measured by
-the stage `judge` (evaluation.judging).
+the stage `judge` (evaluation.exams.judging).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from evaluation.controls import PairCounter, accuracy, controls_from, shares_by_kind, words
-from evaluation.exams import ExamItem, read_exam
-from evaluation.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
+from evaluation.exams.controls import PairCounter, accuracy, controls_from, shares_by_kind, words
+from evaluation.exams.items import ExamItem, read_exam
+from evaluation.report.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.contract.records import RecipeError, write_record
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.archive import truth_name, write_snapshot

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluation.held_out import before_and_after, unique_prompts
+from evaluation.exams.held_out import before_and_after, unique_prompts
 from tests.outside import EXAMPLES
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from evaluation.exams import read_exam
-from evaluation.harness import run_suites
-from evaluation.local_model import LocalModel
+from evaluation.exams.harness import run_suites
+from evaluation.exams.items import read_exam
+from evaluation.exams.local_model import LocalModel
 from tests.outside import EXAMPLES
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT

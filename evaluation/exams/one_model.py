@@ -1,0 +1,71 @@
+"""Scores of one model folder on any suites, without a recipe: `python -m evaluation.exams.one_model request.json`.
+
+The request is {"model", "evaluation", "settings", "output", "shard"}: a folder in the transformers layout, the recipe
+section `evaluation`, a job's settings for suites that a source generates, the folder to write, or null, and the number
+of processes that share the weights. The last line of the output is one JSON object: {"ok", "scores"}, or {"ok",
+"error"} with exit code 2; of several processes the first one writes. The files are those of the stage `evaluate`
+(evaluation/exams/scores.py).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from training.contract.artifact import ARTIFACT_FILE
+from training.contract.job import DataError
+from training.contract.model_files import model_digest
+from training.contract.records import RecipeError, read_record
+from training.contract.run_settings import RunSettings
+from training.recipe.settings.evaluation import EvaluationRecipe
+
+MODEL = "model"
+
+
+def scores_of(
+    folder: Path, recipe: EvaluationRecipe, settings: dict[str, Any], output: Path | None, *, shard: int = 1
+) -> dict[str, dict[str, Any]]:
+    """Return the scores of the model in a folder by suite, as scores.json has them; also write the files if asked.
+
+    With `shard`, each weight is divided among so many processes, which all call this.
+    """
+    from evaluation.exams.items import read_exam
+    from evaluation.exams.scores import check_names, sit, write_scores
+    from training.adopt.trial import check_tried
+    from training.generate.spread import is_first
+
+    check_tried(folder)
+    check_names(recipe.suites)
+    exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
+    is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
+    identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
+    candidate = sit(MODEL, folder, identity, exams, recipe, settings, run=RunSettings(shard=shard))
+    scores = {result.suite: result.as_json() for result in candidate.results}
+    if output is not None and is_first():
+        output.mkdir(parents=True, exist_ok=True)
+        write_scores(output, [candidate], {MODEL: scores})
+    return scores
+
+
+def main(arguments: list[str]) -> int:
+    """Score the model that a request file describes; the file is the only argument."""
+    from training.pretrain.parallel import joined_world
+
+    request = json.loads(Path(arguments[0]).read_text("utf-8"))
+    recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")
+    output = Path(request["output"]) if request["output"] else None
+    try:
+        with joined_world() as world:
+            scores = scores_of(Path(request["model"]), recipe, request["settings"], output, shard=request["shard"])
+    except (DataError, RecipeError) as error:
+        print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))
+        return 2
+    if world.is_first:
+        print(json.dumps({"ok": True, "scores": scores}, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""Suites as tasks of lm-eval: tasks of lm-eval by name, or tasks of the recipe or a YAML file. Nothing is fetched.
+
+The rows of the suite's file are the task's documents, and the rows of `fewshot_uri` its few-shot examples. Each column
+is also available under its name in lower case with `_` for spaces, so that a template can use `Best Answer`. If
+lm-eval's task expects other columns, fields of the recipe such as `doc_to_text` replace the task's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import datasets
+import lm_eval.tasks
+import lm_eval.utils
+from jinja2 import BaseLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.tasks._index import Entry, Kind, TaskIndex
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from evaluation.exams.items import ExamItem
+from training.contract.parts.outside import PartFailed
+from training.contract.records import RecipeError
+from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
+from training.data.exams.generation import check_generation
+from training.data.exams.grading import given
+from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
+from training.data.sources import open_uri, read_rows
+
+FEWSHOT_SEED = 1234  # lm-eval's default
+TEST, EXAMPLES = "test", "fewshot"
+
+
+def sandboxed() -> SandboxedEnvironment:
+    """Return lm-eval's environment of templates, in which no template reaches Python's internals."""
+    environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters |= lm_eval.utils.env.filters
+    return environment
+
+
+# lm-eval renders all templates with this one, and a recipe may bring templates of its own.
+lm_eval.utils.env = sandboxed()
+
+
+class LmEvalTask(ConfigurableTask):
+    """A task of lm-eval whose documents are in memory."""
+
+    def __init__(self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self._splits = splits
+        super().__init__(config=config)
+        self.set_fewshot_seed(FEWSHOT_SEED)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Set the dataset from memory; nothing is downloaded."""
+        self.dataset = datasets.DatasetDict(
+            **{name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
+        )
+
+    def apply_filters(self) -> list[Instance] | None:
+        """Filter written answers for grading, each as it is after its thought; the answers are kept whole."""
+        if self.OUTPUT_TYPE != "generate_until":
+            return super().apply_filters()
+        requests = self._instances or []
+        whole = [request.resps for request in requests]
+        for request in requests:
+            request.resps = list(map(given, request.resps))
+        filtered = super().apply_filters()
+        for request, said in zip(requests, whole, strict=True):
+            request.resps = said
+        return filtered
+
+
+def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:
+    """Return the suite as a task of lm-eval.
+
+    Raise RecipeError if lm-eval does not know the task, if the suite's fields do not define a task, or if the prompt
+    needs examples and the recipe names no rows to draw them from.
+    """
+    config = task_config(benchmark)
+    shots = config.get("num_fewshot") or 0
+    examples = benchmark.fewshot_uri
+    if shots and not examples:
+        raise RecipeError(
+            f"{benchmark.name}: the task has {shots} examples in its prompt; name rows in fewshot_uri, or set"
+            " num_fewshot to 0"
+        )
+    splits = {TEST: [_document(item.row) for item in items]}
+    if shots and examples:
+        splits[EXAMPLES] = [_document(row) for row in read_rows(examples, settings=settings)]
+    config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
+    config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
+    try:
+        return LmEvalTask(config, splits)
+    except PartFailed:  # of a task from outside, which says its name
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, AssertionError, TemplateError) as error:
+        raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
+
+
+def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
+    """Return lm-eval's configuration of a suite: the task's own fields, replaced by those that the recipe sets."""
+    config: dict[str, Any] = {}
+    if benchmark.outside_task() is not None:
+        config = benchmark.outside_fields()
+    elif benchmark.task:
+        config = named_config(benchmark.task)
+    elif benchmark.task_file:
+        config = _file_config(benchmark.task_file)
+    config |= benchmark.lm_eval
+    if benchmark.num_fewshot is not None:
+        config["num_fewshot"] = benchmark.num_fewshot
+    check_generation(benchmark.name, config)
+    return config
+
+
+@cache
+def _entry_of(name: str) -> Entry | None:
+    """Return what lm-eval's index has under a name, from the files that mention it.
+
+    The whole index parses 14,000 files, which takes ten seconds; looking for a word in them takes one.
+    """
+    index: dict[str, Entry] = {}
+    for path in sorted(Path(lm_eval.tasks.__path__[0]).rglob("*.yaml"), key=Path.as_posix):
+        if name.encode() in path.read_bytes():
+            with suppress(Exception):  # as lm-eval passes over files that are no task
+                TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)
+    return index.get(name)
+
+
+def named_config(name: str) -> dict[str, Any]:
+    """Return the configuration of lm-eval's own task of that name, without the fields that only group tasks.
+
+    Raise RecipeError if there is no such task, or if it is code that reads its own data.
+    """
+    entry = _entry_of(name)
+    if entry is None or entry.yaml_path is None or entry.kind not in (Kind.TASK, Kind.PY_TASK):
+        raise RecipeError(f"task={name!r}: lm-eval has no task of that name (a group or a tag is none)")
+    config = load_yaml(entry.yaml_path)
+    if "class" in config:
+        raise RecipeError(f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows")
+    return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
+
+
+def _file_config(uri: str) -> dict[str, Any]:
+    """Return the task in a YAML file. It is read as plain data, so that no file can run code."""
+    with open_uri(uri) as stream:
+        config = yaml_value(stream.read(MOST_BYTES + 1), uri)
+    if not isinstance(config, dict):
+        raise RecipeError(f"{uri}: expected the fields of a task")
+    return {key: value for key, value in config.items() if key not in DECIDED_HERE - {"num_fewshot"}}
+
+
+def _document(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.lower().replace(" ", "_"): value for name, value in row.items()} | dict(row)

@@ -1,0 +1,159 @@
+"""What bills of materials say of a model: its files, the data that it read, libraries, settings and scores.
+
+The forms are `evaluation.hub.forms.cyclonedx` and `evaluation.hub.forms.spdx`. All is read from the model's record,
+from the records behind it and from the card's `training_content.json`, so equal records give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluation.hub.training_content import CONTENT_FILE, POST_TRAINED, emissions_of, energy_of
+from evaluation.report.truth_comparison import Record, of_asset, sound
+from training.contract.artifact import Artifact
+from training.contract.records import read_record
+from training.recipe.recipe import Recipe
+
+SETTINGS = {  # asset: section of its settings, and the fields of it that a bill names
+    "base_model": ("pretrain", ("learning_rate", "sequence_length", "global_batch_tokens", "precision", "seed")),
+    "sft_model": ("sft", ("epochs", "learning_rate", "batch_size", "precision", "seed")),
+    "aligned_model": ("align", ("method", "epochs", "learning_rate", "batch_size", "precision", "seed")),
+}
+TRAINED = ("reference_model", "base_model", "long_context_model", *POST_TRAINED)
+LIMITS = (
+    "The model knows what its pages say, and is wrong where they are. Its scores are of these exams alone. What the"
+    " contamination check cannot see it does not rule out."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Data that were read: their name, the digest of their artifact, and a sentence with what was read of them."""
+
+    name: str
+    digest: str
+    sentence: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteScore:
+    """A score of the model on a suite, with the ends of its interval."""
+
+    suite: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    items: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelBill:
+    """The content of a bill of materials. Empty texts are not known."""
+
+    name: str
+    version: str
+    description: str
+    asset: str
+    digest: str
+    licence: str | None
+    supplier: str | None
+    url: str | None
+    architecture: str
+    base: str
+    files: Mapping[str, str]
+    libraries: Mapping[str, str]
+    settings: Mapping[str, str]
+    datasets: Sequence[DataSet]
+    scores: Sequence[SuiteScore]
+    kilowatt_hours: float | None = None  # of all trainings behind the model; None: one of them was not measured
+    emissions_grams: float | None = None  # of CO2, of these; None: neither stated nor to be computed
+
+
+def bill_of(
+    model: Artifact, card: Artifact, behind: Sequence[Record], files: Mapping[str, str], scores: Artifact | None
+) -> ModelBill:
+    """Return the bill of a model. `files` are the sha256 of its files by name; `behind` are the records behind it."""
+    recipe = read_record(Recipe, card.record["settings"]["recipe"], where="recipe")
+    config = json.loads((model.path / "model" / "config.json").read_text("utf-8"))
+    own = [*behind, (model.path, model.record)]
+    libraries: dict[str, str] = {}
+    for _, record in own:
+        libraries |= record["libraries"]
+    spent = [record for asset in TRAINED for _, record in of_asset(own, asset)]
+    energy, emissions = energy_of(spent), emissions_of(recipe.provider, spent)
+    return ModelBill(
+        name=recipe.promote.model_name,
+        version=recipe.provider.version or model.digest[:12],
+        description=recipe.description,
+        asset=str(model.record["asset"]),
+        digest=model.digest,
+        licence=recipe.provider.licence,
+        supplier=recipe.provider.name,
+        url=recipe.provider.url,
+        architecture=config["architectures"][0],
+        base=" ".join(filter(None, (recipe.adopt.name, recipe.adopt.revision))) if recipe.adopt.model else "",
+        files=dict(sorted(files.items())),
+        libraries=dict(sorted(libraries.items())),
+        settings=_settings(own),
+        datasets=[*_pages(card, own), *_rows(own)],
+        scores=_scores(model, scores),
+        kilowatt_hours=energy.kwh if energy else None,
+        emissions_grams=emissions["emissions"] if emissions else recipe.provider.emissions_grams,
+    )
+
+
+def _settings(records: Sequence[Record]) -> dict[str, str]:
+    found = {}
+    for asset, (section, names) in SETTINGS.items():
+        for _, record in of_asset(records, asset)[-1:]:
+            given = record["settings"].get(section, {})
+            found |= {f"{section}.{name}": str(given[name]) for name in names if name in given}
+    return found
+
+
+def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
+    """Return the snapshots, each with what the card says was read of it."""
+    content = json.loads(sound(card.path, card.record, CONTENT_FILE).read_text("utf-8"))
+    read = content["read"]
+    found = []
+    for _, record in of_asset(records, "crawl_archives"):
+        name = record["partition"].partition("@")[2]
+        if counted := read.get(name):
+            said = f"{counted['pages_read']} of {counted['pages']} pages, {counted['tokens_read']} tokens read"
+            found.append(DataSet(name, record["digest"], said, record["settings"]["snapshot"]["source"]))
+    return found
+
+
+def _rows(records: Sequence[Record]) -> list[DataSet]:
+    """Return the sources of rows that a training read, with the digest of the model that counted them."""
+    found = []
+    for asset in POST_TRAINED:
+        for _, record in of_asset(records, asset)[-1:]:
+            for one in record["notes"].get("rows_read", ()):
+                by = f" by {one['generator']}" if one["generator"] else ""
+                said = f"{one['rows']} rows{by} read by {asset}, {one['times']} times in all"
+                found.append(DataSet(f"{one['source']}{by}, {asset}", record["digest"], said, "rows"))
+    return found
+
+
+def _scores(model: Artifact, scores: Artifact | None) -> list[SuiteScore]:
+    if scores is None:
+        return []
+    names = ("harness.json", "scores.json")
+    harness, values = (json.loads(sound(scores.path, scores.record, name).read_text("utf-8")) for name in names)
+    return [
+        SuiteScore(suite, one["metric"], one["score"], one["interval"][0], one["interval"][1], one["n"])
+        for name, asked in harness.items()
+        if asked["digest"] == model.digest
+        for suite, one in values[name].items()
+    ]
+
+
+def as_json(document: Mapping[str, Any]) -> str:
+    """Return a form as text."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,357 @@
+"""A summary of a run on one screen, from its artifacts alone: documents by stage, scores, contamination and cost.
+
+`scoreboard` gathers plain data; evaluation/report/scoreboard_print.py prints it. Figures of missing artifacts are left
+out. Artifacts that a gate refused are included, and listed with the gate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaluation.contamination.verdict import told_of
+from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
+from evaluation.decision.intervals import in_percent
+from evaluation.report.truth_comparison import Record, of_asset, truth_scores
+from training.contract.identity.numerics import in_words
+from training.data.exams.rubric import WORTH
+
+FUNNEL = (
+    "extracted_documents",
+    "filtered_documents",
+    "deduplicated_documents",
+    "decontaminated_documents",
+)
+MODELS = ("base", "sft", "aligned")
+NOT_ABOVE = "not above the controls"
+TEXTS = {HELD_OUT: "held-out documents", OUTSIDE: "texts from outside the corpus"}
+SMALLEST_P = 0.001  # a smaller p-value is shown as below this one
+WHEN = ("before", "after")  # the long-context stage
+
+
+def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
+    """Return all that the scoreboard shows, as plain data. `records` are (artifact folder, its `artifact.json`)."""
+    return {
+        "recipe": records[0][1]["recipe"] if records else "",
+        "funnel": funnel(records),
+        "truth": truth_scores(records),
+        "tokenizer": _metrics(records, "tokenizer"),
+        "tokens": {
+            record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")
+        },
+        "adopted": _metrics(records, "adopted_model"),
+        "pretraining": _metrics(records, "base_model"),
+        "long_context": long_context(records),
+        "scores": scores_by_suite(records),
+        "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
+        "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
+        "alignment": _json_file(records, "alignment_rewards", "alignment.json") or {},
+        "contamination": contamination(records),
+        "promotion": _json_file(records, "promoted_model", "decision.json") or {},
+        "numerics": numerics_classes(records),
+        "refusals": refusals(records),
+        "cost": cost(records),
+    }
+
+
+def long_context(records: Sequence[Record]) -> dict[str, Any]:
+    """Return row lengths, needles found, and held-out bits per byte before and after the long-context stage.
+
+    The result is empty without that stage.
+    """
+    table = _json_file(records, "long_context_model", "long_context.json")
+    if table is None:
+        return {}
+    metrics = _metrics(records, "long_context_model")
+    named = {name: value for name, value in metrics.items() if name.startswith(("needle", "bits_per_byte"))}
+    return {"lengths": table["lengths"], **named, "needles": {when: table[when]["long"]["needles"] for when in WHEN}}
+
+
+def numerics_classes(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the numerics class of every artifact that a model made."""
+    return {
+        asset_and_part(record): record.get("numerics")
+        for _, record in records
+        if "torch" in record.get("libraries", {})
+    }
+
+
+def asset_and_part(record: Mapping[str, Any]) -> str:
+    """Return the name of the record's asset, followed by its snapshot or rung if it has one."""
+    part = record["partition"].partition("@")[2]
+    return f"{record['asset']} of {part}" if part else record["asset"]
+
+
+def numerics_lines(classes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (names of artifacts, their numerics class in words), one pair for each class."""
+    lines: dict[str, list[str]] = {}
+    for name, one in classes.items():
+        lines.setdefault(in_words(one) if one else "not on record", []).append(name)
+    return [(", ".join(names), words) for words, names in lines.items()]
+
+
+def funnel(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
+    """Return, by snapshot, the corpus stages in order with the counts in, kept, dropped and quarantined."""
+    snapshots: dict[str, list[dict[str, Any]]] = {}
+    for asset in FUNNEL:
+        for _, record in of_asset(records, asset):
+            snapshot = record["partition"].partition("@")[2] or record["partition"]
+            snapshots.setdefault(snapshot, []).append({"asset": asset, **record["counts"]})
+    return snapshots
+
+
+def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the scores as {suite: {model: {"score", "n", "chance", …}}}."""
+    scores = _json_file(records, "model_scores", "scores.json")
+    if scores is None:
+        return {}
+    settings = of_asset(records, "model_scores")[-1][1]["settings"]
+    suites = [suite["name"] for suite in settings["evaluation"]["suites"]]
+    return {
+        suite: {model: scores[model][suite] for model in MODELS if suite in scores.get(model, {})} for suite in suites
+    }
+
+
+def contamination(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the verdict, the number of items found in each suite, and the first findings.
+
+    The result is empty without a contamination report.
+    """
+    report = _json_file(records, "contamination_report", "contamination.json")
+    if report is None:
+        return {}
+    gates = [gate for _, record in of_asset(records, "contamination_report") for gate in record["gates"]]
+    evidence = next((gate["evidence"] for gate in gates if gate["name"] == "contamination"), {})
+    return {
+        "verdict": report["verdict"],
+        "told": told_of(report),
+        "tolerated": report["tolerated"],
+        "found": {
+            name: {
+                "items": suite["items"],
+                "found": suite["found_items"],
+                "questions_seen": len(suite["questions_seen"]),
+                "not_cleared": len(suite["not_cleared"]),
+            }
+            for name, suite in report["suites"].items()
+        },
+        "findings": evidence.get("findings", []),
+    }
+
+
+def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return every gate that failed in a run's artifacts, with its evidence."""
+    return [
+        {"asset": record["asset"], "partition": record["partition"], "gate": gate["name"], "evidence": gate["evidence"]}
+        for _, record in records
+        for gate in record["gates"]
+        if not gate["passed"]
+    ]
+
+
+def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return times, peak memory, node-hours, price and bytes on disk of each artifact, whenever it was made.
+
+    Node-hours and price are those of all attempts, as the record's bill has them; the price is in the unit of the
+    profile under which the artifact was made, and None if that profile has no prices.
+    """
+    rows = []
+    for _, record in records:
+        spent = record["cost"]
+        rows.append(
+            {
+                "asset": record["asset"],
+                "partition": record["partition"],
+                "seconds": record["seconds"],
+                "cpu_seconds": spent.get("cpu_seconds", 0.0),
+                "peak_memory_bytes": spent.get("peak_memory_bytes", 0),
+                "node_hours": spent.get("node_hours"),
+                "price": spent.get("price"),
+                "bytes": sum(entry["bytes"] for entry in record["files"]),
+            }
+        )
+    return rows
+
+
+def _metrics(records: Sequence[Record], asset: str) -> dict[str, float]:
+    found = of_asset(records, asset)
+    return dict(found[-1][1]["metrics"]) if found else {}
+
+
+def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
+    """Return the content of a JSON file of the asset's last artifact; None if the artifact or the file is missing."""
+    found = of_asset(records, asset)
+    if not found or name not in {entry["path"] for entry in found[-1][1]["files"]}:
+        return None
+    return json.loads((found[-1][0] / name).read_text("utf-8"))
+
+
+def kinds(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each suite and kind of item: items, chance, controls, and the score of each model, as text.
+
+    A score whose interval is not above chance and all controls is marked, because counting words may be enough to reach
+    it.
+    """
+    rows = []
+    for suite, models in scores.items():
+        for kind, first in next(iter(models.values()), {}).get("kinds", {}).items():
+            cells = {model: _kind_cell(of) for model, entry in models.items() if (of := entry["kinds"].get(kind))}
+            named = {"suite": suite, "kind": kind, "n": first["n"], "chance": first["chance"], "cells": cells}
+            rows.append(named | {"controls": first.get("controls", {})})
+    return rows
+
+
+def items_told(models: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the number of a suite's items that have a score, as text: `96`, or `90 of 96` if some were set aside.
+
+    If the models' numbers differ, it is the lowest one.
+    """
+    least = min(models.values(), key=lambda entry: entry["n"])
+    return f"{least['n']:,}" + (f" of {least['n'] + least['set_aside']:,}" if least.get("set_aside") else "")
+
+
+def _kind_cell(entry: Mapping[str, Any]) -> str:
+    share = in_percent(entry["score"], entry["n"])
+    return share if entry.get("above_controls", True) else f"{share} {NOT_ABOVE}"
+
+
+def comparison_columns(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return the pairs of models that are compared, such as `base → sft`; neighbours in the chain come first."""
+    pairs = {(MODELS.index(one["before"]), MODELS.index(one["after"])) for of in comparisons.values() for one in of}
+    return [f"{MODELS[a]} → {MODELS[b]}" for a, b in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair[0]))]
+
+
+def comparison_rows(comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each suite: number of items, and {compared models: items won, items lost and p, as text}."""
+    return [
+        {
+            "suite": suite,
+            "items": max(one["items"] for one in of),
+            "cells": {f"{one['before']} → {one['after']}": _comparison_cell(one) for one in of},
+        }
+        for suite, of in comparisons.items()
+    ]
+
+
+def _comparison_cell(one: Mapping[str, Any]) -> str:
+    p = one["p_value"]
+    return f"+{one['won']} −{one['lost']}, p {f'{p:.3f}' if p >= SMALLEST_P else f'< {SMALLEST_P}'}"
+
+
+# Sentences and sums, which the card, the report and the command line share
+
+
+def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
+    """Return the result of a run as one line.
+
+    An example is `63 k parameters, 94 % of the exam, clean (94 of 96 items cleared), promoted as kitchen v3`.
+
+    The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
+    `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
+    not asked. Unknown parts are left out.
+    """
+    parts = []
+    model = board["pretraining"] or board["adopted"]
+    if "parameters" in model:
+        parts.append(f"{_rounded(model['parameters'])} parameters")
+    exams = [[*models.values()][-1] for models in board["scores"].values() if models]
+    if exams:
+        share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
+        aside = sum(exam.get("set_aside", 0) for exam in exams)
+        parts.append(f"{100 * share:.0f} % of the exam" + (f" ({aside:,} items set aside)" if aside else ""))
+    if board["contamination"]:
+        parts.append(board["contamination"]["told"])
+    if board["refusals"]:
+        parts.append(f"refused by gate {board['refusals'][0]['gate']}")
+    if promotion is not None and promotion["promoted"]:
+        parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
+    elif promotion is not None:
+        parts.append("not promoted")
+    return ", ".join(parts)
+
+
+def _rounded(number: float) -> str:
+    """Return a count as text with two or three digits and a unit, such as `870`, `63 k`, `2.2 M` or `1.5 B`."""
+    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.{0 if number >= 10 * size else 1}f}{unit}"
+    return f"{number:.0f}"
+
+
+def long_context_lines(part: Mapping[str, Any]) -> list[str]:
+    """Return sentences about the long-context stage: needles found and bits per byte, before and after it."""
+    if not part:
+        return []
+    lengths = part["lengths"]
+    found = (
+        f"Long context: needles in {lengths['long']:,} tokens {100 * part['needles_long_before']:.0f} →"
+        f" {100 * part['needles_long_after']:.0f} %, chance {100 * part['needle_chance']:.0f} %"
+    )
+    bits = [
+        f"held out in rows of {lengths[name]:,} {part[f'bits_per_byte_{name}_before']:.3f} →"
+        f" {part[f'bits_per_byte_{name}_after']:.3f} bits per byte"
+        for name in lengths
+        if f"bits_per_byte_{name}_before" in part
+    ]
+    return ["; ".join([found, *bits])]
+
+
+def bits_lines(bits: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return sentences with each model's bits per byte, one for the held-out documents and one for other text."""
+    lines = []
+    for name, by_model in bits.items():
+        shown = [
+            f"{model} {by_model[model]['bits_per_byte']:.3f}{_between(by_model[model])}"
+            for model in MODELS
+            if model in by_model
+        ]
+        if shown:
+            first = next(iter(by_model.values()))
+            read = f"{first['texts']:,} {TEXTS[name]} ({first['bytes']:,} bytes)"
+            lines.append(f"Bits per byte of {read}: {', '.join(shown)}")
+    return lines
+
+
+def _between(entry: Mapping[str, Any]) -> str:
+    return f" ({entry['interval'][0]:.3f} to {entry['interval'][1]:.3f})" if entry["interval"] else ""
+
+
+def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the mean of each part of the reward that is computed from rubrics.
+
+    The form is {part: {model or `gain`: percent with the 95 % interval}}. It is empty if no prompt has a rubric. The
+    part `right` measures what a model knows, the other parts measure how it writes.
+    """
+    columns = {name: entry["parts"] for name, entry in alignment.items() if "parts" in entry}
+    named = [part for part in WORTH if any(part in parts for parts in columns.values())]
+    return {
+        f"{part.replace('_', ' ')} (worth {WORTH[part]:+g})": {
+            name: _part_cell(parts[part], sign="+" if name == "gain" else "") for name, parts in columns.items()
+        }
+        for part in named
+    }
+
+
+def _part_cell(part: Mapping[str, Any], *, sign: str) -> str:
+    mean, low, high = (f"{100 * value:{sign}.1f}" for value in (part["mean"], *part["interval"]))
+    return f"{mean} ({low} to {high})"
+
+
+def total_of(board: Mapping[str, Any], name: str) -> float | None:
+    """Return the sum of the artifacts' prices or node-hours; None if no artifact has one."""
+    amounts = [row[name] for row in board["cost"] if row[name] is not None]
+    return sum(amounts) if amounts else None
+
+
+def node_hours(amount: float | None) -> str:
+    """Return node-hours as text; empty for None."""
+    return "" if amount is None else f"{amount:,.4f}"
+
+
+def money(amount: float | None) -> str:
+    """Return an amount of money as text, with four decimals if it is below 10; empty for None.
+
+    Small runs cost fractions of a cent.
+    """
+    return "" if amount is None else f"{amount:,.4f}" if amount < 10 else f"{amount:,.2f}"

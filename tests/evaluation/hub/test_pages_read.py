@@ -1,0 +1,63 @@
+"""What trainings read, counted by epochs, is what their batches hold, counted step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluation.hub.pages_read import epochs_read, tokens_read
+from tests.training.pretrain import tiny
+from training.order.batches import Plan, index
+from training.order.ledger import Ledger, LedgerEntry
+from training.order.settings import MixturePhaseRecipe, MixtureRecipe
+
+EPOCHS = MixtureRecipe(weights={"books": 1.0, "web": 5.0}, max_epochs=9)
+PLANS: dict[str, dict[str, Any]] = {
+    "part of an epoch": {},
+    "several epochs": {"mixture": EPOCHS},
+    "another mixture later": {
+        "mixture": replace(EPOCHS, phases=(MixturePhaseRecipe(start=0.6, weights={"books": 3.0, "web": 1.0}),))
+    },
+    "packed": {"pretrain": replace(tiny.PRETRAIN, packing="best_fit")},
+    "packed, epochs": {
+        "pretrain": replace(tiny.PRETRAIN, packing="best_fit", tokens=60 * 256),
+        "mixture": MixtureRecipe(weights={"books": 2.0, "web": 1.0}, max_epochs=9),
+    },
+}
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    made = tiny.TinyChain(tmp_path_factory.mktemp("plan"), **PLANS[request.param]).plan
+    return made.with_record(replace(made.record, block_documents=8)) if made.packing is None else made
+
+
+def skipping(*steps: int) -> Ledger:
+    measured: dict[str, Any] = {"reason": "spike", "loss": None, "gradient_norm": None}
+    return Ledger(tuple(LedgerEntry(first=one, last=one, onset=one, seen_at=one, **measured) for one in steps))
+
+
+@pytest.mark.parametrize("steps", [(), (0, 3), (2, 5, 6)])
+def test_tokens_read_are_those_of_all_batches_that_were_not_skipped(plan, steps):
+    wanted = Counter()
+    for step in range(plan.record.steps):
+        for sample in index(plan, step) if step not in steps else ():
+            for segment in sample:
+                wanted[segment.shard, segment.document] += segment.length
+    places = plan.documents.places(np.arange(len(plan.documents)))
+    found = tokens_read(plan, skipping(*steps))
+    assert {place[:2]: int(tokens) for place, tokens in zip(places, found, strict=True) if tokens} == wanted
+    assert sum(wanted.values()) > 0
+
+
+def test_every_epoch_is_named_once(plan):
+    named = [(one.source, epoch) for one in epochs_read(plan, skipping(1)) for epoch in range(one.first, one.last + 1)]
+    assert len(named) == len(set(named))
+    for number, source in enumerate(plan.record.sources):
+        read = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
+        epochs = -(-read // source.capacity(plan.packing.length if plan.packing else 0))
+        assert sorted(epoch for own, epoch in named if own == number) == list(range(epochs))
