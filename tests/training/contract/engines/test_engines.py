@@ -21,7 +21,7 @@ from training.contract.files.writing import this_process
 from training.contract.job import Job
 from training.contract.run_settings import RunSettings
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 
 
 def test_every_engine_that_a_profile_can_name_has_its_module():
