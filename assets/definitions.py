@@ -1,7 +1,7 @@
 """Dagster's code location: assets, checks, automation and resources. Dagster loads `defs`.
 
 This module reads PEDIGREE_ROOT (the folder of artifacts, ./runs by default) and PEDIGREE_PROFILE (local by default).
-assets/recipe_folders.py reads PEDIGREE_RECIPES (further folders of recipes).
+assets/state/recipe_folders.py reads PEDIGREE_RECIPES (further folders of recipes).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.automation import automation
-from assets.declare import build
-from assets.job import run_job
-from assets.notices import failed_runs
-from assets.partitions import Partitions, known_recipes
-from assets.recipe_folders import recipe_folders
-from assets.running.pipeline import Pipeline
-from assets.settings import build_recipes
+from assets.graph.job import run_job
+from assets.graph.notices import failed_runs
+from assets.graph.partitions import Partitions, known_recipes
+from assets.graph.pipeline import Pipeline
+from assets.graph.requested import build_recipes
+from assets.materialize.assets import all_assets
+from assets.run.automation import automation
+from assets.state.recipe_folders import recipe_folders
 from training.contract.user_input.places import local_path
 
 
@@ -29,7 +29,7 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
     partitions = Partitions(recipes)
     sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(
-        assets=[*build(partitions), build_recipes(partitions)],
+        assets=[*all_assets(partitions), build_recipes(partitions)],
         jobs=[*jobs, run_job()],
         sensors=[*sensors, failed_runs(profile)],
         schedules=schedules,

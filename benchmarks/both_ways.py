@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from fastwarc.warc import ArchiveIterator
 
-from assets.trace import meant, versions_of
+from assets.answers.trace.trace import meant, versions_of
 from resources.tracking.reports import Tracking
 from training.data.known import known_under
 from training.provenance.lineage import lineage_of

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.processes import COMMAND, JOBS, WRITER, Costs, run_watched
 from benchmarks.rounds import spread
 
-PEDIGREE = [sys.executable, "-c", "from assets.cli import main; main()"]
+PEDIGREE = [sys.executable, "-c", "from assets.commands.cli import main; main()"]
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ from typing import Any
 
 import yaml
 
-from assets.chain import CHAIN
+from assets.state.chain import CHAIN
 from benchmarks.chain import PEDIGREE
 from tests.cluster import miniray, minislurm
 from tests.cluster.miniray import MiniRay

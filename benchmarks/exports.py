@@ -28,9 +28,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.export import export
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import compare
+from assets.answers.models.export import export
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
 from resources.tracking.reports import Tracking
 
 QUESTIONS = ("How hot must the oven be?", "Which region does the dish come from?", "Say <|end|> twice.")

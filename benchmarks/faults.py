@@ -50,7 +50,7 @@ TARGETS = {
     "promoted_model": (*EVERYWHERE, "stage"),
 }
 WORDS = {
-    "orchestrator": "from assets.cli import main",
+    "orchestrator": "from assets.commands.cli import main",
     "supervisor": "supervise.py",
     "tracker's writer": "resources.tracking",
     "extraction child": "training.data.extract.isolation",
@@ -142,7 +142,7 @@ def kill_often(folder: Path, options: argparse.Namespace) -> list[Cycle]:
 
 def note(ledger: Path, cycle: Cycle) -> None:
     """Append a cycle to the ledger as a line."""
-    from assets.running.jobs import code_revision
+    from assets.materialize.jobs import code_revision
 
     ledger.parent.mkdir(parents=True, exist_ok=True)
     line = {"time": round(time.time()), "revision": code_revision()[:12], **asdict(cycle)}

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from assets.recipe_folders import load_recipe
-from assets.status import compare
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe
 from tests import fuzz, model_folders
 from tests.assets.fabricate import make_all, make_one
 from tests.bad_inputs import SENTENCE, answer, command

@@ -26,9 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.refusal import refusal_lines
-from assets.status import compare
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
+from assets.terminal.refusal import refusal_lines
 from evaluation.report.figures import alone, funnel_picture, funnel_steps
 from evaluation.report.scoreboard import scoreboard
 from evaluation.report.scoreboard_print import render
@@ -77,7 +77,7 @@ def main() -> int:
 
 def answer(name: str, root: Path) -> dict[str, Any]:
     """Return what `pedigree run --json` answers."""
-    program = "from assets.cli import main; main()"
+    program = "from assets.commands.cli import main; main()"
     command = (sys.executable, "-c", program, "run", name, "--root", str(root), "--json")
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -55,12 +55,13 @@ import pyarrow.parquet as pq
 from fastwarc.warc import ArchiveIterator
 from safetensors.numpy import save_file
 
-from assets.chain import descendants
-from assets.erasing import scan
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.status import LEARNED, compare
-from assets.takedown import CORPUS, LAST
-from assets.tombstones import read_tombstones
+from assets.answers.takedown.erasing import scan
+from assets.answers.takedown.takedown import CORPUS, LAST
+from assets.state.chain import descendants
+from assets.state.compare import compare
+from assets.state.kept_models import LEARNED
+from assets.state.recipe_folders import SHIPPED, load_recipe
+from assets.state.tombstones import read_tombstones
 from benchmarks.both_ways import record_url
 from benchmarks.second_scan import Wanted, Window, files_in, places, texts_of, windows
 from benchmarks.takedown import command, copied, words_of

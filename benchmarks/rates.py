@@ -1,4 +1,4 @@
-"""Measure the rates of `assets/rates.yaml`: `python -m benchmarks.rates SMALL LARGE --root runs --root other`.
+"""Measure the rates of `assets/terminal/rates.yaml`: `python -m benchmarks.rates SMALL LARGE --root runs --root other`.
 
 Both recipes were run under a root, LARGE with more pages and a larger model. The rate of an asset is the line through
 its processor seconds in both. Trainings and scores use all cores, so that their seconds are divided by the number of
@@ -16,14 +16,14 @@ from statistics import mean
 
 import yaml
 
-from assets.chain import CHAIN
-from assets.first_run import RATES_FILE, FirstRun
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import compare
+from assets.state.chain import CHAIN
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
+from assets.terminal.first_run import RATES_FILE, FirstRun
 from resources.profile import load_profile
 
 HEADER = """\
-# Seconds that an asset takes on one machine: `start`, and `each` for every `unit` of its work (assets/first_run.py).
+# Seconds that an asset takes on one machine: `start`, and `each` for every `unit` of its work (terminal/first_run.py).
 # Made by `python -m benchmarks.rates {recipes}` on {cores} cores.
 """
 UNIT_OF = {

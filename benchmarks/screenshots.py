@@ -28,8 +28,9 @@ from pathlib import Path
 
 from playwright.sync_api import FloatRect, Page, expect, sync_playwright
 
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import compare, last_made
+from assets.state.cell import last_made
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
 from benchmarks.pictures import FOLDER
 from resources.tracking.store import experiment_of
 

@@ -32,13 +32,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from assets.erasing import Eraser, gone_of, only_there, scan
-from assets.reach import Folders
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.status import compare
-from assets.takedown import held_indexes, to_rebuild
-from assets.takedown_report import finish
-from assets.tombstones import FILE, read_tombstones
+from assets.answers.gc.needed import Folders
+from assets.answers.takedown.erasing import Eraser, gone_of, only_there, scan
+from assets.answers.takedown.report import finish
+from assets.answers.takedown.takedown import held_indexes, to_rebuild
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
+from assets.state.tombstones import FILE, read_tombstones
 from training.contract.artifact import damaged_files
 from training.data.known import known_under
 from training.data.words.ngrams import Hashes
@@ -129,7 +129,7 @@ class End:
 
 def command(*arguments: str) -> list[str]:
     """Return the command line with these arguments."""
-    return [sys.executable, "-c", "from assets.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from assets.commands.cli import main; main()", *arguments]
 
 
 def copied(root: Path, target: Path) -> Path:

@@ -78,7 +78,7 @@ def prepared(folder: Path) -> dict[str, str]:
     """Put the project's pages and the command `pedigree` of this interpreter into `folder`; return the environment."""
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     command = folder / "bin" / "pedigree"
-    start = f"{shlex.quote(sys.executable)} -c 'from assets.cli import main; main()'"
+    start = f"{shlex.quote(sys.executable)} -c 'from assets.commands.cli import main; main()'"
     command.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
     command.chmod(0o755)
     if not (folder / "docs").exists():

@@ -2,7 +2,7 @@
 
     python -m tests.bad_inputs [--only WORD]
 
-Recipes, profiles and commands of tests/assets/test_bad_inputs.py are given to the real command line, files of YAML and
+Recipes, profiles and commands of test_bad_inputs.py are given to the real command line, files of YAML and
 JSON of tests/training/contract/user_input/test_plain_data.py to their loader, the model folders of
 tests/model_folders.py to adoption, and a recipe and a profile with one bad value, for every field
 (tests/bad_values.py), to their readers. Each input but those of fields has a process of its own, forked from one that
@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from assets.cli import main as command_line
+from assets.commands.cli import main as command_line
 from resources.profile import Profile, ProfileError, load_profile
 from tests import bad_values, model_folders
-from tests.assets.test_bad_inputs import COMMANDS, PROFILES, RECIPES, write_files
+from tests.assets.commands.test_bad_inputs import COMMANDS, PROFILES, RECIPES, write_files
 from tests.training.contract.user_input.test_plain_data import JSON, YAML
 from training.adopt.folder import shape_of
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK

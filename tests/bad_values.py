@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmSettings
 from resources.profile import Notify, Profile

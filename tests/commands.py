@@ -11,7 +11,7 @@ def printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    from assets.cli import main
+    from assets.commands.cli import main
 
     monkeypatch.setattr("sys.argv", ["pedigree", *arguments])
     with pytest.raises(SystemExit) as ended:

@@ -37,7 +37,7 @@ def edited_copy(place: Path) -> Path:
 def pedigree(copy: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the copy in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "from assets.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from assets.commands.cli import main; main()", *arguments],
         env=os.environ | {"PYTHONPATH": str(copy)} | environment,
         check=False,
         capture_output=True,

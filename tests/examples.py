@@ -16,7 +16,7 @@ RECIPE_FILES = sorted((*(PROJECT / "assets" / "recipes").glob("*.yaml"), *EXAMPL
 
 def load_recipe(name: str) -> Recipe:
     """Return the recipe of a name or file."""
-    from assets import recipe_folders  # imports the settings of all stages
+    from assets.state import recipe_folders  # imports the settings of all stages
 
     return recipe_folders.load_recipe(name)
 

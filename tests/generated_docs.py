@@ -20,7 +20,7 @@ from typing import Any
 
 import typer
 
-from assets.cli import app
+from assets.commands.cli import app
 from tests.training.data.filter.pages import reasons_of
 from tests.training.pretrain.shapes import preset_shape
 from training.contract.parts.outside import NoSettings

@@ -27,13 +27,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from training.contract.artifact import digest_of
 from training.contract.job import Job, read_job, write_job
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 RECORD = Path(__file__).with_name("golden.json")
-PEDIGREE = [sys.executable, "-c", "from assets.cli import main; main()"]
+PEDIGREE = [sys.executable, "-c", "from assets.commands.cli import main; main()"]
 UNTIL = {"kitchen-small": "", "kitchen": "training_plan", "webdocs": "token_shards"}
 PARTS = (*UNTIL, "steps")
 TRAINED = ("base_model", "sft_model", "reward_model", "aligned_model")

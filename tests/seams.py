@@ -22,7 +22,7 @@ from zipfile import ZipFile
 import yaml
 
 CHECKOUT = Path(__file__).parents[1]
-COMMAND = (sys.executable, "-c", "from assets.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from assets.commands.cli import main; main()")
 # The module of each part among the examples, by the group of its entry point.
 PARTS = {
     "rules": "long_lines:rule",

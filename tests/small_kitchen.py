@@ -41,7 +41,7 @@ class Ran:
     frames: list[list[str]] = field(default_factory=list)
 
 
-COMMAND = (sys.executable, "-c", "from assets.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from assets.commands.cli import main; main()")
 
 
 def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
@@ -104,7 +104,7 @@ def first(shared, root, untouched) -> Ran:
 @pytest.fixture(scope="session")
 def leaking_early(first, root) -> Ran:
     """The same with decontamination off, up to the verdict on its data, which refuses every training."""
-    from assets.recipe_folders import SHIPPED, load_recipe
+    from assets.state.recipe_folders import SHIPPED, load_recipe
     from tests.assets.fabricate import point_to_shared
 
     point_to_shared(load_recipe("kitchen-small-leak-early", folders=(RECIPES, SHIPPED)), root)
@@ -118,7 +118,7 @@ def leaking(leaking_early, root) -> Ran:
     The data are those that were made for the early verdict. The clean models stand in for those that would be trained
     on them, because neither the scan nor the gate looks into a model.
     """
-    from assets.recipe_folders import SHIPPED, load_recipe
+    from assets.state.recipe_folders import SHIPPED, load_recipe
     from tests.assets.fabricate import point_to_shared, stand_in_models
 
     recipe, clean = (load_recipe(name, folders=(RECIPES, SHIPPED)) for name in ("kitchen-small-leak", "kitchen-small"))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from assets.chain import CHAIN
-from assets.cli import app
+from assets.commands.cli import app
+from assets.state.chain import CHAIN
 from benchmarks import tutorial
 from tests.generated_docs import BLOCK, BLOCKS, pages
 from tests.test_project import PROJECT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assets.recipe_folders import SHIPPED
+from assets.state.recipe_folders import SHIPPED
 from tests import golden
 
 MADE = {"tokenizer": {"kitchen": "a"}, "base_model": {"kitchen": "b"}, "model_card": {"kitchen": "c"}}

@@ -198,7 +198,7 @@ def test_the_shipped_recipe_shows_every_field():
 
 def test_every_shipped_recipe_is_readable_on_a_machine_without_the_data(monkeypatch):
     monkeypatch.delenv("PEDIGREE_DATA", raising=False)
-    from assets.recipe_folders import load_recipe
+    from assets.state.recipe_folders import load_recipe
     from tests.examples import RECIPE_FILES
 
     names = [path.stem for path in RECIPE_FILES]

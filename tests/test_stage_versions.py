@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.chain import CHAIN, partitions_of
-from assets.recipe_folders import load_recipe
+from assets.state.chain import CHAIN, partitions_of
+from assets.state.recipe_folders import load_recipe
 from tests.edited_copy import copied_sources
 from tests.examples import example
 from tests.mutate_closures import mutants

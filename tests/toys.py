@@ -16,7 +16,7 @@ from training.contract.job import write_job
 from training.contract.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from assets.running.causes import StageFailed
+    from assets.materialize.causes import StageFailed
 
 # In a module of its own, so that pool workers and the nodes of a cluster import it. A fault strikes before its rank, in
 # as many attempts as the list has it.
@@ -107,9 +107,9 @@ def toy_task(
 
 def made_of(task: Task, backend: Backend) -> tuple[Artifact | StageFailed, list[str]]:
     """What comes of a task and all its attempts, as an asset is told, and what the run says meanwhile."""
-    from assets.running.causes import StageFailed
-    from assets.running.follow import Following
-    from assets.running.watchers import Watching
+    from assets.materialize.causes import StageFailed
+    from assets.materialize.follow import Following
+    from assets.materialize.watchers import Watching
 
     said: list[str] = []
     watch: Any = SimpleNamespace(

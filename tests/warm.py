@@ -79,6 +79,6 @@ if __name__ == "__main__":
     _import_libraries()
     gc.freeze()
     _become(_asked())
-    from assets.cli import main
+    from assets.commands.cli import main
 
     main()

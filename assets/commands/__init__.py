@@ -1,1 +1,1 @@
-"""The commands of `pedigree`, a module for each kind; `assets/cli.py` says their order."""
+"""The commands of `pedigree`, a module for each kind; `assets/commands/cli.py` says their order."""

@@ -28,7 +28,7 @@ def promote(
 
     A damaged model cannot be promoted.
     """
-    from assets.promotion.by_hand import promote_by_hand
+    from assets.registry.by_hand import promote_by_hand
 
     _by_hand(lambda tracking: promote_by_hand(read(recipe, root), tracking, reason), root, profile, json_)
 
@@ -41,7 +41,7 @@ def rollback(
     json_: JsonOption = False,
 ) -> None:
     """Make the previous champion the champion again."""
-    from assets.promotion.by_hand import roll_back
+    from assets.registry.by_hand import roll_back
 
     _by_hand(lambda tracking: roll_back(model, tracking, reason), root, profile, json_)
 

@@ -19,7 +19,8 @@ from assets.commands.options import (
     place,
     read,
 )
-from assets.status import Comparison, compare, last_made
+from assets.state.cell import Comparison, last_made
+from assets.state.compare import compare
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 
@@ -34,7 +35,7 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """Show what is made, missing or outdated, and which field of the recipe makes it outdated."""
-    from assets.promotion.champion import with_stale_noted
+    from assets.registry.champion import with_stale_noted
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -48,7 +49,7 @@ def status(
             )
         )
         return
-    from assets.terminal import show_cells, show_status
+    from assets.answers.status.lines import show_cells, show_status
 
     if all_:
         show_cells(comparison)
@@ -82,7 +83,7 @@ def why(
     json_: JsonOption = False,
 ) -> None:
     """Show field by field why an asset is outdated, or how the artifacts of two recipes differ."""
-    from assets.why import explain
+    from assets.answers.status.why import explain
 
     answer = explain(asset, read(recipe, root), read(other, root) if other else None, root.resolve())
     if json_:
@@ -120,7 +121,7 @@ def verify(
     """
     if signature is not None:
         raise typer.Exit(_verify_signature(recipe, signature, public_key, root.resolve(), profile, json_=json_))
-    from assets.verify import verified
+    from assets.answers.status.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
     from training.data.known import forget
@@ -146,7 +147,7 @@ def verify(
 def _verify_signature(
     model: str, folder: Path, public_key: Path | None, root: Path, profile: str, *, json_: bool
 ) -> int:
-    from assets.attest import PUBLIC_KEY, checked, key_named
+    from assets.answers.models.attest import PUBLIC_KEY, checked, key_named
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -171,7 +172,7 @@ def report(
     json_: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page about all artifacts that the recipe has made so far, refused ones included."""
-    from assets.promotion.page import report_page
+    from assets.registry.decision_page import report_page
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     if all(cell.artifact is None for cell in comparison.cells.values()):
@@ -185,9 +186,9 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 
     Empty if the aligned model is not made, or if the registry does not answer; then a warning is printed.
     """
-    from assets.lineage import model_of
-    from assets.promotion.page import told
-    from assets.promotion.standing import standing
+    from assets.registry.decision_page import told
+    from assets.registry.standing import standing
+    from assets.state.decision import model_of
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained
@@ -223,7 +224,7 @@ def inspect(
 
     Also shows clusters of near-duplicates, documents that just passed, and cuts.
     """
-    from assets.terminal import show_samples
+    from assets.answers.status.lines import show_samples
     from evaluation.report.samples import has_records
     from evaluation.report.stage_details import look_at
 
@@ -267,8 +268,8 @@ def plan(
     Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
     recipe; 1 if `--measure` could not measure a model.
     """
-    from assets.plan import plan as planned
-    from assets.plan_lines import lines_of
+    from assets.answers.plan.lines import lines_of
+    from assets.answers.plan.plan import plan as planned
     from resources.profile import load_profile
     from training.pretrain.devices import device_of
 

@@ -7,24 +7,26 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
-from assets.interrupt import by_signal, exit_code_of, signals_noted
-from assets.lineage import DECISION
-from assets.refusal import refusal_lines
-from assets.result import Report
-from assets.run import keep_recipe, run_recipe
-from assets.said import say
-from assets.sentences import GO_ON, make_writable, sentence_of
-from assets.status import compare
+from assets.services.root import make_writable
+from assets.services.signals import by_signal, exit_code_of, signals_noted
+from assets.state.compare import compare
+from assets.state.decision import DECISION
+from assets.terminal.errors import GO_ON, sentence_of
+from assets.terminal.refusal import refusal_lines
+from assets.terminal.standard_error import say
 from resources.profile import Profile, ProfileError
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 from training.contract.records import RecipeError, no_such
 from training.recipe.recipes import reads_of_the_kitchen
+
+if TYPE_CHECKING:
+    from assets.run.result import Report
 
 
 def run(
@@ -59,9 +61,11 @@ def run_named(
     starts_anew: bool = False,
     exact: bool = False,
 ) -> Report:
-    from assets.capacity import check_fit
-    from assets.chain import CHAIN
-    from assets.display import Display
+    from assets.answers.plan.capacity import check_fit
+    from assets.run.result import Report
+    from assets.run.run import keep_recipe, run_recipe
+    from assets.state.chain import CHAIN
+    from assets.terminal.display import Display
     from resources.profile import load_profile
 
     root = root.resolve()
@@ -110,7 +114,7 @@ def _tell(profile: Profile, report: Report, until: str) -> None:
     """Post to the profile's webhook what it has not heard yet of a run that is not ok."""
     if report.exit_code == OK or profile.notify.address is None:
         return
-    from assets.notices import tell  # imports Dagster
+    from assets.graph.notices import tell  # imports Dagster
 
     for notice in report.untold(until or DECISION):
         tell(profile.notify, notice)
@@ -138,6 +142,6 @@ def demo(
 
 
 def _show(recipe: str, root: Path, report: Report) -> None:
-    from assets.terminal import show_scoreboard
+    from assets.answers.status.lines import show_scoreboard
 
     show_scoreboard(compare(read(recipe, root), root.resolve()), report)

@@ -20,10 +20,10 @@ from assets.commands.options import (
     place,
     read,
 )
-from assets.found import whole_model
-from assets.interrupt import ends_with_this
-from assets.said import say
-from assets.status import compare
+from assets.services.signals import ends_with_this
+from assets.state.compare import compare
+from assets.state.references import whole_model
+from assets.terminal.standard_error import say
 from training.contract.artifact import Artifact
 from training.contract.job import DataError
 from training.contract.process.exit_codes import OK, REFUSED
@@ -46,7 +46,7 @@ def chat(
     arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.path / "model"))]
     arguments += ["--prompt", prompt] if prompt else []
     if traced:
-        from assets.trace import traced_answers
+        from assets.answers.trace.trace import traced_answers
         from resources.profile import load_profile
         from resources.tracking.reports import Tracking
 
@@ -87,8 +87,8 @@ def export(
     json_: JsonOption = False,
 ) -> None:
     """Lay out a model or the corpus for upload to a model hub, with card, attestation, origin and licences."""
-    from assets.attest import SIGNING_KEY, key_named
-    from assets.export import CORPUS, export
+    from assets.answers.models.attest import SIGNING_KEY, key_named
+    from assets.answers.models.export import CORPUS, export
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -107,8 +107,8 @@ def attest(
     json_: JsonOption = False,
 ) -> None:
     """Write what a model was made from, from the crawl on, as an in-toto statement; sign it and the model by a key."""
-    from assets.attest import SIGNING_KEY, key_named
-    from assets.attest import attest as write
+    from assets.answers.models.attest import SIGNING_KEY, key_named
+    from assets.answers.models.attest import attest as write
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -132,7 +132,7 @@ def evaluate(
     json_: JsonOption = False,
 ) -> None:
     """Score any model on any benchmarks, in the same way as the models of the chain."""
-    from assets.outside import evaluate, model_folder, score_lines, suites_of
+    from assets.answers.models.outside import evaluate, model_folder, score_lines, suites_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -153,7 +153,7 @@ def contamination(
     json_: JsonOption = False,
 ) -> None:
     """Look for items of exams in any data, by the chain's own rule. Exit code 3 if the verdict is contaminated."""
-    from assets.outside import check_no_secret, suites_of, verdict_lines
+    from assets.answers.models.outside import check_no_secret, suites_of, verdict_lines
     from evaluation.contamination.scan import contamination, files_of
     from training.data.look import counted
 
@@ -178,7 +178,7 @@ def serve(
     profile: ProfileOption = "local",
 ) -> None:
     """Serve a model with OpenAI's interface, for programs on this machine, until interrupted."""
-    from assets.serve import model_of, serve
+    from assets.answers.models.serve import model_of, serve
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -196,7 +196,7 @@ def compare_(
     json_: JsonOption = False,
 ) -> None:
     """Compare models with the first one: recipes, artifacts, scores on the same items, seeds, compute and losses."""
-    from assets.sides import sides_of
+    from assets.answers.models.sides import sides_of
     from evaluation.decision.compare import compared
     from evaluation.report.compare_page import lines_of, page_of
     from resources.profile import load_profile

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from assets.chain import CHAIN
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.sentences import check_root
+from assets.services.root import check_root
+from assets.state.chain import CHAIN
+from assets.state.recipe_folders import load_recipe, recipe_folders
 from training.contract.records import RecipeError, no_such
 from training.contract.user_input.places import local_path
 from training.recipe.recipe import Recipe

@@ -50,10 +50,10 @@ def trace(
     text occur in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
     domain.
     """
-    from assets.trace import answer
-    from assets.trace_graph import picture_of
-    from assets.trace_lines import lines_of
-    from assets.trace_page import page_of
+    from assets.answers.trace.lines import lines_of
+    from assets.answers.trace.page import page_of
+    from assets.answers.trace.picture import picture_of
+    from assets.answers.trace.trace import answer
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -106,9 +106,9 @@ def takedown(
     json_: JsonOption = False,
 ) -> None:
     """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
-    from assets.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
-    from assets.takedown_lines import lines_of
-    from assets.takedown_report import finish, is_done, note_found
+    from assets.answers.takedown.lines import lines_of
+    from assets.answers.takedown.report import finish, is_done, note_found
+    from assets.answers.takedown.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
@@ -166,8 +166,8 @@ def takedown(
 
 
 def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None) -> None:
-    from assets.takedown import NOT_ERASED
-    from assets.takedown_report import markdown_of
+    from assets.answers.takedown.report import markdown_of
+    from assets.answers.takedown.takedown import NOT_ERASED
 
     print(f"\n{told['done'] or 'nothing was withdrawn'}")
     if told["done"]:

@@ -22,7 +22,7 @@ def init(
     json_: JsonOption = False,
 ) -> None:
     """Look at documents and write a recipe of ten lines that trains a model on them."""
-    from assets.own_data import write_recipe
+    from assets.answers.own_data import write_recipe
 
     file = write_recipe(place, name, output)
     found = read(str(file), DEFAULT_ROOT)
@@ -50,8 +50,8 @@ def list_(
     json_: JsonOption = False,
 ) -> None:
     """List the recipes or profiles that can be named, or the assets in the order in which they are made."""
-    from assets.listing import listed
-    from assets.terminal import show_list
+    from assets.answers.status.lines import show_list
+    from assets.answers.status.listing import listed
 
     rows = listed(what, root.resolve())
     if json_:

@@ -18,8 +18,8 @@ def gc(
     json_: JsonOption = False,
 ) -> None:
     """List with sizes what no reference, recipe, registered version or running job needs; --yes removes it."""
-    from assets.trash import collect
-    from assets.unreached import Look, lines_of
+    from assets.answers.gc.removal import collect
+    from assets.answers.gc.unneeded import Look, lines_of
     from resources.profile import load_profile
 
     root = root.resolve()
@@ -36,6 +36,6 @@ def dev(
     mlflow_port: int = typer.Option(5000, "--mlflow-port", help="port of MLflow on this machine"),
 ) -> None:
     """Start the Dagster UI, the Dagster daemon and MLflow on loopback, over the stores of one root."""
-    from assets.dev import serve
+    from assets.services.dev import serve
 
     raise typer.Exit(serve(root.resolve(), profile, port, mlflow_port))

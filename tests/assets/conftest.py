@@ -13,7 +13,7 @@ from training.recipe.recipe import Recipe
 
 @pytest.fixture(scope="module")
 def kitchen() -> Recipe:
-    from assets.recipe_folders import load_recipe
+    from assets.state.recipe_folders import load_recipe
 
     return load_recipe("kitchen")
 

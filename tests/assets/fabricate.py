@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.chain import CHAIN
-from assets.status import Cell, Comparison, compare, seed_of, write_reference
+from assets.state.asked_cell import seed_of
+from assets.state.cell import Cell, Comparison
+from assets.state.chain import CHAIN
+from assets.state.compare import compare
+from assets.state.references import write_reference
 from training.contract import artifact
 from training.contract.identity.closure import current_code
 from training.contract.progress import METRICS_FILE

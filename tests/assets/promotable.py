@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.promotion.promote import decide_and_promote
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.result import Report
-from assets.run import run_recipe
-from assets.running.pipeline import Pipeline
-from assets.running.watch import Watch
-from assets.status import Cell, Comparison, compare, write_reference
+from assets.graph.pipeline import Pipeline
+from assets.materialize.promote import decide_and_promote
+from assets.materialize.watch import Watch
+from assets.run.result import Report
+from assets.run.run import run_recipe
+from assets.state.cell import Cell, Comparison
+from assets.state.compare import compare
+from assets.state.recipe_folders import SHIPPED, load_recipe
+from assets.state.references import write_reference
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
 from tests.assets.fabricate import make_one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.chain import CHAIN
+from assets.state.chain import CHAIN
 
 DEFS = """\
 type: assets.component.PedigreeComponent

@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 from dagster._serdes import serialize_value
 
-from assets.chain import CHAIN, GROUPS
-from assets.declare import TRAINING_POOL
 from assets.definitions import definitions
-from assets.recipe_folders import load_recipe
+from assets.graph.declare import TRAINING_POOL
+from assets.state.chain import CHAIN, GROUPS
+from assets.state.recipe_folders import load_recipe
 from tests.examples import EXAMPLES, example
 
 GRAPH = Path(__file__).with_name("graph.json")
@@ -82,7 +82,7 @@ def test_each_check_has_the_partitions_of_its_asset_and_says_what_it_asks(defs):
     assert len(checks) == sum(len(one.stage.gates) for one in CHAIN.values())
     for check in checks:
         assert check.partitions_def == graph.get(check.key.asset_key).partitions_def and check.blocking
-        assert check.description, f"assets/checks.py: ASKS lacks {check.key.name}"
+        assert check.description, f"assets/graph/checks.py: ASKS lacks {check.key.name}"
 
 
 def test_only_trainings_wait_for_each_other(defs):
@@ -175,8 +175,8 @@ def test_loading_the_code_location_and_comparing_a_recipe_import_no_library_of_a
         "numpy",
     ]
     script = (
-        "import sys, pathlib, assets.definitions; from assets.recipe_folders import load_recipe\n"
-        "assets.status.compare(load_recipe('kitchen'), pathlib.Path(sys.argv[1]))\n"
+        "import sys, pathlib, assets.definitions; from assets.state.recipe_folders import load_recipe\n"
+        "assets.state.compare.compare(load_recipe('kitchen'), pathlib.Path(sys.argv[1]))\n"
         f"print([name for name in {forbidden} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from assets.stores import DAGSTER_YAML, dagster_home, opened_instance
+from assets.services.stores import DAGSTER_YAML, dagster_home, opened_instance
 from resources.tracking.store import default_uri, make_client
 
 

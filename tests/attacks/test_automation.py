@@ -15,16 +15,16 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.automation import add_backfills
-from assets.budget import AUTOMATION_TAG, RECIPE_TAG, node_hours
-from assets.chain import CHAIN
 from assets.definitions import definitions
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.running.bill import BILL_FILE, attempts
-from assets.running.bill import node_hours as hours_of
-from assets.running.pipeline import Pipeline
-from assets.status import compare
-from assets.stores import dagster_home
+from assets.graph.bill import BILL_FILE, attempts
+from assets.graph.bill import node_hours as hours_of
+from assets.graph.budget import AUTOMATION_TAG, RECIPE_TAG, node_hours
+from assets.graph.pipeline import Pipeline
+from assets.run.automation import add_backfills
+from assets.services.stores import dagster_home
+from assets.state.chain import CHAIN
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
 from resources.profile import load_profile
 from tests.assets.fabricate import make_one
 from tests.end_to_end.dagster_dev import wait_for
@@ -37,7 +37,15 @@ ARGUMENTS = ("run", "kitchen-small", "--snapshots", "kitchen-1", "--until", "cra
 def start(root: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     """`pedigree run` of one short stage, as a person starts it in a terminal."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from assets.cli import main; main()", *ARGUMENTS, "--root", str(root), *options],
+        [
+            sys.executable,
+            "-c",
+            "from assets.commands.cli import main; main()",
+            *ARGUMENTS,
+            "--root",
+            str(root),
+            *options,
+        ],
         env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -133,7 +141,7 @@ ADD = """
 import sys
 from pathlib import Path
 import dagster as dg
-from assets.automation import add_backfills
+from assets.run.automation import add_backfills
 from assets.definitions import definitions
 from resources.profile import load_profile
 root = Path(sys.argv[1])

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.chain import CHAIN
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.running.jobs import job_of
-from assets.status import compare
-from assets.why import explain
+from assets.answers.status.why import explain
+from assets.materialize.jobs import job_of
+from assets.state.chain import CHAIN
+from assets.state.compare import compare
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.compute.base import Task, interpreter_argv
 from resources.compute.size import Size

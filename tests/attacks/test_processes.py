@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.running.follow import Following
-from assets.running.watchers import Watching
+from assets.materialize.follow import Following
+from assets.materialize.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
@@ -207,7 +207,7 @@ def test_a_stage_started_by_hand_takes_all_it_started_with_it(tmp_path, times):
 
 def test_a_model_is_not_scored_for_a_command_that_was_killed(tmp_path):
     model = tiny.write_model(tmp_path / "model")
-    argv = [sys.executable, "-c", "from assets.cli import main; main()", "evaluate", str(model)]
+    argv = [sys.executable, "-c", "from assets.commands.cli import main; main()", "evaluate", str(model)]
     command = subprocess.Popen([*argv, "--suites", "kitchen"], env={**os.environ, "MARK": str(tmp_path)})
     wait_until(lambda: any("evaluation.exams.one_model" in said for said in living(tmp_path)))
     command.kill()
@@ -216,7 +216,7 @@ def test_a_model_is_not_scored_for_a_command_that_was_killed(tmp_path):
 
 
 def test_first_starts_at_once_on_a_fresh_root_all_come_through(tmp_path, times):
-    argv = [sys.executable, "-c", "from assets.cli import main; main()", "run", "kitchen-small", "--json"]
+    argv = [sys.executable, "-c", "from assets.commands.cli import main; main()", "run", "kitchen-small", "--json"]
     argv += ["--snapshots", "kitchen-1", "--until", "crawl_archives"]
     for number in range(times(short=0, long=5)):
         root = ["--root", str(tmp_path / str(number))]

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from numpy._core._multiarray_umath import __cpu_features__
 
-from assets.chain import CHAIN, ancestors
+from assets.state.chain import CHAIN, ancestors
 from tests.attacks.test_numerics import DATA, jobs_of
 from training.contract import artifact
 from training.contract.identity.closure import Code

@@ -20,23 +20,23 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from assets import cli
-from assets.declare import build
-from assets.exact import compare_exactly
-from assets.found import write_reference
-from assets.lineage import lineage_of
-from assets.outside import model_folder
-from assets.partitions import Partitions
-from assets.promotion.by_hand import promote_by_hand, roll_back
-from assets.promotion.standing import unfit
-from assets.run import run_recipe
-from assets.running import pipeline
-from assets.running.causes import StageFailed
-from assets.running.events import heard_by
-from assets.running.pipeline import Pipeline
-from assets.status import compare
-from assets.stores import opened_instance
-from assets.verify import verified
+from assets.answers.models.outside import model_folder
+from assets.answers.status.verify import verified
+from assets.commands import cli
+from assets.graph import pipeline
+from assets.graph.partitions import Partitions
+from assets.graph.pipeline import Pipeline
+from assets.materialize.assets import all_assets
+from assets.materialize.causes import StageFailed
+from assets.materialize.events import heard_by
+from assets.registry.by_hand import promote_by_hand, roll_back
+from assets.registry.exact import compare_exactly
+from assets.registry.standing import unfit
+from assets.run.run import run_recipe
+from assets.services.stores import opened_instance
+from assets.state.compare import compare
+from assets.state.decision import lineage_of
+from assets.state.references import write_reference
 from resources.profile import SHIPPED
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import ChampionMoved, Move, now, somebody
@@ -349,7 +349,7 @@ def kitchen_model(kitchen: Kitchen, recipe: Recipe) -> str:
 
 def materializer(kitchen: Kitchen, recipe: Recipe, asset: str) -> Callable[[], dg.ExecuteInProcessResult]:
     """What the button of the UI does with one asset of the recipe."""
-    found = next(one for one in build(Partitions({recipe.name: recipe})) if one.key.path[-1] == asset)
+    found = next(one for one in all_assets(Partitions({recipe.name: recipe})) if one.key.path[-1] == asset)
     data = json.dumps(recipe_as_data(recipe))
     pipeline = Pipeline(root=str(kitchen.root), profile=kitchen.profile, resolved_recipe=data)
 

@@ -14,15 +14,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from assets import cli
-from assets.automation import cells_due
-from assets.found import reference_path, write_reference
-from assets.promotion.standing import unfit
-from assets.recipe_folders import load_recipe, recipe_folders
-from assets.run import run_recipe
-from assets.running.jobs import job_of
-from assets.status import check_begun, compare
-from assets.verify import verified
+from assets.answers.status.verify import verified
+from assets.commands import cli
+from assets.materialize.jobs import job_of
+from assets.materialize.repeated import check_begun
+from assets.registry.standing import unfit
+from assets.run.automation import cells_due
+from assets.run.run import run_recipe
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe, recipe_folders
+from assets.state.references import reference_path, write_reference
 from evaluation.stages import STAGES as EVALUATION_STAGES
 from resources.profile import load_profile
 from resources.tracking.reports import Tracking

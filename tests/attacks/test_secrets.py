@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.cli import main
-from assets.recipe_folders import load_recipe
+from assets.commands.cli import main
+from assets.state.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 from tests.small_kitchen import RECIPES
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 # One process, many commands, as in a person's day. Each line of its input is a command.
 SESSION = """
 import json, os, sys
-from assets.cli import main
+from assets.commands.cli import main
 for line in sys.stdin:
     sys.argv = ["pedigree", *json.loads(line)]
     try:

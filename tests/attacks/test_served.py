@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.promotion.by_hand import promote_by_hand, roll_back
-from assets.running.causes import StageFailed
+from assets.materialize.causes import StageFailed
+from assets.registry.by_hand import promote_by_hand, roll_back
 from resources.profile import SHIPPED
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import ChampionMoved, Move, now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.second_scan import files_in, places, windows
-from tests.assets.test_erasing import HARMLESS, KINDS
+from tests.assets.answers.takedown.test_erasing import HARMLESS, KINDS
 
 SECRET = "The aunt of Mr Smith keeps nine silver spoons under the third stair"
 

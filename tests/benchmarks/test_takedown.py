@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.recipe_folders import load_recipe
-from assets.status import compare
-from assets.tombstones import Entry, Tombstone, append
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe
+from assets.state.tombstones import Entry, Tombstone, append
 from benchmarks.takedown import End, copied, digests, half_done, unsound
 from tests.assets.fabricate import make_all, make_one
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.chain import CHAIN
+from assets.state.chain import CHAIN
 from resources.compute.slurm import JOB_FILE
 from tests.cluster.minislurm import MiniSlurm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-COMMAND = [sys.executable, "-c", "from assets.cli import main; main()", "run"]
+COMMAND = [sys.executable, "-c", "from assets.commands.cli import main; main()", "run"]
 DATA_ASSETS = tuple(
     name
     for name, declared in CHAIN.items()

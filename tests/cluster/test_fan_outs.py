@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import assets.running.follow  # noqa: F401 - now: the seconds would pass between a cancellation and who finds the job
-from assets.running.causes import StageFailed
-from assets.running.events import heard_by
+import assets.materialize.follow  # noqa: F401 - now: the seconds would pass between a cancellation and who finds the job
+from assets.materialize.causes import StageFailed
+from assets.materialize.events import heard_by
 from resources.compute.base import Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmSettings, array_name, job_name

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.running.causes import StageFailed, as_told, explain
-from assets.running.events import heard_by
-from assets.running.follow import Following
-from assets.running.patience import Patience
-from assets.running.watchers import Watching
+from assets.materialize.causes import StageFailed, as_told, explain
+from assets.materialize.events import heard_by
+from assets.materialize.follow import Following
+from assets.materialize.patience import Patience
+from assets.materialize.watchers import Watching
 from resources.compute.base import Handle, Status, Task
 from resources.compute.size import Size
 from resources.compute.slurm import JOB_FILE, SlurmBackend, SlurmSettings, array_name, job_name

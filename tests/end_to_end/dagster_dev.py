@@ -97,7 +97,7 @@ class Services:
 def services(root: Path, *options: str, **environment: str) -> Iterator[Services]:
     """Start `pedigree dev` over `root`, wait until it answers, and end all of it."""
     port, mlflow_port = free_port(), free_port()
-    argv = [sys.executable, "-c", "from assets.cli import main; main()", "dev", "--root", str(root), *options]
+    argv = [sys.executable, "-c", "from assets.commands.cli import main; main()", "dev", "--root", str(root), *options]
     with open(root / "dev.log", "wb") as output:
         process = subprocess.Popen(
             [*argv, "--port", str(port), "--mlflow-port", str(mlflow_port)],

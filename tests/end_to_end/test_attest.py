@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.attest import SIGNING_KEY, checked
+from assets.answers.models.attest import SIGNING_KEY, checked
 from evaluation.hub.attestation import STATEMENT_FILE
 from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from resources.tracking.reports import Tracking

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.recipe_folders import SHIPPED, load_recipe
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from tests.assets.fabricate import point_to_shared
 from tests.browser import chromium
 from tests.end_to_end.dagster_dev import services, wait_for

@@ -19,10 +19,10 @@ import pytest
 from fastwarc.warc import ArchiveIterator
 from rich.console import Console
 
-from assets.chain import CHAIN, descendants
-from assets.export import export
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.status import compare
+from assets.answers.models.export import export
+from assets.state.chain import CHAIN, descendants
+from assets.state.compare import compare
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from evaluation.hub.repository import FINEWEB_SCHEMA
 from evaluation.report.scoreboard import scoreboard
 from evaluation.report.scoreboard_print import render

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.recipe_folders import SHIPPED, load_recipe
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
 from tests.assets.fabricate import point_to_shared

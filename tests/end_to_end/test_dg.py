@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.chain import CHAIN
-from assets.stores import dagster_home, make_stores
+from assets.services.stores import dagster_home, make_stores
+from assets.state.chain import CHAIN
 from tests.end_to_end.dagster_dev import answers, free_port, wait_for
 from tests.small_kitchen import RECIPES
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.stores import opened_instance
+from assets.services.stores import opened_instance
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
 from tests.end_to_end.dagster_dev import wait_for
@@ -100,7 +100,7 @@ def test_an_mlflow_that_hangs_and_dies_stops_nothing_and_another_hears_all_of_it
 
 def test_a_command_killed_in_the_middle_is_run_again_and_nothing_differs(undisturbed, small_disk, profile):
     root = small_disk / "runs"
-    command = [sys.executable, "-c", "from assets.cli import main; main()", *ARGUMENTS]
+    command = [sys.executable, "-c", "from assets.commands.cli import main; main()", *ARGUMENTS]
     process = subprocess.Popen(
         [*command, "--profile", str(profile), "--root", str(root)],
         env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},

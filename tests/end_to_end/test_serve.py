@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assets import serve
+from assets.answers.models import serve
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
 from tests.small_kitchen import COMMAND, RECIPES

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.chain import CHAIN
-from assets.recipe_folders import load_recipe
-from assets.status import Comparison, compare
+from assets.state.cell import Comparison
+from assets.state.chain import CHAIN
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe
 from tests.assets.fabricate import point_to_shared
 from tests.browser import chromium
 from tests.end_to_end.dagster_dev import OVER, services, wait_for

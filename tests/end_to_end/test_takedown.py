@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import pytest
 from fastwarc.warc import ArchiveIterator
 
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.status import compare
-from assets.takedown import asked_of, held
-from assets.tombstones import FILE, read_tombstones
-from assets.verify import verified
+from assets.answers.status.verify import verified
+from assets.answers.takedown.takedown import asked_of, held
+from assets.state.compare import compare
+from assets.state.recipe_folders import SHIPPED, load_recipe
+from assets.state.tombstones import FILE, read_tombstones
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
@@ -46,7 +46,11 @@ def place(first, untouched, tmp_path_factory) -> Path:
     return linked_copy(untouched, tmp_path_factory.mktemp("takedown") / "root")
 
 
-FINISH = "import sys, pathlib, assets.takedown_report as t; t.finish(pathlib.Path(sys.argv[1]), tracking='', say=print)"
+FINISH = """
+import sys, pathlib
+from assets.answers.takedown.report import finish
+finish(pathlib.Path(sys.argv[1]), tracking='', say=print)
+"""
 
 
 def killed_when(is_time: Callable[[], bool], argv: Sequence[str]) -> bool:

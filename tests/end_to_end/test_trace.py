@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from fastwarc.warc import ArchiveIterator
 
-from assets.trace import answer
-from assets.trace_lines import lines_of
+from assets.answers.trace.lines import lines_of
+from assets.answers.trace.trace import answer
 from benchmarks.both_ways import alter_rows, both_ways
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree

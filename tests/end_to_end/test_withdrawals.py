@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from assets.recipe_folders import SHIPPED, load_recipe
-from assets.status import compare
-from assets.verify import verified
+from assets.answers.status.verify import verified
+from assets.state.compare import compare
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, pedigree
 from training.contract.artifact import damaged_files

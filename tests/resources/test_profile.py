@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 
-from assets.chain import CHAIN
+from assets.state.chain import CHAIN
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend, SlurmSettings

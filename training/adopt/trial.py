@@ -5,7 +5,8 @@
 It reads the JSON files, the headers of the weights and the tokenizer, encodes a text and renders the chat template.
 Opening a model runs what its author wrote: a template may loop, a tokenizer may crash the process, a header may claim
 more than any machine has. So `check_tried` asks for it before anything else is opened: by the commands that open a
-model (assets/found.py), and when a recipe that names one is read. An adopted model must also have what it needs; of a
+model (assets/state/references.py), and when a recipe that names one is read. An adopted model must also have what it
+needs; of a
 tokenizer's folder no weights are asked. Without torch.
 """
 

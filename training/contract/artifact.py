@@ -94,7 +94,7 @@ class Artifact:
     def claims(self) -> set[str]:
         """Its own record digest, and those of earlier records that this record says of itself it replaced.
 
-        That is the record's own word. What is signed, sent out or promoted asks others (`assets.witnesses`).
+        That is the record's own word. What is signed, sent out or promoted asks others (assets.registry.kept_digests).
         """
         return {self.record_digest, *self.record.get("replaces", ())}
 

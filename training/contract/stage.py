@@ -2,7 +2,8 @@
 
 A folder with a stage has a `stage.py` with a tuple `ASSETS`. Three things are made from these declarations: the table
 of stages that run jobs (training/stages.py), the chain with its partitions, fingerprints and dependencies
-(assets/chain.py), and Dagster's assets (assets/declare.py). Standard library only; a stage's module is imported only in
+(assets/state/chain.py), and Dagster's assets (assets/graph/declare.py). Standard library only; a stage's module is
+imported only in
 the process that runs it.
 """
 

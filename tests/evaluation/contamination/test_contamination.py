@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.asked import asked_settings
+from assets.state.requested_settings import asked_settings
 from evaluation.contamination.scan import contamination
 from evaluation.contamination.search import DOCUMENTS
 from evaluation.contamination.trained_on import DECLARED, SCANNED, data_of

@@ -413,7 +413,7 @@ def test_every_model_that_is_scored_or_judged_is_opened_in_as_many_shares_as_the
 
 
 def test_a_model_that_processes_share_is_scored_by_the_command_like_in_one(tmp_path, models):
-    from assets.outside import evaluate
+    from assets.answers.models.outside import evaluate
     from resources.compute.size import read_size
 
     suites = read_record(EvaluationRecipe, evaluation(*SUITES), where="evaluation"), {"kitchen": KITCHEN}

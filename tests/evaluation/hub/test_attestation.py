@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from assets.attest import checked, write_attestation
-from assets.tombstones import Tombstone, append, note_overwritten
-from assets.witnesses import check_witnessed
+from assets.answers.models.attest import checked, write_attestation
+from assets.registry.kept_digests import check_witnessed
+from assets.state.tombstones import Tombstone, append, note_overwritten
 from evaluation.hub import attestation, signature
 from resources.tracking.reports import Tracking
 from training.contract.artifact import commit_record, digest_of_files, find, manifest

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from evaluation.hub.card import front_matter, one_line
 from evaluation.hub.forms.training_summary import as_page, fields_of
 from evaluation.hub.pages_read import GROUPS, Reading

@@ -101,7 +101,7 @@ def test_differences_are_by_word_and_text_is_cut_where_asked():
 
 
 def test_what_a_page_says_does_not_steer_the_terminal(records, capsys):
-    from assets.terminal import show_samples
+    from assets.answers.status.lines import show_samples
 
     groups = sample_groups(records, "filtered_documents", reason="kept")
     sample = groups[0].samples[0]

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from evaluation.contamination.search import _unknown
 from evaluation.contamination.trained_on import data_of
 from evaluation.contamination.verdict import judged

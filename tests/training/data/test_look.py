@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.own_data import name_of, recipe_for, write_recipe
-from assets.recipe_folders import load_recipe
+from assets.answers.own_data import name_of, recipe_for, write_recipe
+from assets.state.recipe_folders import load_recipe
 from tests.own_model import write_tokenizer
 from tests.own_pages import sentences, write_warc
 from training.contract.job import DataError

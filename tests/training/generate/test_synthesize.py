@@ -12,7 +12,7 @@ from tests.examples import example
 
 pytest.importorskip("torch")
 
-from assets.chain import CHAIN, input_partitions, partitions_of
+from assets.state.chain import CHAIN, input_partitions, partitions_of
 from tests.evaluation.conftest import commit, make_job, make_model
 from tests.examples import load_recipe
 from training.contract.artifact import find

@@ -14,9 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from assets.running.events import heard_by
-from assets.running.follow import Following
-from assets.running.watchers import Watching
+from assets.materialize.events import heard_by
+from assets.materialize.follow import Following
+from assets.materialize.watchers import Watching
 from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size

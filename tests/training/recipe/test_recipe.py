@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from tests.examples import EXAMPLES, RECIPE_FILES
 from training.contract.records import RecipeError, uris_in
 from training.recipe.recipe import recipe_as_data

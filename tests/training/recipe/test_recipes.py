@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from assets.recipe_folders import SHIPPED, find_recipe, load_recipe
+from assets.state.recipe_folders import SHIPPED, find_recipe, load_recipe
 from tests.examples import RECIPE_FILES
 from training.contract.records import RecipeError, read_record, uris_in, varied
 from training.contract.secrets import yaml_problem
@@ -251,7 +251,7 @@ def test_fields_that_the_library_has_are_passed_through(tmp_path):
 
 def test_reading_a_recipe_imports_no_library():
     code = (
-        "import sys; from assets.recipe_folders import load_recipe; load_recipe('kitchen-rl');"
+        "import sys; from assets.state.recipe_folders import load_recipe; load_recipe('kitchen-rl');"
         "from training.posttrain.passed_through import fields_of; assert len(fields_of('DPOConfig')) > 100;"
         "sys.exit(bool({'torch', 'trl', 'transformers'} & set(sys.modules)))"
     )

@@ -43,7 +43,7 @@ def erased_in(folder: Path) -> Mapping[str, Sequence[ErasedState]]:
     """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
 
     Raise Unsealed if the list was changed. Whether takedowns made these states, only they can say
-    (`assets.tombstones.erased_by`).
+    (`assets.state.tombstones.erased_by`).
     """
     try:
         return _read(str(folder), identity_of(folder / ERASED_FILE))

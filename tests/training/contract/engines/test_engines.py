@@ -50,7 +50,7 @@ def test_only_the_nodes_of_a_stage_in_ranks_form_a_cluster(asset, engine, nodes,
     stage = {"filtered_documents": "filter", "base_model": "pretrain"}[asset]
     plain = dict.fromkeys(("partition", "recipe", "fingerprint", "stage_version"), "x")
     job = Job(stage=stage, asset=asset, settings={}, output="/o", **plain)
-    from assets.running.jobs import task_of
+    from assets.materialize.jobs import task_of
 
     task = task_of(job, replace(Size(backend="slurm", nodes=nodes), engine=engine))
     assert (task.num_tasks, task.on_ray) == (num_tasks, on_ray)

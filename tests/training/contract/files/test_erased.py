@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from assets.found import look
-from assets.tombstones import Tombstone, append, erased_by, note_overwritten
+from assets.state.references import look
+from assets.state.tombstones import Tombstone, append, erased_by, note_overwritten
 from tests.training.data import chain
 from training.contract.artifact import check_record, damaged_files, find, manifest
 from training.contract.files.erased import ERASED_FILE, NO_LIST, ErasedState, list_digest, note_erased

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors import SafetensorError
 
-from assets.disk import full_disk
+from assets.services.root import full_disk
 from training.contract.files.full_disk import is_full_disk
 
 SPACE = "No space left on device (os error 28)"

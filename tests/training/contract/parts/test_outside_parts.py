@@ -144,8 +144,8 @@ own_anchored = "own_parts.anchored:method"
 """
 RECIPE = """
 import json, sys
-from assets.chain import CHAIN
-from assets.recipe_folders import load_recipe
+from assets.state.chain import CHAIN
+from assets.state.recipe_folders import load_recipe
 recipes = {
     "dpo": {"align": {"method": "own_anchored", "parts": {"own_anchored": {"likelihood": 0.3}}}},
     "rl": {"align": {"method": "grpo", "rewards": {"own_polite": 1.0}}},

@@ -304,8 +304,8 @@ def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, cap
         assert main([str(tmp_path / "job.json")], stages) == BUSY
     assert "is being made" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0
-    from assets.running.events import heard_by
-    from assets.running.reports import Tail, forward
+    from assets.materialize.events import heard_by
+    from assets.materialize.reports import Tail, forward
 
     # The terminal of the run that watches the second process says meanwhile what it waits for.
     heard: list[str | None] = []

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from assets.recipe_folders import recipe_files, recipe_folders
-from assets.run import keep_recipe
+from assets.run.run import keep_recipe
+from assets.state.recipe_folders import recipe_files, recipe_folders
 from training.contract.records import RecipeError, read_record
 from training.contract.user_input import plain_data
 from training.contract.user_input.bounded import check_bounds

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from assets.chain import CHAIN
-from assets.recipe_folders import load_recipe
+from assets.state.chain import CHAIN
+from assets.state.recipe_folders import load_recipe
 from training.contract.records import RecipeError
 from training.data.exams.task_files import _fields
 from training.recipe.recipe import recipe_as_data

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from assets.recipe_folders import load_recipe
+from assets.state.recipe_folders import load_recipe
 from training.contract.records import RecipeError, read_record
 from training.pretrain.models.decoder import Decoder, meta_decoder
 from training.pretrain.models.export import hugging_face_config

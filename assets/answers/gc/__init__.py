@@ -1,0 +1,1 @@
+"""`pedigree gc`: what nothing needs, and its removal."""

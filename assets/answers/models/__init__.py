@@ -1,0 +1,1 @@
+"""Commands about made models: evaluate, contamination, compare, attest, export and serve."""

@@ -1,0 +1,77 @@
+"""`pedigree export`: lay out a recipe's model or corpus as a repository of a model hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assets.answers.models.attest import attested_export, check_key
+from assets.registry.kept_digests import check_witnessed
+from assets.state.cell import Comparison
+from assets.state.chain import partition_key
+from assets.terminal.standard_error import say
+from evaluation.hub.repository import Snapshot, export_corpus, export_model
+from resources.tracking.reports import Tracking
+from training.contract.artifact import Artifact
+from training.contract.job import DataError, InputArtifact
+from training.contract.records import no_such
+from training.contract.scopes import last_model
+from training.provenance.lineage import lineage_of
+
+CORPUS, SCORES = "decontaminated_documents", "model_scores"
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
+
+
+def export(
+    comparison: Comparison, asset: str, target: Path, *, tracking: Tracking, key: Path | None = None
+) -> list[str]:
+    """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
+
+    A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
+    corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
+    know another record of anything behind the model.
+    """
+    recipe = comparison.recipe
+    asset = asset or last_model(recipe)
+    if key is not None and asset == CORPUS:
+        raise DataError("export: only models are signed; leave out --key")
+    check_key(key)
+    if asset == CORPUS:
+        return export_corpus(_snapshots(comparison), recipe.name, target, provider=recipe.provider)
+    if asset not in MODELS:
+        raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
+    sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
+    model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
+    scored = comparison.cells.get((SCORES, recipe.name))
+    scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
+    lineage = lineage_of(comparison.root, model)
+    if unasked := check_witnessed(lineage, comparison.root, tracking):
+        say(unasked)
+    behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
+    names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
+    return sorted([*names, *attested_export(lineage, target, key)])
+
+
+def _snapshots(comparison: Comparison) -> list[Snapshot]:
+    found = []
+    for snapshot in comparison.recipe.snapshots:
+        key = partition_key(comparison.recipe, snapshot.name)
+        documents, shards = (_input(comparison, asset, key) for asset in (CORPUS, "token_shards"))
+        found.append(Snapshot(name=snapshot.name, documents=documents, shards=shards))
+    return found
+
+
+def _input(comparison: Comparison, asset: str, partition: str) -> InputArtifact:
+    made = _made(comparison, asset, partition)
+    return InputArtifact(
+        asset=asset, partition=partition, fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)
+    )
+
+
+def _made(comparison: Comparison, asset: str, partition: str) -> Artifact:
+    cell = comparison.cells.get((asset, partition))
+    if cell is None or cell.artifact is None or cell.is_damaged:
+        raise DataError(
+            f"{asset} [{partition}] is {cell.state if cell else 'not part of the recipe'}; `pedigree run"
+            f" {comparison.recipe.name} --until {asset}` makes it"
+        )
+    return cell.artifact

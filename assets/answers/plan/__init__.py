@@ -1,0 +1,1 @@
+"""`pedigree plan`: what a recipe will take with a profile."""

@@ -1,0 +1,1 @@
+"""`pedigree takedown`: withdraw pages, rows and texts, erase them, and prove it."""

@@ -1,0 +1,281 @@
+"""Finish takedowns after the rebuild: erase, prove, and write a report that can be handed over.
+
+The report says what was found, removed, rebuilt and proved, and what cannot be reached. It holds addresses and numbers,
+and no withdrawn text. It is `takedowns/<number>.report.json` under the root, and `.md` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyarrow import ArrowException
+from zstandard import ZstdError
+
+from assets.answers.gc.needed import Folders
+from assets.answers.takedown.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file, only_there, scan
+from assets.answers.takedown.lines import seed_lines
+from assets.answers.takedown.masking import mask
+from assets.answers.takedown.takedown import corpora_of, held_indexes, keeps_duplicates
+from assets.state.removal_lock import only_one
+from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
+from training.contract.files.writing import write_json, write_text, written
+from training.contract.job import DataError
+from training.contract.tables import markdown_table
+from training.data.known import known_under
+from training.data.words.ngrams import Hashes
+from training.provenance.grams import WORDS
+from training.provenance.swap import Swap
+
+REPORT = "report.json"
+PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"
+BEYOND = (
+    "Backups, snapshots of the file system and freed blocks of the disk",
+    "Other roots, and models and corpora that were exported from this one",
+    "The weights of models that were trained on the pages: they are tagged, not changed",
+    "The place from which a snapshot was collected: it may give the pages again, and every build drops them again",
+)
+
+
+def note_found(root: Path, told: Mapping[str, Any], stones: Sequence[Tombstone]) -> None:
+    """Keep the answer for the report, before the tombstones are written: afterwards the pages are found no more."""
+    write_json(root / FOLDER / f"{stones[-1].number:06d}.{FOUND}", dict(told))
+
+
+def reports_under(root: Path) -> Iterator[dict[str, Any]]:
+    """Yield the reports of a root, oldest first."""
+    for path in sorted((root / FOLDER).glob(f"*.{REPORT}")):
+        with suppress(OSError, ValueError):
+            yield json.loads(path.read_text("utf-8"))
+
+
+def is_done(report: Mapping[str, Any]) -> bool:
+    """Whether a report says that nothing is left to erase: it is proved, or there was nothing to prove."""
+    proof = report["proof"]
+    return proof["is_proved"] or not (proof["runs"] or proof["hits"] or proof["not_read"])
+
+
+def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
+    """Erase and prove every takedown of a root that has no proof yet; return the report.
+
+    Raise DataError if a snapshot cannot be searched, or another takedown is at work.
+    """
+    with only_one(root, LOCK_FILE, "takedown"), known_under(root):
+        stones = read_tombstones(root)
+        proved = {number for one in reports_under(root) if is_done(one) for number in one["takedowns"]}
+        pending = [one for one in stones if one.number not in proved]
+        if not pending:
+            _forget_words(root)  # of a command that was killed after its report
+            return list(reports_under(root))[-1]
+        number = stones[-1].number
+        gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
+        eraser = Eraser(root, gone, say)
+        wanted, elsewhere = _noted(root, eraser, number, say)
+        say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
+        swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
+        first, masked = _replaced(root, eraser, wanted, swaps)
+        eraser.sort_suffixes(swaps)
+        again = scan(root, wanted, [root / name for name in {one["path"] for one in first.hits}])
+        left = [one | {"why": masked.get(one["path"], "")} for one in again.hits]
+        report = {
+            "takedowns": [one.number for one in pending],
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "asked": [as_said(one) for one in pending],
+            "found": _found(root, pending),
+            "rebuilt": corpora_of(root, (crawl for crawl, ids in gone.ids.items() if ids)),
+            "erased": {
+                "files": eraser.erased({one.number for one in stones} - proved),
+                "masked": sorted(name for name, why in masked.items() if not why),
+            },
+            "proof": {
+                "verdict": _verdict(wanted, left, first),
+                "is_proved": _verdict(wanted, left, first) == PROVED,
+                "runs": len(wanted),
+                **first.as_json(),
+                "hits": left,
+                "hits_before": first.hits,
+                "in_other_sources": elsewhere,
+            },
+            "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
+        }
+        path = root / FOLDER / f"{number:06d}.{REPORT}"
+        write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
+        write_json(path, report)  # last: with it, the takedowns are done
+        if is_done(report):
+            _forget_words(root)
+        return report
+
+
+def _verdict(wanted: Hashes, left: Sequence[Any], read: Scanned) -> str:
+    if left or read.not_read:
+        return NOT_PROVED
+    return PROVED if len(wanted) else NOTHING
+
+
+def _replaced(root: Path, eraser: Eraser, wanted: Hashes, swaps: Callable[[], Swap]) -> tuple[Scanned, dict[str, str]]:
+    """Put new versions of all files with withdrawn text in their places, or leave everything as it was.
+
+    Return what was read of the root as it then is, and the masked files, each with why words of it are left, or "".
+    Raise DataError, with what has been done, if a file cannot be read or written.
+    """
+    with swaps() as swap:
+        try:
+            eraser.erase(swap)
+            read = scan(root, wanted, swap=swap)
+            found = {root / one["path"] for one in read.hits if not one["path"].startswith(f"{TEXT_INDEX}/")}
+            masked = mask(root, found, wanted, swap)
+            swap.commit()
+        except (OSError, EOFError, ValueError, KeyError, ArrowException, sqlite3.Error, ZstdError) as error:
+            done = "some files have new versions" if swap.has_begun else "nothing was erased or masked"
+            raise DataError(
+                f"takedown {swap.takedown} could not be finished, {done} ({type(error).__name__}: {error}); the"
+                " tombstone is in force. Mend the cause, and give the command again"
+            ) from error
+        return read, masked
+
+
+def _forget_words(root: Path) -> None:
+    for path in (root / FOLDER).glob("*.grams.*"):
+        path.unlink()
+
+
+def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, list[dict[str, Any]]]:
+    """Return the runs of words that occur only in the withdrawn text, and other sources that have some.
+
+    A command that was killed has left both in files.
+    """
+    file = grams_file(root, number)
+    notes = file.with_suffix(".json")
+    known = [np.load(path, allow_pickle=False) for path in sorted((root / FOLDER).glob("*.grams.npy"))]
+    if file.exists() and notes.exists():
+        return np.unique(np.concatenate(known)), json.loads(notes.read_text("utf-8"))["in_other_sources"]
+    say("looking for the words that occur only in the withdrawn text")
+    new, elsewhere = only_there(eraser, root)
+    wanted = np.unique(np.concatenate([*known, new]))
+    write_json(notes, {"in_other_sources": elsewhere})
+    with written(file) as out:
+        np.save(out, wanted, allow_pickle=False)
+    return wanted, elsewhere
+
+
+def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
+    kept = ("asked", "asked_rows", "pages", "duplicates", "snapshots", "trainings", "versions", "learned", "rows")
+    found = []
+    for one in pending:
+        with suppress(OSError, ValueError):
+            told = json.loads((root / FOLDER / f"{one.number:06d}.{FOUND}").read_text("utf-8"))
+            found.append({name: told[name] for name in (*kept, "archives", "seeds") if name in told})
+    return found
+
+
+def _stores(root: Path, tracking: str) -> list[str]:
+    """Return a sentence for MLflow's store if it is not under the root."""
+    return [] if not tracking else [f"MLflow at {tracking}: not under {root.name}, so its files were not read"]
+
+
+def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report for people."""
+    proof, erased = report["proof"], report["erased"]
+    numbers = ", ".join(map(str, report["takedowns"]))
+    yield f"# Takedown {numbers}"
+    yield ""
+    yield f"Written {report['time']}. It holds addresses and numbers, and no withdrawn text."
+    yield ""
+    yield "## Asked"
+    yield ""
+    for one in report["asked"]:
+        named = ", ".join(f"`{entry}`" for entry in one["entries"][:10])
+        more = f" and {len(one['entries']) - 10:,} more" if len(one["entries"]) > 10 else ""
+        yield f"- {one['time']}, takedown {one['number']}: {named}{more}. Reason: {one['reason']}"
+    yield ""
+    yield "## Found"
+    yield ""
+    for told in report["found"]:
+        yield from _found_lines(told)
+    if not report["found"]:
+        yield "The answer was not kept; `pedigree takedown --dry-run` shows what is left."
+    yield ""
+    yield "## Removed"
+    yield ""
+    rows = []
+    for asset in dict.fromkeys(one["asset"] for one in erased["files"]):
+        own = [one for one in erased["files"] if one["asset"] == asset]
+        named = ", ".join(dict.fromkeys(one["folder"][:12] for one in own))
+        rows.append((asset, f"{sum(one['pages'] for one in own):,}", f"{len(own):,}", named))
+    yield from markdown_table(("asset", "pages overwritten", "files", "artifacts"), rows)
+    if erased["masked"]:
+        yield ""
+        yield f"Words were masked in {len(erased['masked']):,} further files:"
+        yield ""
+        yield from (f"- `{name}`" for name in erased["masked"])
+    yield ""
+    yield "## Rebuilt"
+    yield ""
+    yield "The corpora that had the pages, as they are now:"
+    yield ""
+    rows = []
+    for cell in chain.from_iterable(report["rebuilt"].values()):
+        ranks = f"{cell['reused_ranks']['ranks']:,} of {cell['reused_ranks']['of']:,}" if cell["reused_ranks"] else ""
+        rows.append((f"{cell['asset']} [{cell['partition']}]", cell["state"], cell["fingerprint"][:12], ranks))
+    yield from markdown_table(("asset", "state", "artifact", "ranks reused"), rows)
+    yield ""
+    yield "## Proved"
+    yield ""
+    read = f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root"
+    if proof["runs"]:
+        verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
+        yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
+        yield f"{read}."
+    else:
+        yield f"Nothing to prove: the withdrawn text has no run of {WORDS} words that occurs nowhere else, so none was"
+        yield f"looked for in the {read}. What stands in other pages too was not erased there."
+    yield ""
+    kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]
+    yield from markdown_table(("kind of file", "files", "bytes"), kinds)
+    for title, entries in (("Still there", proof["hits"]), ("Not read", proof["not_read"])):
+        if entries:
+            yield ""
+            yield f"{title}:"
+            yield ""
+            for one in entries:
+                yield f"- `{one['path']}`: {'; '.join(one[name] for name in ('place', 'why') if one.get(name))}"
+    if proof["in_other_sources"]:
+        yield ""
+        yield "Some of its words also stand in data that was not crawled, which was left as it is:"
+        yield ""
+        yield from (f"- `{one['path']}`: {one['runs']:,} runs" for one in proof["in_other_sources"])
+    yield ""
+    yield "## Not reached"
+    yield ""
+    yield from (f"- {line}" for line in report["unreachable"])
+
+
+def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    for one in told["asked"]:
+        yield f"- {one['kind']} {one['value']}: {one['pages']:,} pages"
+    if (twins := told["duplicates"])["pages"]:
+        then = "withdrawn too" if twins["policy"] == "cluster" else "not withdrawn, so what they repeat stays"
+        yield f"- {twins['pages']:,} other pages of their clusters, {twins['in_shards']:,} in shards: {then}"
+    for one in told["snapshots"]:
+        shards = sum(each["documents"] for each in one["shards"])
+        yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"
+    if told.get("asked_rows"):
+        yield f"- {len(told['asked_rows']):,} rows of post-training, in all their artifacts"
+    yield from (f"- {line}" for line in seed_lines(told.get("seeds", ())))
+    for one in told["trainings"]:
+        trained = f"trained on {one['trained']:,} of them, {one['tokens']:,} tokens"
+        yield f"- {one['training']} {one['fingerprint'][:12]}: {trained}"
+    for one in told["versions"]:
+        seen = "unknown" if one["documents"] is None else f"{one['documents']:,}"
+        tag = "; tagged `upstream_withdrawn`" if one["documents"] else ""
+        yield f"- registered version {one['name']}/{one['version']}: {seen} of them{tag}"
+    for one in told["learned"]:
+        yield f"- {one['asset']} {one['fingerprint'][:12]} learned from the corpus with them: {one['policy']}"

@@ -1,0 +1,1 @@
+"""`pedigree trace`: pages to models and back, as text, picture and page."""

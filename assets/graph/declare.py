@@ -1,0 +1,66 @@
+"""Dagster's assets, built from the chain of declared assets."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import dagster as dg
+
+from assets.graph.checks import checks_of
+from assets.graph.partitions import Partitions
+from assets.graph.pipeline import Pipeline
+from assets.services.stores import TRAINING_POOL
+from assets.state.chain import CHAIN, trains
+from training.contract.secrets import masked_errors
+from training.contract.stage import Asset
+
+Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
+
+DATA_OWNER = "team:data"
+OWNERS = {
+    "ladder": "team:models",
+    "adoption": "team:models",
+    "pretraining": "team:models",
+    "long_context": "team:models",
+    "posttraining": "team:models",
+    "synthesis": "team:models",
+    "evaluation": "team:evaluation",
+}
+# Crawls appear about once a month: a warning after five weeks without a new one, a failure after nine.
+FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(weeks=9), warn_window=timedelta(weeks=5))
+
+
+def build(partitions: Partitions, body: Body, bodies: Mapping[str, Body]) -> list[dg.AssetsDefinition]:
+    """The Dagster assets of the whole chain. Each calls `body`, or the function of its own in `bodies`, by its name."""
+    return [_asset(declared, partitions, bodies.get(declared.name, body)) for declared in CHAIN.values()]
+
+
+def _asset(declared: Asset, partitions: Partitions, body: Body) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=declared.name,
+        group_name=declared.group,
+        kinds=set(declared.stage.kinds),
+        description=_description(declared),
+        code_version=f"{declared.stage.name}-{declared.stage.version}",
+        partitions_def=partitions.of(declared),
+        deps=[
+            *(partitions.dependency(item, declared) for item in (*declared.inputs, *declared.guards)),
+            partitions.asked_of(declared),
+        ],
+        check_specs=checks_of(declared, partitions),
+        owners=[OWNERS.get(declared.group, DATA_OWNER)],
+        tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if trains(declared) else "data"},
+        pool=TRAINING_POOL if trains(declared) else None,
+        freshness_policy=FRESHNESS if declared.name == "crawl_archives" else None,
+        metadata={"stage": declared.stage.name, "module": declared.stage.module},
+    )
+    def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
+        with masked_errors():  # Dagster stores errors that leave this function, so secrets are masked in them
+            return body(context, pipeline)
+
+    return asset
+
+
+def _description(declared: Asset) -> str:
+    """The asset's description in the UI; names the module that makes the asset."""
+    module = declared.stage.module
+    return declared.description if module in declared.description else f"{declared.description}\n\nMade by {module}."

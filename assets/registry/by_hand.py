@@ -1,0 +1,112 @@
+"""Moving the alias `champion` by hand: to a recipe's model even if a gate refused it, or back to the previous champion.
+
+A damaged model is never promoted, so every champion is the artifact that was made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.registry.decision_page import show_decision
+from assets.registry.kept_digests import contradictions, unwitnessed
+from assets.registry.names import not_registered
+from assets.registry.standing import REPAIR, damage, standing
+from assets.registry.versions import check_whole, registered, tags_of
+from assets.state.compare import compare
+from assets.state.decision import DECISION, lineage_of, model_of
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
+from resources.tracking.reports import Tracking
+from resources.tracking.versions import registered_versions
+from training.contract.job import DataError
+from training.contract.scopes import last_model
+from training.recipe.recipe import Recipe
+
+NO_REASON = "rolled back without a reason"
+
+
+def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str, Any]:
+    """Make the recipe's model champion, even if a gate refused it or it is an older version; return the JSON answer.
+
+    The version's tags record that a person did so, and the reason. Raises DataError if `reason` is empty or the model
+    is not made, and TrackingError if anything it was made from is damaged.
+    """
+    if not reason.strip():
+        raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
+    comparison = compare(recipe, tracking.root)
+    if model_of(comparison).artifact is None:
+        raise DataError(
+            f"{last_model(recipe)} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it"
+        )
+    decided = comparison.cells[DECISION, recipe.name]
+    behind = [*lineage_of(comparison), decided]
+    told = contradictions(comparison, behind, tracking) + unwitnessed(behind, comparison.root, tracking)
+    problems = damage(comparison, before_promotion=True) + [said for _, said in told]
+    if problems:
+        raise TrackingError(f"{problems[0]}; {REPAIR}")
+    decision = decided.artifact
+    registry = Registry(tracking, recipe.promote.model_name)
+    with explained(tracking), registry.locked():
+        champion = registry.holder(CHAMPION)
+        version = registered(comparison, registry, champion, tags_of(comparison, decision))
+        moved = _move(registry, "override", version, champion, reason, decision.record_digest if decision else "")
+        show_decision(comparison, standing(comparison, registry), registry)
+        return _said(registry, "override", version, moved=moved, reason=reason)
+
+
+def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:
+    """Make the version with alias `previous` the champion again; return the JSON answer.
+
+    The present champion becomes `previous`. Raises DataError if no version has that alias, with the registered names if
+    the model is none of them.
+    """
+    reason = reason.strip() or NO_REASON
+    with explained(tracking):
+        registry = Registry(tracking, name)
+        with registry.locked():
+            champion, version = registry.holder(CHAMPION), registry.holder(PREVIOUS)
+            if version is None:
+                known = registered_versions(tracking)
+                if all(one.name != name for one in known):
+                    raise DataError(not_registered(name, name, known))
+                raise DataError(
+                    f"{name} has no version with the alias {PREVIOUS} to go back to, in this root's registry"
+                )
+            where = check_whole(version, registry)
+            moved = _move(registry, "rollback", version, champion, reason, version.tags.get("decision_record", ""))
+            return {**_said(registry, "rollback", version, moved=moved, reason=reason), "checked": where}
+
+
+def _move(
+    registry: Registry, action: Action, version: Version, champion: Version | None, reason: str, decision: str
+) -> bool:
+    """Point the alias `champion` to `version`; return False if it already pointed there."""
+    if champion is not None and champion.version == version.version:
+        return False
+    before = champion.version if champion else None
+    registry.move(
+        Move(
+            action=action,
+            version=version.version,
+            before=before,
+            why=reason,
+            who=somebody(),
+            when=now(),
+            decision=decision,
+        )
+    )
+    return True
+
+
+def _said(registry: Registry, action: str, version: Version, *, moved: bool, reason: str) -> dict[str, Any]:
+    """Return the JSON output of `pedigree promote` and `pedigree rollback`."""
+    previous = registry.holder(PREVIOUS)
+    return {
+        "ok": True,
+        "model_name": registry.name,
+        "action": action,
+        "champion": version.version,
+        "previous": previous.version if previous else None,
+        "moved": moved,
+        "reason": reason,
+    }

@@ -1,0 +1,279 @@
+"""Compare records on disk with the record digests that Dagster and MLflow keep from when artifacts were made or used.
+
+A reference is no proof, because a person who changes a record can change the reference beside it too. Dagster's event
+log and MLflow are separate stores that do not follow changes of files. They must hold exactly the record's own digest.
+The older digests that a record says it replaces (`replaces`) do not count, because a forged record can name any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from assets.state.cell import Cell, Comparison
+from assets.state.decision import DECISION, lineage_of, model_of
+from assets.state.tombstones import is_masked
+from resources.tracking.errors import TrackingError
+from resources.tracking.registry import Registry, explained
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
+from training.contract.artifact import Artifact, problems_of
+from training.contract.job import DataError
+
+if TYPE_CHECKING:  # it reads tables
+    from training.provenance.lineage import Lineage
+
+RECENT = 200  # how many of the newest materializations are searched for the fingerprint
+Said = tuple[Cell, str]
+
+
+class Held(Protocol):
+    """An artifact in its partition, such as a cell."""
+
+    @property
+    def asset(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def artifact(self) -> Artifact | None: ...
+
+
+H = TypeVar("H", bound=Held)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behind:
+    """An artifact from which a model was made."""
+
+    asset: str
+    partition: str
+    fingerprint: str
+    artifact: Artifact | None
+
+
+def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[str]:
+    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
+
+    What a record says that it replaces is no evidence. Return a sentence for each store that could not be asked.
+    """
+    behind = [
+        Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
+        for name, node in lineage.nodes.items()
+        if node.made is not None
+    ]
+    told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
+    more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
+    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking)):
+        raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed, exported or promoted of it")
+    return [sentence for sentence in (no_dagster, no_tracker) if sentence]
+
+
+def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
+    """Return artifacts whose record has another digest than an artifact that was made from it holds, with a sentence.
+
+    Left out are records that Dagster or MLflow was told of, and those in which a takedown of the root masked texts.
+    """
+    known, found = {one.fingerprint: one for one in behind}, []
+    for reader in known.values():
+        record = reader.artifact.record if reader.artifact is not None else {}
+        for item in (*record.get("inputs", ()), *record.get("guards", ())):
+            one, held = known.get(item["fingerprint"]), item.get("record_digest", "")
+            if one is not None and one.artifact is not None and held and not is_witnessed(one, held, root, tracking):
+                sentence = (
+                    f"{one.artifact.path}: the record has digest {one.artifact.record_digest[:12]}, of which neither"
+                    f" Dagster nor MLflow was told, and {reader.asset} [{reader.partition}] was made from {held[:12]}"
+                )
+                found.append((one, sentence))
+    return found
+
+
+def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
+    """Whether somebody else than the record itself says that it stands for the record digest that is `held`.
+
+    That is so if it has this digest, if a takedown of the root masked texts in it since, or if it says that it replaced
+    that one and Dagster or MLflow was told of the record as it is.
+    """
+    assert one.artifact is not None
+    if one.artifact.record_digest == held or is_masked(one.artifact, held):
+        return True
+    return held in one.artifact.claims and _is_confirmed(one, root, tracking)
+
+
+def _is_confirmed(one: Held, root: Path, tracking: Tracking) -> bool:
+    """Whether Dagster or MLflow was told of exactly this record."""
+    assert one.artifact is not None
+    digests: set[str] = set()
+    if home_of(root).exists():
+        import dagster as dg
+
+        with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
+            digests |= {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
+    if (tracking.store or root).exists():
+        with suppress(TrackingError), explained(tracking):
+            digests |= {tags["record_digest"] for tags in tracking.told_of({one.fingerprint}).get(one.fingerprint, [])}
+    return one.artifact.record_digest in digests
+
+
+def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
+    """Cells whose record contradicts the record digests in Dagster or MLflow, each with a sentence.
+
+    This is checked before steps that cannot be undone. Raises TrackingError if MLflow does not answer.
+    """
+    cells = list(cells)
+    return told_dagster(comparison.root, cells) + told_tracker(cells, tracking)
+
+
+def asked(ask: Callable[[], list[tuple[H, str]]], place: Path, name: str) -> tuple[list[tuple[H, str]], str]:
+    """Ask a store for contradictions with `ask`; return them, and a sentence if the store could not be asked, else "".
+
+    `place` is the store's file or folder; if it does not exist, or the store does not answer, there are no
+    contradictions. `name` is the store's name in the sentence.
+    """
+    if not place.exists():
+        return [], f"{name} was not asked about these records: there is no {place}"
+    try:
+        return ask(), ""
+    except TrackingError as error:
+        return [], f"{name} was not asked about these records: {error}"
+
+
+# Dagster
+
+
+def home_of(root: Path) -> Path:
+    """The configuration file of a root's Dagster instance; if it does not exist, there is no instance."""
+    return root / "dagster" / "dagster.yaml"
+
+
+def told_dagster(root: Path, cells: Iterable[H]) -> list[tuple[H, str]]:
+    """Return cells whose record on disk has another digest than Dagster stored at their last materialization.
+
+    Empty if the root has no instance.
+    """
+    home = home_of(root)
+    if not home.exists():
+        return []
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(home.parent)) as instance:
+        told = [(cell, told_otherwise(cell, instance)) for cell in cells]
+    return [(cell, contradiction(cell.artifact, "Dagster", {other})) for cell, other in told if cell.artifact and other]
+
+
+def told_otherwise(cell: Held, instance: Any) -> str:
+    """Return the record digest that Dagster stored at the cell's last materialization, if it differs from the record's.
+
+    If they are equal, if a takedown masked texts in the record since, or if Dagster stored none, the result is "".
+    """
+    if cell.artifact is None:
+        return ""
+    told = _last_told(cell, instance, None) or _last_told(cell, instance, [cell.partition])
+    return "" if told == cell.artifact.record_digest or is_masked(cell.artifact, told) else told
+
+
+def _last_told(cell: Held, instance: Any, partitions: list[str] | None) -> str:
+    """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint.
+
+    The result is "" without one. Recipes share artifacts, so with `partitions=None` materializations of all partitions
+    are searched. Because only the newest RECENT ones are searched, the caller then searches the cell's own partition.
+    """
+    import dagster as dg
+
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(cell.asset), asset_partitions=partitions)
+    for record in instance.fetch_materializations(wanted, limit=RECENT).records:
+        event = record.asset_materialization
+        said = {name: getattr(value, "value", "") for name, value in event.metadata.items()} if event else {}
+        if said.get("fingerprint") == cell.fingerprint and said.get("record_digest"):
+            return str(said["record_digest"])
+    return ""
+
+
+# MLflow
+
+
+def told_tracker(cells: Iterable[H], tracking: Tracking) -> list[tuple[H, str]]:
+    """Return the cells whose artifact MLflow knows only with record digests that differ from the one on disk.
+
+    Each comes with a sentence.
+    """
+    cells = list(cells)
+    with explained(tracking):
+        found = _told_by_runs(cells, tracking)
+        if found:  # MLflow may not have had the latest reports yet, even if none is pending by now
+            tracking.flush(FLUSH_SECONDS)
+            found = _told_by_runs(cells, tracking)
+    return found
+
+
+def _told_by_runs(cells: list[H], tracking: Tracking) -> list[tuple[H, str]]:
+    found = []
+    by_fingerprint = tracking.told_of({cell.fingerprint for cell in cells if cell.artifact is not None})
+    for cell in cells:
+        told = {tags["record_digest"] for tags in by_fingerprint.get(cell.fingerprint, [])}
+        made = cell.artifact
+        if made is None or not told or made.record_digest in told or any(is_masked(made, one) for one in told):
+            continue
+        found.append((cell, contradiction(made, "MLflow", told)))
+    return found
+
+
+def told_version(comparison: Comparison, tracking: Tracking) -> list[Said]:
+    """Cells whose record contradicts the record digest in the tags of the registered version of the recipe's model.
+
+    The tags describe the latest decision, so they are compared only if that decision is the one under this root.
+    """
+    decision, model = comparison.cells[DECISION, comparison.recipe.name], model_of(comparison)
+    if decision.artifact is None or model.artifact is None:
+        return []
+    with explained(tracking):
+        version = Registry(tracking, comparison.recipe.promote.model_name).version_of(model.artifact.digest)
+    if version is None or version.tags.get("decision") != decision.artifact.digest:
+        return []
+    found = []
+    tags = [(decision, "decision_record"), *((cell, f"record_digest.{cell.place}") for cell in lineage_of(comparison))]
+    for cell, name in tags:
+        told = version.tags.get(name)
+        if told and cell.artifact is not None and not is_witnessed(cell, told, comparison.root, tracking):
+            found.append((cell, contradiction(cell.artifact, f"version {version.version} in MLflow", {told})))
+    return found
+
+
+def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> list[Said]:
+    """Problems with the files that MLflow loads for the registered version of the recipe's model.
+
+    With `mend`, these files are written again from the artifact if its own files are whole.
+    """
+    model = model_of(comparison)
+    if model.artifact is None:
+        return []
+    with explained(tracking):
+        registry, export = Registry(tracking, comparison.recipe.promote.model_name), model.artifact.path / "model"
+        version = registry.version_of(model.artifact.digest)
+        problems = registry.unloadable(version, export) if version is not None else []
+        if version is not None and problems and mend and not problems_of(model.artifact):
+            registry.rewrite(version, export)
+    return [(model, line) for line in problems]
+
+
+def contradiction(made: Artifact, who: str, told: set[str]) -> str:
+    """Return a sentence saying that a store holds other record digests than that of the record on disk.
+
+    `who` is Dagster or MLflow, and `told` are the digests that it holds.
+    """
+    if told & made.claims:
+        return (
+            f"{made.path}: {who} was told {_some(told)}, which this record {made.record_digest[:12]} says it replaces,"
+            " and was not told of this one: a run was killed before it could, or somebody rewrote it"
+        )
+    return (
+        f"{made.path}: the record was changed: what was decided has digest {made.record_digest[:12]}, and {who} was"
+        f" told {_some(told)}"
+    )
+
+
+def _some(digests: set[str]) -> str:
+    return ", ".join(digest[:12] for digest in sorted(digests))

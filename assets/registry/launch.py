@@ -1,0 +1,38 @@
+"""Report a launch to MLflow: the recipe at its start, and the recipe's results at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from assets.registry.numbers import committed_at
+from assets.registry.versions import scores_of
+from assets.state.cell import Comparison
+from resources.tracking.reports import StageRun
+from training.recipe.recipe import Recipe, recipe_as_data
+
+CARD = "model_card"
+COSTS = ("cpu_seconds", "wall_seconds", "node_hours")
+
+
+def report_asked(run: StageRun, recipe: Recipe) -> None:
+    """Report the recipe to a launch's MLflow run, as parameters and as a file."""
+    data = recipe_as_data(recipe)
+    run.log_params(data)
+    run.log_text("recipe.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def report_result(run: StageRun, comparison: Comparison) -> None:
+    """Report the results of a finished launch to its MLflow run: scores, cost, model card and report."""
+    made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
+    if not made:
+        return
+    row: dict[str, Any] = {"step": 0, "time": max(committed_at(one) for one in made)}
+    row |= {f"eval/{one.suite}": one.value for one in scores_of(comparison)}
+    row |= {f"cost/{name}": sum(one.record["cost"].get(name, 0.0) for one in made) for name in COSTS}
+    run.log_metrics([row])
+    card = comparison.cells.get((CARD, comparison.recipe.name))
+    if card is not None and card.artifact is not None:
+        for name in ("README.md", "report.html"):
+            run.log_artifact(str(card.artifact.path / name))

@@ -1,0 +1,43 @@
+"""How `pedigree dev` ends its services. Whole services run in tests/end_to_end/test_services.py."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from assets.services.dev import _start, _watch
+from assets.services.signals import exit_code_of
+
+# Ends its parent when that one catches SIGTERM, and not before.
+LOADING = """
+import os, signal
+print("loading", flush=True)
+caught = "0"
+while not int(caught, 16) >> signal.SIGTERM - 1 & 1:
+    (caught,) = [line.split()[1] for line in open(f"/proc/{os.getppid()}/status") if line.startswith("SigCgt")]
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def uncaught():
+    """Let this process catch SIGTERM only once `_watch` does, whatever handler other code has left."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("uncaught")
+def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, capsys):
+    ending = threading.Event()
+    service = _start([sys.executable, "-c", LOADING], {}, cwd=tmp_path, ending=ending)
+    passing_on = next(one for one in threading.enumerate() if one.name == f"output of {service.pid}")
+    with service:
+        assert _watch([service], tmp_path, 0, ending) == exit_code_of(15)
+        passing_on.join()
+    said = capsys.readouterr()
+    assert said.out == "loading\n" and said.err == "ended by SIGTERM; Dagster and MLflow are ended too\n"

@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM, and reloads that are tried again; whole commands get them in tests/attacks and tests/cluster."""
+
+from __future__ import annotations
+
+import http.server
+import signal
+import socket
+import threading
+
+import pytest
+
+from assets.services.dev import RELOAD_AGAIN_SECONDS, Reloading
+from assets.services.signals import exit_code_of, signals_noted
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_signal_is_known_although_another_handler_got_it(number, code):
+    before = signal.getsignal(signal.SIGTERM)
+    of_this_process = signal.signal(signal.SIGINT, signal.default_int_handler)  # other tests of this process may differ
+    with signals_noted() as received:
+        assert received() == 0
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert exit_code_of(received()) == code
+    handlers = {signal.SIGINT: of_this_process, signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+    try:
+        with signals_noted() as received:
+            for one in handlers:
+                signal.signal(one, lambda *_: None)  # as Dagster does while it runs
+            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGINT)
+            assert received() == number == received()
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """Answers every question."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def test_a_reload_that_nobody_answered_is_tried_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(tmp_path))
+    now = [100.0]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        reloading = Reloading(tmp_path / "root", port, lambda: now[0])
+        reloading.look(timeout_seconds=0.05)
+        (tmp_path / "new.yaml").write_text("extends: kitchen\n")
+        assert capsys.readouterr() == ("", "")
+        reloading.look(timeout_seconds=0.05)
+        assert "(timed out); it is asked again" in capsys.readouterr().err
+        reloading.look(timeout_seconds=0.05)
+        assert capsys.readouterr() == ("", "")
+    with http.server.HTTPServer(("127.0.0.1", port), Answer) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        now[0] += RELOAD_AGAIN_SECONDS
+        reloading.look()
+        assert "definitions loaded again (200)" in capsys.readouterr().out
+        now[0] += RELOAD_AGAIN_SECONDS
+        reloading.look()
+        assert capsys.readouterr() == ("", "")
+        server.shutdown()

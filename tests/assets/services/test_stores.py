@@ -1,0 +1,46 @@
+"""The stores of a root: made by one process at a time, however many start at once."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+
+import dagster as dg  # noqa: F401 - here once, not in every process
+from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
+
+from assets.services.stores import TRAINING_POOL, opened_instance, skip_older_events, trainings_at_once
+
+
+def open_at_once(root, start, said):
+    start.wait()
+    try:
+        with opened_instance(root) as instance:
+            said.put(instance.get_runs_count())
+    except Exception as error:
+        said.put(str(error))
+
+
+def test_several_first_starts_at_once_make_one_set_of_tables(tmp_path):
+    context = multiprocessing.get_context("fork")
+    start, said = context.Event(), context.Queue()
+    processes = [context.Process(target=open_at_once, args=(tmp_path, start, said)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    assert [said.get(timeout=60) for _ in processes] == [0] * 4
+    for process in processes:
+        process.join()
+
+
+def test_as_many_trainings_go_on_as_the_pool_of_dagster_allows(tmp_path):
+    with opened_instance(tmp_path) as instance:
+        assert trainings_at_once(instance) == 1
+        instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 3)
+        assert trainings_at_once(instance) == 3
+
+
+def test_the_daemon_that_retries_runs_begins_with_new_events_and_warns_of_nothing(tmp_path, caplog):
+    with opened_instance(tmp_path) as instance:
+        skip_older_events(instance)
+        cursors = _fetch_persisted_cursors(instance, DAGSTER_EVENT_TYPES, logging.getLogger())
+    assert (list(cursors.values()), caplog.messages) == ([0, 0], [])
