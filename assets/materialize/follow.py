@@ -6,20 +6,17 @@ import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.graph.bill import Bill, settled
 from assets.graph.budget import OF_RUN
-from assets.graph.pipeline import Pipeline
 from assets.materialize.causes import FINAL_EXIT_CODES, StageFailed, as_told, explain, saved
 from assets.materialize.events import announce
 from assets.materialize.jobs import note_versions, task_of
 from assets.materialize.patience import Patience, Retries
 from assets.materialize.reports import FanOut, Observed, Tail, forward
-from assets.materialize.watch import Watch
 from assets.materialize.watchers import Watching
 from assets.registry.numbers import row_of
-from assets.state.cell import Cell
 from assets.state.liveness import Watcher
 from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, Status, Task
 from resources.tracking.reports import StageRun
@@ -28,6 +25,11 @@ from training.contract.artifact import Artifact
 from training.contract.job import Job
 from training.contract.process.exit_codes import BAD_INPUT, BUSY, REQUEUE
 from training.contract.progress import MESSAGES_FILE, METRICS_FILE
+
+if TYPE_CHECKING:
+    from assets.graph.pipeline import Pipeline
+    from assets.materialize.watch import Watch
+    from assets.state.cell import Cell
 
 NOT_ASKED = ("champion",)  # known only when the job runs, and another one when it is decided again
 BUSY_SECONDS = 2.0

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assets.graph.bill import settled_late
-from assets.graph.pipeline import Pipeline
 from assets.graph.result import Made
 from assets.materialize.causes import StageFailed
 from assets.materialize.early_refusals import check_facts
@@ -16,7 +16,6 @@ from assets.materialize.events import announce
 from assets.materialize.follow import run_job, tell
 from assets.materialize.jobs import job_of
 from assets.materialize.repeated import Repeats, check_begun
-from assets.materialize.watch import Watch
 from assets.materialize.watchers import Watching, tidy
 from assets.registry.kept_digests import check_witnessed, contradiction
 from assets.state.cell import Cell, Comparison
@@ -31,6 +30,10 @@ from training.contract.job import DataError, Job, write_job
 from training.contract.process.exit_codes import BAD_INPUT, REFUSED
 from training.contract.running.leftovers import remove_state
 from training.recipe.recipe import recipe_as_data
+
+if TYPE_CHECKING:
+    from assets.graph.pipeline import Pipeline
+    from assets.materialize.watch import Watch
 
 WAY_OUT = "put it back from a backup, or have `pedigree verify RECIPE --mend` set it aside to be made again"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.graph.pipeline import Pipeline
 from assets.graph.requested import observe_used
 from assets.graph.result import result_of
 from assets.materialize.causes import StageFailed
@@ -16,6 +16,9 @@ from assets.materialize.watch import Watch
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
 from assets.state.removal_lock import nothing_removed
+
+if TYPE_CHECKING:
+    from assets.graph.pipeline import Pipeline
 
 
 def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:

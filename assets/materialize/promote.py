@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.graph.pipeline import Pipeline
 from assets.graph.result import Made, result_of
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import announce
@@ -34,6 +33,9 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training.contract import artifact
 from training.contract.artifact import Damaged
+
+if TYPE_CHECKING:
+    from assets.graph.pipeline import Pipeline
 
 TRIES = 3  # decisions in a row, if the champion changes each time
 

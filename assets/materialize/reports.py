@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.materialize.events import announce
-from assets.materialize.watch import Watch
-from assets.state.cell import Cell
 from resources.compute.base import read_json
 from training.contract.progress import PHASE, SAVED, WAITS
 from training.contract.running.leftovers import RANKS_FOLDER
 from training.contract.running.runner import TOTAL_FILE, num_finished
+
+if TYPE_CHECKING:
+    from assets.materialize.watch import Watch
+    from assets.state.cell import Cell
 
 SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
 OBSERVED_SECONDS = 60.0  # between two observations of a training

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from assets.graph.budget import stands_in_the_way
 from assets.graph.job import launch_of
 from assets.graph.notices import tell
-from assets.graph.pipeline import Pipeline
 from assets.graph.result import readable
 from assets.registry.kept_digests import told_otherwise
 from assets.state.cell import START_ANEW, Cell
 from resources.notify import Notice
 from training.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from assets.graph.pipeline import Pipeline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assets.state.cell import Cell
 from assets.state.chain import CHAIN
 from training.contract.artifact import ARTIFACT_FILE, Artifact
 from training.contract.identity.numerics import change, in_words
@@ -19,6 +18,9 @@ from training.contract.records import RecipeError, differences, read_record, wri
 from training.contract.stage import Asset
 from training.data.crawl.settings import SnapshotRecipe
 from training.recipe.recipe import SECTIONS
+
+if TYPE_CHECKING:
+    from assets.state.cell import Cell
 
 _RECORDS: dict[str, type] = {**SECTIONS, "snapshot": SnapshotRecipe}  # by their names in the settings of jobs
 INPUT_IS_ANOTHER = " is another one"  # ends the reason of a cell that is outdated because an input is
