@@ -28,6 +28,8 @@ from training.data.extract.markup import (
     T_DD,
     T_DL,
     T_DT,
+    T_H1,
+    T_H6,
     T_LI,
     T_OL,
     T_P,
@@ -124,7 +126,7 @@ _COMMENTS = 1 << COMMENTS
 _TOGGLE = 1 << TOGGLE
 _CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
-_INFOBOX, _SIDEBAR, _NOTICE = 1 << INFOBOX, 1 << SIDEBAR, 1 << NOTICE
+_INFOBOX, _SIDEBAR, _NOTICE, _NAVIGATED = 1 << INFOBOX, 1 << SIDEBAR, 1 << NOTICE, 1 << NAVIGATION
 _CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
 _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
@@ -142,9 +144,9 @@ FOUND_BESIDE_COMMENTS = 0.25  # of its prose and comments together
 CELLS_OF_TABLE = 6  # a table with fewer cells may be navigation
 KIND_FRACTION = 0.4  # a page with more of its text than this in code, cells or items is of that kind
 CODE_FRACTION = 0.9  # an element with more of its text than this in code is judged as code
-T_H1, T_H6 = TAGS["h1"], TAGS["h6"]
 T_LISTING, T_CODE, T_BUTTON = TAGS["listing"], TAGS["code"], TAGS["button"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
+T_SPAN = TAGS["span"]
 
 
 @native
@@ -167,7 +169,7 @@ def _is_stop(html, i, end):
 def _length(html, start, end):
     """Return the visible characters of a run of text, and the number of marks that end or divide sentences.
 
-    A run of white space counts as one character.
+    A run of white space counts as one character, and a sign of East Asian scripts as two: it says as much.
     """
     chars, stops = 0, 0
     was_space = True
@@ -198,7 +200,7 @@ def _length(html, start, end):
             continue
         was_space = False
         if byte & 0xC0 != 0x80:
-            chars += 1
+            chars += 2 if 0xE3 <= byte <= 0xED else 1
         if _is_stop(html, i, end):
             stops += 1
         i += 1
@@ -233,6 +235,8 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
             dropped_inline[n] = False
         else:
             against = _NEGATIVE if tag[n] == CUSTOM else _INLINE_NEGATIVE
+            if signs[n] & _SHOWN or tag[n] not in (T_A, T_SPAN, T_BUTTON, CUSTOM):  # menus that a text speaks of
+                against &= ~_NAVIGATED
             dropped_inline[n] = dropped_inline[up] or own & against != 0
 
 
@@ -263,12 +267,22 @@ def _begins_with_title(tag, marks, filled, last, s):
 
 
 @native
+def _switches(tag, marks, last, s):
+    """Whether an element is or holds a button or switch."""
+    for n in range(s, last[s] + 1):  # noqa: SIM110 - numba compiles no generator
+        if tag[n] == T_BUTTON or marks[n] & _TOGGLE:
+            return True
+    return False
+
+
+@native
 def _unfold(html, tag, parent, last, kind, start, end, node, marks, is_link, dropped_inline):
     """Take the marks of hidden elements from answers that a click shows: those whose heading has no other text.
 
     Their headings are text too, though they are links, buttons or in a header.
 
     Such an element follows its heading, and nothing but the next heading follows it, except behind the last of several.
+    A paragraph alone needs a heading with a button or switch.
     """
     filled = np.zeros(tag.size + 1, np.int64)  # at n: runs with text in all nodes before n
     for r in range(start.size):
@@ -293,6 +307,8 @@ def _unfold(html, tag, parent, last, kind, start, end, node, marks, is_link, dro
         is_seen = tag[before[n]] == T_BUTTON or marks[before[n]] & (_HIDDEN | _INVISIBLE) == 0
         if not is_seen or not _titles(tag, marks, filled, last, before[n]):
             continue
+        if tag[n] == T_P and not _switches(tag, marks, last, before[n]):
+            continue
         if after[n] == 0 or unfolded[parent[n]] or _begins_with_title(tag, marks, filled, last, after[n]):
             marks[n] &= ~(_HIDDEN | _INVISIBLE)
             unfolded[parent[n]] = True
@@ -302,7 +318,25 @@ def _unfold(html, tag, parent, last, kind, start, end, node, marks, is_link, dro
 
 
 @native
-def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first, until, holder, chars, linked, stops):
+def _is_anchor(html, at, end, holder):
+    """Whether a link's text is the sign with which headings and terms link to themselves: # ¶ § or a chain."""
+    if not (T_H1 <= holder <= T_H6 or holder == T_DT):
+        return False
+    while at < end and html[at] <= 32:
+        at += 1
+    while end > at and html[end - 1] <= 32:
+        end -= 1
+    if end - at == 1:
+        return html[at] == 35
+    if end - at == 2:
+        return html[at] == 0xC2 and html[at + 1] in (0xB6, 0xA7)
+    return end - at == 4 and html[at] == 0xF0 and html[at + 1] == 0x9F and html[at + 2] == 0x94 and html[at + 3] == 0x97
+
+
+@native
+def _gather(
+    html, start, end, node, block, tag, owner, is_link, dropped_inline, first, until, holder, chars, linked, stops
+):
     """Join runs of text into blocks and return the number of blocks.
 
     For each block, fill its first run and the end of its runs, the block element that holds it, its characters, its
@@ -316,7 +350,8 @@ def _gather(html, start, end, node, block, owner, is_link, dropped_inline, first
                 until[blocks - 1] = r + 1
             continue
         n = node[r]
-        if dropped_inline[n]:
+        if dropped_inline[n] or (is_link[n] and _is_anchor(html, start[r], end[r], tag[owner[n]])):
+            dropped_inline[n] = True
             continue
         c, s = _length(html, start[r], end[r])
         if c == 0:
@@ -586,12 +621,15 @@ def _phrase(html, start, end, first, until, steps, marks):
     """
     state = steps[0, 27]
     found = np.int64(0)
-    was_edge = True
+    was_edge = is_first = True
     left = 60
     for r in range(first, until):
         for i in range(start[r], end[r]):
             byte = html[i] | 32
             if 97 <= byte <= 122:
+                if is_first and i > start[r] and html[i - 1] in (36, 45, 47, 92, 95):  # $ - / \ _
+                    return found  # an option, a path or a variable
+                is_first = False
                 state = steps[state, byte - 96]
                 was_edge = False
             elif not was_edge:
@@ -675,7 +713,8 @@ def _keep(
             continue
         if chars[b] < 150 and not in_code[n]:
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
-            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or t in (T_TD, T_TH))):
+            is_described = t in (T_TD, T_TH, T_DT, T_DD) or tag[parent[n]] == T_DD
+            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or is_described)):
                 continue
         kept[b] = True
     # Drop headings that are followed by no text.
@@ -948,7 +987,7 @@ def analyse(markup: Markup) -> Analysis:
     )  # fmt: skip
     first, until, holder, chars, linked, stops = (np.zeros(runs, np.int32) for _ in range(6))
     blocks = _gather(
-        markup.html, markup.start, markup.end, markup.node, markup.block, owner, is_link, dropped_inline,
+        markup.html, markup.start, markup.end, markup.node, markup.block, markup.tag, owner, is_link, dropped_inline,
         first, until, holder, chars, linked, stops,
     )  # fmt: skip
     out, own_out, kept = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(blocks, np.bool_)

@@ -46,8 +46,8 @@ KIND = np.array([INLINE, *(kind for kind, names in _KINDS.items() for _ in names
 T_A, T_BR, T_P, T_LI, T_DT, T_DD, T_TR, T_TD, T_TH, T_TABLE, T_HTML, T_HEAD, T_BODY, T_HR, T_UL, T_OL, T_DL, T_META = (
     TAGS[name] for name in "a br p li dt dd tr td th table html head body hr ul ol dl meta".split()
 )
-T_THEAD, T_TBODY, T_TFOOT, T_OPTION, T_LINK, T_TIME, T_PRE, T_TITLE, T_NOSCRIPT, T_MENU, T_SECTION = (
-    TAGS[name] for name in "thead tbody tfoot option link time pre title noscript menu section".split()
+T_THEAD, T_TBODY, T_TFOOT, T_OPTION, T_LINK, T_TIME, T_PRE, T_TITLE, T_NOSCRIPT, T_MENU, T_SECTION, T_H1, T_H6 = (
+    TAGS[name] for name in "thead tbody tfoot option link time pre title noscript menu section h1 h6".split()
 )
 
 SYMBOLS = 28  # of the automaton over attribute values: 0 separates words, 1 to 26 are a to z, 27 is a digit
@@ -87,8 +87,9 @@ def make_signs(
 
     In a pattern `|` is the edge of a word. An attribute's value is read as: name, edge, value, edge. So the pattern
     `role|navigation|` applies to one attribute only. `attributes` maps each attribute to the bits that its value may
-    set; `present` maps attributes to the bit that they set by being present. An `id` is ignored in a `section` element,
-    and if the bit `section` is set: documentation turns headings into ids, and a chapter on comments is not a comment.
+    set; `present` maps attributes to the bit that they set by being present. An `id` is ignored in sections, headings and
+    terms, and if the bit `section` is set: documentation turns headings into ids, and a chapter on comments is not a
+    comment.
     """
     steps: list[list[int]] = [[-1] * SYMBOLS]
     marks = [0]
@@ -531,7 +532,7 @@ def _scan(
         number = tag_numbers[place] if place >= 0 else UNKNOWN
         found_signs, at, closes = _attributes(
             html, name_end, attribute_keys, attribute_states, attribute_masks, attribute_marks, is_weak,
-            section_bit if number != T_SECTION else -1, steps, marks,
+            -1 if number in (T_SECTION, T_DT) or T_H1 <= number <= T_H6 else section_bit, steps, marks,
         )  # fmt: skip
         text_at = at
         if number == UNKNOWN:

@@ -98,6 +98,7 @@ ORDINALS = frozenset("st nd rd th er re e ème eme o a os as r s me mes lle lles
 GLUED = re.compile(r"[^\W\d_\u0e00-\uffff]{2}")  # letters of two words, in scripts that put blanks between words
 UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet yard yards sinh cosh tanh".split())
 MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
+CLOSING = frozenset(".,;:!?)")
 INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", re.IGNORECASE)
 NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
 
@@ -293,8 +294,11 @@ class _Rewriting:
             said = _raised(before, tag[2], content)
             if said is None:
                 return tag.end()
-            is_between = GLUED.fullmatch(before[-1:] + self.html[outer : outer + 1])
-            self.write(" " if is_between and not said else said, tag.start(), outer)
+            start, after = tag.start(), self.html[outer : outer + 1]
+            while not said and after in CLOSING and start > self.copied and self.html[start - 1] in " \n\t":
+                start -= 1  # the blank before a footnote's sign that is followed by a full stop
+            is_between = GLUED.fullmatch(before[-1:] + after)
+            self.write(" " if is_between and not said else said, start, outer)
             return outer
         is_short = len(content) <= MAX_DELETED if name == "del" else len(content) <= MAX_STRUCK and "<p" not in content
         if is_short:

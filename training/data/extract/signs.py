@@ -13,7 +13,7 @@ from __future__ import annotations
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
 # CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked;
-# SHOWN is a name that only looks as if the element were hidden.
+# SHOWN is a name that only looks as if the element were hidden, or navigation.
 CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED = range(16, 24)
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
@@ -67,7 +67,7 @@ WORDS = {
     TOGGLE: "|accordion| |accordion|header |accordion|title |accordion|button |toggle| |toggler| |question|"
     " |faq|question |collapsible| |expander| role|button|",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
-    " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide role|tabpanel|",
+    " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide role|tabpanel| |guimenu |guisubmenu",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"
     " |story|body |storybody |article|content |articlecontent |article|text |articletext |story|content"
     " |storycontent |body|text |bodytext |body|copy |bodycopy |story|text |storytext |post|entry |postentry"

@@ -532,4 +532,47 @@ CASES = [
         "<p>Le 1<sup>er</sup> mai, M<sup>me</sup> Curie, XX<sup>e</sup> siècle.</p>",
         has=("1er mai", "Mme Curie", "XXe siècle"),
     ),
+    Case(
+        "menus-in-a-sentence",
+        "<p>Choose <span class='guimenu'>Actions</span> and then <span class='guisubmenu'>Undo</span>, or <b class='menu'>File</b>, to take the last step back.</p>",
+        has=("Choose Actions and then Undo, or File, to take",),
+    ),
+    Case(
+        "options-that-begin-like-notices",
+        "<dl><dt>--show-stats</dt><dd><p>Show raw times.</p></dd><dt>--print-inputs</dt><dd><p>Print what is read.</p></dd></dl><ul><li>$HOME/.ferry</li><li>/share/ferry</li></ul>",
+        has=(
+            "--show-stats",
+            "Show raw times.",
+            "--print-inputs",
+            "Print what is read.",
+            "$HOME/.ferry",
+            "/share/ferry",
+        ),
+    ),
+    Case(
+        "headings-whose-ids-are-words",
+        "<h2 id='_mapping_authors'>Mapping of authors</h2><p>The file maps the names of authors to their addresses, one a line, and is read first.</p><dl><dt id='parser.handle_comment'>handle_comment(data)</dt><dd>This is called when a comment is met, with its text, and returns nothing at all.</dd></dl>",
+        has=("Mapping of authors", "handle_comment(data)"),
+    ),
+    Case(
+        "headings-that-link-to-themselves",
+        "<h2>Events<span><a class='mark' href='#events'>#</a></span></h2><p>The parts of the ship send events to each other, which is explained below in all detail.</p><h3><a href='#c'>🔗</a> C#</h3><p>The language has events as well, and they are explained elsewhere, with more examples.</p>",
+        has=("Events\n", "C#\n"),
+        lacks=("Events#", "🔗"),
+    ),
+    Case(
+        "paragraph-that-nothing-unfolds",
+        "<h2>First header</h2><p style='display:none'>A draft of this paragraph that was hidden by its writer, and that nobody can open.</p><h2>Second header</h2><p hidden>Another draft that was hidden by its writer, and that nobody can open.</p>",
+        lacks=("nobody can open",),
+    ),
+    Case(
+        "short-introduction-in-japanese",
+        "<html><head><title>x</title></head><body><div id='page'><h1>サーバ全体の設定</h1><p>このドキュメントでは、サーバの基本動作を設定するものを説明します。</p><h2>サーバの名前</h2><p>これらのディレクティブは、サーバが自分自身を参照するときに使われます。エラーメッセージなどにも表示され、管理者が設定します。</p><h2>ファイルの位置</h2><p>これらのディレクティブは、サーバが適切な動作をするために必要なファイルの位置を制御します。パスがスラッシュで始まっていないときは、サーバの位置からの相対パスとして探されます。詳細はセキュリティの頁を参照してください。</p></div></body></html>",
+        has=("このドキュメントでは", "管理者が設定します"),
+    ),
+    Case(
+        "footnote-before-a-full-stop",
+        "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out.</p>",
+        has=("in all packages. Others",),
+    ),
 ]
