@@ -733,6 +733,8 @@ def _keep(
                 kept[b] = False
             else:
                 level = t
+        elif around <= holder[b] <= last[root] and not out[holder[b]] and _is_heading(tag[holder[b]], chars[b], 0):
+            level = min(level, tag[holder[b]])  # a heading that is a link ends the text before it too
     return num
 
 

@@ -87,9 +87,8 @@ def make_signs(
 
     In a pattern `|` is the edge of a word. An attribute's value is read as: name, edge, value, edge. So the pattern
     `role|navigation|` applies to one attribute only. `attributes` maps each attribute to the bits that its value may
-    set; `present` maps attributes to the bit that they set by being present. An `id` is ignored in sections, headings and
-    terms, and if the bit `section` is set: documentation turns headings into ids, and a chapter on comments is not a
-    comment.
+    set; `present` maps attributes to the bit that they set by being present. An `id` is ignored in sections, headings,
+    terms, and if the bit `section` is set: documentation turns headings into ids, and a chapter on comments is not one.
     """
     steps: list[list[int]] = [[-1] * SYMBOLS]
     marks = [0]
