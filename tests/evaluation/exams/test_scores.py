@@ -329,19 +329,31 @@ def by_torchrun(job: Job, processes: int, *, kill_rank: int | None = None) -> in
     return running.wait(900)
 
 
-def test_processes_share_out_the_passes_and_get_the_same_bytes_also_after_one_was_killed(tmp_path, scored):
+def in_two_processes(scored: Path, folder: Path) -> Job:
+    """The job of a scoring, in two processes with the threads of the one."""
     import torch
 
+    run = RunSettings(threads=torch.get_num_threads(), processes=2)
+    return dataclasses.replace(read_job(scored / "job.json"), output=str(folder), run=run)
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    return {file["path"]: file["sha256"] for file in find(folder).record["files"]}
+
+
+def test_processes_share_out_the_passes_and_get_the_same_bytes(tmp_path, scored):
     folder = tmp_path / "model_scores"
-    run = RunSettings(threads=torch.get_num_threads(), processes=2)  # the threads of the run in one process
-    job = dataclasses.replace(read_job(scored / "job.json"), output=str(folder), run=run)
+    assert by_torchrun(in_two_processes(scored, folder), 2) == 0
+    assert files_of(folder) == files_of(scored)
+    assert find(folder).record["numerics"]["processes"] == 2
+
+
+def test_a_scoring_of_which_one_process_was_killed_ends_in_the_same_bytes(tmp_path, scored):
+    job = in_two_processes(scored, folder := tmp_path / "model_scores")
     assert by_torchrun(job, 2, kill_rank=1) != 0
     assert find(folder) is None
     assert by_torchrun(job, 2) == 0
-    assert {file["path"]: file["sha256"] for file in find(folder).record["files"]} == {
-        file["path"]: file["sha256"] for file in find(scored).record["files"]
-    }
-    assert find(folder).record["numerics"]["processes"] == 2
+    assert files_of(folder) == files_of(scored)
 
 
 def test_processes_that_share_the_weights_score_alike(tmp_path, scored):
