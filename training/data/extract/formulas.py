@@ -24,12 +24,12 @@ MAX_DEPTH = 60  # of MathML
 
 ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""")
 ANNOTATION = re.compile(
-    r"<annotation\b[^>]*\bencoding\s*=\s*[\"']?(?:application/x-(?:la)?tex|(?:la)?tex|text/x-latex)\b[^>]*>(.*?)</annotation",
-    re.IGNORECASE | re.DOTALL,
+    r"<(annotation)\b([^<>]{0,500}\bencoding\s*=\s*[\"']?(?:application/x-(?:la)?tex|(?:la)?tex|text/x-latex)\b[^<>]{0,500})>",
+    re.IGNORECASE,
 )
-SCRIPT = re.compile(r"<script\b([^>]*\bmath/tex[^>]*)>(.*?)</script", re.IGNORECASE | re.DOTALL)
-MATH = re.compile(r"""<math\b((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>(.*?)</math""", re.IGNORECASE | re.DOTALL)
-IMAGE = re.compile(r"""<img\b((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
+SCRIPT = re.compile(r"<(script)\b([^<>]{0,500}\bmath/tex[^<>]{0,500})>", re.IGNORECASE)
+MATH = re.compile(r"""<(math)\b((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
+IMAGE = re.compile(r"""<img\b((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
 DRAWN = re.compile(r"""<mjx-math\b[^<>]*\sdata-latex\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 TAGS = re.compile(r"<[^<>]*>")
 MAX_DRAWN = 1000  # characters of what a script drew for a formula
@@ -61,6 +61,17 @@ class Formula:
         return f"{OPEN * times}{escape(self.tex, quote=False)}{CLOSE * times}"
 
 
+def element(start: re.Pattern[str], html: str) -> tuple[str, str] | None:
+    """Return the attributes and the content of the first element whose start tag has a pattern; None if it has no end.
+
+    The pattern's groups are the element's name and its attributes. The time is linear: where the first has no end, no
+    later one has.
+    """
+    found = start.search(html)
+    end = found and re.compile(f"</{found[1]}", re.IGNORECASE).search(html, found.end())
+    return (found[2], html[found.end() : end.start()]) if found and end else None
+
+
 def number_of(text: str, code: tuple[int, ...], *, is_marked: bool) -> int:
     """Return the number of formulas in an extracted text: marked, if the page's were, or written as TeX.
 
@@ -86,6 +97,8 @@ def formula(tex: str, *, is_display: bool = False, is_image: bool = False) -> Fo
     """Return a formula of TeX as a page has it, without delimiters and style; None if nothing is left."""
     plain = re.sub(r"%\s*<!\[CDATA\[|%\s*\]\]>|<!\[CDATA\[|\]\]>", "", tex)
     plain = " ".join(plain.replace(OPEN, "").replace(CLOSE, "").split())
+    if len(plain) > MAX_TEX_CHARACTERS:
+        return None
     while found := STYLE.match(plain):
         if not _is_balanced(found[1]):
             break
@@ -93,7 +106,7 @@ def formula(tex: str, *, is_display: bool = False, is_image: bool = False) -> Fo
     if found := DELIMITED.match(plain):
         is_display = is_display or found[2] is not None or found[3] is not None
         plain = next(one for one in found.groups() if one is not None).strip()
-    if not plain or len(plain) > MAX_TEX_CHARACTERS:
+    if not plain:
         return None
     return Formula(plain, is_display, is_image)
 
@@ -116,7 +129,7 @@ def of_math(tag: str, content: str) -> Formula | None:
     """Return the formula of a `math` element: its TeX annotation, its `alttext`, or else its MathML converted."""
     given = attributes_of(tag)
     is_display = given.get("display") == "block" or given.get("mode") == "display"
-    if found := ANNOTATION.search(content):
+    if found := element(ANNOTATION, content):
         return formula(unescape(found[1]), is_display=is_display)
     if (said := given.get("alttext", "")) and TEX_SIGNS.search(said):
         return formula(said, is_display=is_display)
@@ -144,8 +157,11 @@ def of_image(tag: str) -> Formula | None:
     return formula(re.sub(IMAGE_SIZE, "", tex), is_image=True)
 
 
-def of_wrapper(tag: str, content: str, *, has_scripts: bool) -> Formula | None:
-    """Return the formula of an element in which a script drew it; None if the element says no TeX and no MathML."""
+def of_wrapper(tag: str, content: str, *, has_scripts: bool, is_searched: bool = False) -> Formula | None:
+    """Return the formula of an element in which a script drew it; None if the element says no TeX and no MathML.
+
+    Content that was searched before holds none.
+    """
     given = attributes_of(tag)
     is_display = "display" in given.get("class", "") or given.get("display") == "true"
     is_short = len(TAGS.sub("", content)) <= MAX_DRAWN
@@ -153,18 +169,19 @@ def of_wrapper(tag: str, content: str, *, has_scripts: bool) -> Formula | None:
         if is_short and TEX_SIGNS.search(given.get(name, "")):
             return formula(given[name], is_display=is_display)
     made: Formula | None = None
-    if found := SCRIPT.search(content):
-        made = of_script(found[1], found[2])
-    elif found := MATH.search(content):
-        made = of_math(found[1], found[2])
-    elif found := ANNOTATION.search(content):
+    content = "" if is_searched else content
+    if found := element(SCRIPT, content):
+        made = of_script(*found)
+    elif found := element(MATH, content):
+        made = of_math(*found)
+    elif found := element(ANNOTATION, content):
         made = formula(unescape(found[1]))
-    elif found := DRAWN.search(content):
-        made = formula(unescape(found[1] or found[2]))
-    elif (found := MATH.search(given.get("data-mathml", ""))) and not has_scripts:
-        made = of_math(found[1], found[2])
-    elif found := IMAGE.search(content):
-        made = of_image(found[1])
+    elif drawn := DRAWN.search(content):
+        made = formula(unescape(drawn[1] or drawn[2]))
+    elif (found := element(MATH, given.get("data-mathml", ""))) and not has_scripts:
+        made = of_math(*found)
+    elif image := IMAGE.search(content):
+        made = of_image(image[1])
     return made and Formula(made.tex, made.is_display or is_display)
 
 
@@ -179,7 +196,7 @@ class _Element:
 
 
 TOKEN = re.compile(
-    r"""<!--.*?-->|<(/?)(?:\w+:)?([a-z]\w*)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>|([^<]+)|<""",
+    r"""<!--.*?-->|<(/?)(?:\w+:)?([a-z]\w*)((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>|([^<]+)|<""",
     re.IGNORECASE | re.DOTALL,
 )
 SIGNS = {
@@ -273,6 +290,6 @@ def _joined(parts: list[str]) -> str:
     """Return pieces of TeX one after the other, with a blank where a command would swallow the next letter."""
     made = ""
     for part in parts:
-        gap = " " if re.search(r"\\[A-Za-z]+$", made) and part[:1].isalpha() else ""
+        gap = " " if re.search(r"\\[A-Za-z]+$", made[-40:]) and part[:1].isalpha() else ""
         made += gap + part
     return made

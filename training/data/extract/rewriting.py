@@ -21,6 +21,7 @@ from training.data.extract.formulas import (
     OPEN,
     Formula,
     attributes_of,
+    element,
     of_image,
     of_math,
     of_script,
@@ -68,7 +69,7 @@ WRAPPER = re.compile(
     r"(?:^|\s)(katex(?:-display)?|mwe-math-element\S*|ztext-math|MathJax\S*|mjx-\S+|math-tex|ql-formula)(?:\s|$)"
 )
 HOLDS_TEX = re.compile(r"\sdata-(?:tex|latex|math|formula)\s*=")
-CODE_END = re.compile(r"\s*</(?:div|p|li|tr)\s*>", re.IGNORECASE)
+CODE_END = re.compile(r"(?<!\s)\s*+</(?:div|p|li|tr)\s*>", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"</?(?:div|p|li|tr|ol|ul|table|tbody|td|th|section)\b[^>]*>", re.IGNORECASE)
 CODE_LINE = re.compile(
     r"(?<!\n)</(?:span|code)>(?=<(?:span\b[^<>]{0,500}\bclass\s*=\s*[\"']?(?:[^<>\"']{0,500}[\s-])?line[\s\"'>]|code\b))",
@@ -77,7 +78,7 @@ CODE_LINE = re.compile(
 CODE_BREAK = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 CODE_NUMBER = re.compile(
     r"<(span|td|a|i)\b[^>]{0,500}\bclass\s*=\s*[\"']?[^\"'>]{0,500}(?:line-?num|lineno|gutter|blob-num|\bln\b|\blnum|hljs-ln-n)[^>]*>"
-    r"(?:\s|<[^>]*>|&nbsp;|\d)*?</\1\s*>",
+    r"(?:[\s\d]|&nbsp;|<(?!/?\1\b)[^<>]*+>)*+</\1\s*>",
     re.IGNORECASE,
 )
 BLANK = re.compile(r"&nbsp;|&#160;|&#x0*a0;|\xa0", re.IGNORECASE)
@@ -85,7 +86,7 @@ NOTE = re.compile(r"\[[^\[\]]{1,24}\]|\(?[*†‡§¶#]{1,3}\)?|\(?[0-9]{1,3}\)?
 NOTE_ADDRESS = re.compile(
     r"href\s*=\s*[\"']?[^\"'\s>]*#|(?:class|epub:type|role)\s*=\s*[\"']?[^\"'>]*(?:note|ref)", re.I
 )
-NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>\s*$", re.IGNORECASE)
+NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>$", re.IGNORECASE)
 NOTE_LINK = re.compile(
     r"<a\b(?=[^<>]*(?:noteref|footnote-back|reversefootnote))[^<>]*+>\s*+(?:<sup\b[^<>]*>\s*+)?"
     r"\[?[\da-z*†‡§^↩↑\ufe0e]{1,5}\]?\s*+(?:</sup>\s*+)?</a>",
@@ -99,6 +100,14 @@ GLUED = re.compile(r"[^\W\d_\u0e00-\uffff]{2}")  # letters of two words, in scri
 UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet yard yards sinh cosh tanh".split())
 MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
 CLOSING = frozenset(".,;:!?)")
+MAX_WRAPPED = 50_000  # characters of markup that a script drew for a formula
+LONGEST = {
+    "sup": MAX_SUP,
+    "del": MAX_DELETED,
+    "s": MAX_STRUCK,
+    "strike": MAX_STRUCK,
+    **dict.fromkeys(("span", "div", "mjx-container", "amp-mathml"), MAX_WRAPPED),
+}
 INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", re.IGNORECASE)
 NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
 
@@ -179,7 +188,8 @@ class _Rewriting:
         self.pieces: list[str] = []
         self.tail = ""  # the last characters of the pieces
         self.copied = 0
-        self.unclosed: set[str] = set()
+        self.closed: dict[str, dict[int, tuple[int, int]]] = {}
+        self.searched = 0  # up to here no wrapper holds a formula
         self.last: tuple[int, int, Formula] | None = None  # piece, end in the page, and formula
         self.has_scripts = "math/tex" in html or "math/mml" in html
 
@@ -207,8 +217,8 @@ class _Rewriting:
             return tag.end()
         if name in ("span", "div", "mjx-container", "amp-mathml") and not self.is_wrapper(name, tag[2]):
             return tag.end()
-        inner, outer = self.ends(name, tag.end())
-        if outer < 0:
+        inner, outer = self.ends(name, tag.start())
+        if outer < 0 or inner - tag.end() > LONGEST.get(name, inner):
             return tag.end()
         content = self.html[tag.end() : inner]
         if name in ("script", "style", "textarea"):
@@ -224,7 +234,9 @@ class _Rewriting:
         if name in ("sup", "del", "s", "strike"):
             return self.write_words(name, tag, content, outer)
         is_drawn = "MathJax" in tag[2] and self.has_scripts and "math/tex" not in content
-        made = None if is_drawn else of_wrapper(tag[2], content, has_scripts=self.has_scripts)
+        is_searched = outer <= self.searched  # by the wrapper around this one
+        made = None if is_drawn else of_wrapper(tag[2], content, has_scripts=self.has_scripts, is_searched=is_searched)
+        self.searched = max(self.searched, outer)
         if made or is_drawn:
             self.write_formula(made, tag.start(), outer, is_dropped=is_drawn)
             return outer
@@ -234,8 +246,8 @@ class _Rewriting:
         """Write the formula of a script; AsciiMath is written as it is."""
         if "math/tex" in tag[2]:
             self.write_formula(of_script(tag[2], content), tag.start(), outer)
-        elif "math/mml" in tag[2] and (found := MATH.search(content)):
-            self.write_formula(of_math(found[1], found[2]), tag.start(), outer)
+        elif "math/mml" in tag[2] and (found := element(MATH, content)):
+            self.write_formula(of_math(*found), tag.start(), outer)
         elif "math/asciimath" in tag[2]:
             self.write(escape(unescape(content), quote=False), tag.start(), outer)
 
@@ -247,19 +259,31 @@ class _Rewriting:
             return WRAPPER.search(attributes_of(tag).get("class", "")) is not None or HOLDS_TEX.search(tag) is not None
         return "data-" in tag and HOLDS_TEX.search(tag) is not None
 
-    def ends(self, name: str, at: int) -> tuple[int, int]:
-        """Return where the content of an element and where the element ends; -1 if it is not closed."""
-        if name in self.unclosed:
-            return -1, -1
-        depth = 1
+    def ends(self, name: str, start: int) -> tuple[int, int]:
+        """Return where the content of an element that begins here and where it ends; -1 if it is not closed."""
+        if name not in self.closed:
+            self.closed[name] = self.all_ends(name)
+        return self.closed[name].get(start, (-1, -1))
+
+    def all_ends(self, name: str) -> dict[int, tuple[int, int]]:
+        """Return, by where elements of a name begin, where their contents and where they end. One pass finds all.
+
+        Of elements that cannot hold their own kind, all that are open end with the next end tag.
+        """
         nests = name in ("span", "div", "mjx-container", "sup", "del")
-        for edge in _edges(name).finditer(self.html, at):
-            depth += -1 if edge[1] else 1 if nests else 0
-            if depth == 0:
+        found: dict[int, tuple[int, int]] = {}
+        opened: list[int] = []
+        for edge in _edges(name).finditer(self.html):
+            if not edge[1]:
+                opened.append(edge.start())
+            elif opened:
                 close = self.html.find(">", edge.end())
-                return (edge.start(), close + 1) if close >= 0 else (-1, -1)
-        self.unclosed.add(name)
-        return -1, -1
+                if close < 0:
+                    break
+                ended = [opened.pop()] if nests else opened
+                found |= dict.fromkeys(ended, (edge.start(), close + 1))
+                opened = opened if nests else []
+        return found
 
     def write(self, text: str, start: int, end: int) -> None:
         copied = self.html[self.copied : start]
@@ -300,10 +324,10 @@ class _Rewriting:
             is_between = GLUED.fullmatch(before[-1:] + after)
             self.write(" " if is_between and not said else said, start, outer)
             return outer
-        is_short = len(content) <= MAX_DELETED if name == "del" else len(content) <= MAX_STRUCK and "<p" not in content
-        if is_short:
-            self.write("", tag.start(), outer)
-        return outer if is_short else tag.end()
+        if name != "del" and "<p" in content:
+            return tag.end()
+        self.write("", tag.start(), outer)
+        return outer
 
 
 def _same(tex: str) -> str:
@@ -318,7 +342,7 @@ def _code(content: str) -> str:
     made = CODE_NUMBER.sub("", made)
     made = CODE_LINE.sub("\n", CODE_BREAK.sub("\n", made))
     if CODE_BLOCK.search(made):
-        made = CODE_BLOCK.sub("", re.sub(r"\n?" + CODE_END.pattern, "\n", made, flags=re.IGNORECASE))
+        made = CODE_BLOCK.sub("", CODE_END.sub("\n", made))
     return "" if _are_line_numbers(ANY_TAG.sub("", made)) else made
 
 
@@ -334,11 +358,12 @@ def _raised(before: str, tag: str, content: str) -> str | None:
 
     `before` is what stands before it.
     """
-    if len(content) > MAX_SUP or OPEN in content or "<img" in content or "<math" in content:
+    if OPEN in content or "<img" in content or "<math" in content:
         return None
     text = unescape(ANY_TAG.sub("", content)).strip()
     word = _last_word(before)
-    is_linked = NOTE_ADDRESS.search(tag + content) or NOTE_BEFORE.search(before)
+    shut = before.rstrip()
+    is_linked = NOTE_ADDRESS.search(tag + content) or NOTE_BEFORE.match(shut, max(shut.rfind("<"), 0))
     if NOTE.fullmatch(text) and (is_linked or text.startswith("[")):
         return "" if word or INLINE.sub("", before).rstrip()[-1:] not in (">", "") else None
     if text in ORDINALS or not word:
