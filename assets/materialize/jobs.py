@@ -59,8 +59,8 @@ def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
     made = comparison.cells[key].artifact
     if made is None:
         raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT)
-    judged = list_digest(made.path)  # before it is judged: a job refuses another one
-    if unknown := erased_by(made)[1]:
+    judged = list_digest(made.path)  # a job refuses another one
+    if unknown := erased_by(made, judged)[1]:
         raise StageFailed(unknown[0], BAD_INPUT)
     return InputArtifact(
         asset=key[0],

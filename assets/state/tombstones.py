@@ -329,10 +329,13 @@ def _lead(changes: Iterable[tuple[str, str]], first: str, last: str) -> bool:
     return last in reached
 
 
-def erased_by(made: Artifact) -> tuple[list[str], list[str]]:
-    """Return which files of an artifact takedowns have overwritten, and what its list says of this and no takedown."""
+def erased_by(made: Artifact, judged: str | None = None) -> tuple[list[str], list[str]]:
+    """Return which files of an artifact takedowns have overwritten, and what its list says of this and no takedown.
+
+    With `judged` the list must be the one with this digest (`list_digest`).
+    """
     try:
-        states = [(path, one) for path, some in erased_in(made.path).items() for one in some]
+        states = [(path, one) for path, some in erased_in(made.path, judged).items() for one in some]
     except Unsealed as error:
         return [], [f"{made.path}: {error}"]
     known = [(path, one) for path, one in states if _is_noted(made, path, one)]

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.files.checked import ARTIFACT_FILE as ARTIFACT_FILE
-from training.contract.files.checked import FOREIGN, Refused, check_list, unlisted, unsound
+from training.contract.files.checked import FOREIGN, unlisted, unsound
 from training.contract.files.checksums import canonical_json as canonical_json
 from training.contract.files.checksums import digest_of as digest_of
 from training.contract.files.checksums import digest_of_files as digest_of_files
 from training.contract.files.checksums import sha256_of as sha256_of
 from training.contract.files.checksums import sha256_of_written
 from training.contract.files.erased import why_no_input
-from training.contract.files.writing import read_sealed, write_sealed
+from training.contract.files.writing import Unsealed, read_sealed, write_sealed
 from training.contract.files.writing import write_json as write_json
 from training.contract.files.writing import write_text as write_text
 from training.contract.files.writing import written as written
@@ -248,13 +248,15 @@ def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[st
     return sorted((dict(known[scratch]) | {"path": name} for scratch, name in beside.items()), key=itemgetter("path"))
 
 
-def damaged_files(artifact: Artifact, *, reads: bool = True) -> list[str]:
-    """Return one line for each file that is missing or differs from its manifest entry; empty if there is none.
+def damaged_files(artifact: Artifact, *, reads: bool = True, judged: str | None = None) -> list[str]:
+    """Return one line for each file that is missing or differs from its entry in the record; empty if there is none.
 
-    A file that a takedown erased is as it should be. With `reads=False` only the sizes of the files are compared, not
-    their checksums.
+    The files beside those of the manifest are looked at too. A file that a takedown erased is as it should be, if the
+    list of such files is the one that was `judged` (`erased_in`). With `reads=False` only the sizes of the files are
+    compared, not their checksums.
     """
-    lines = (unsound(artifact.path, entry, reads=reads) for entry in artifact.record["files"])
+    entries = [*artifact.record["files"], *artifact.record.get("beside", ())]
+    lines = (unsound(artifact.path, entry, reads=reads, judged=judged) for entry in entries)
     return [line for line in lines if line]
 
 
@@ -264,9 +266,9 @@ def foreign_files(artifact: Artifact) -> list[Path]:
     return [artifact.path / name for name in unlisted(artifact.path, listed)]
 
 
-def problems_of(artifact: Artifact, *, reads: bool = True) -> list[str]:
-    """Return one line for each damaged and each foreign file; `reads` is that of `damaged_files`."""
-    return damaged_files(artifact, reads=reads) + [f"{path}: {FOREIGN}" for path in foreign_files(artifact)]
+def problems_of(artifact: Artifact, *, reads: bool = True, judged: str | None = None) -> list[str]:
+    """Return one line for each damaged and each foreign file; `reads` and `judged` are those of `damaged_files`."""
+    return damaged_files(artifact, reads=reads, judged=judged) + [f"{path}: {FOREIGN}" for path in foreign_files(artifact)]
 
 
 def check_input(item: InputArtifact) -> Artifact:
@@ -275,7 +277,7 @@ def check_input(item: InputArtifact) -> Artifact:
     Raise RefusedInput if one of these checks fails; the message names it.
     """
     artifact = check_record(item)
-    if problems := problems_of(artifact):
+    if problems := problems_of(artifact, judged=item.erased):
         raise item.refused(problems[0])
     return artifact
 
@@ -304,10 +306,10 @@ def check_record(item: InputArtifact) -> Artifact:
             f" {item.record_digest[:12]} that the job was written for: what was decided about it was changed"
         )
     try:
-        check_list(artifact.path, item.erased)
-    except Refused as error:
+        erased = why_no_input(artifact.path, item.erased)
+    except Unsealed as error:
         raise item.refused(str(error)) from None
-    if erased := why_no_input(artifact.path):
+    if erased:
         raise RefusedInput(f"{where}: {erased}, so nothing is made from it; run again from this asset on")
     if artifact.failed_gates:
         gate = artifact.failed_gates[0]

@@ -62,8 +62,7 @@ class InputArtifact:
         A process reads each file only once for this check. Raise RefusedInput if a file is damaged.
         """
         try:
-            checked.check(Path(self.path), self.digest, name)
-            checked.check_list(Path(self.path), self.erased)
+            checked.check(Path(self.path), self.digest, name, self.erased)
         except checked.Refused as error:
             raise self.refused(str(error)) from None
         return Path(self.path, name)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from training.contract.files.checksums import Identity, digest_of_files, identity_of, sha256_of
-from training.contract.files.erased import ERASED_FILE, list_digest, states_of
+from training.contract.files.erased import states_of
 from training.contract.files.writing import Unsealed, is_being_written, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
@@ -112,17 +112,18 @@ def noting_opened() -> Iterator[set[tuple[str, str]]]:
         _noting.remove(opened)
 
 
-def check(folder: Path, digest: str, name: str) -> None:
+def check(folder: Path, digest: str, name: str, judged: str | None = None) -> None:
     """Verify the file `name`, or all files in the folder `name`, of the artifact in `folder` with this digest.
 
     A file that was verified and has not changed since is not read again. Files that jobs keep beside it (`OWN_FILES`)
     are accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is
-    damaged, or if the folder holds another file than the manifest lists.
+    damaged, if the folder holds another file than the manifest lists, or if its list of erased files is not the one that
+    was `judged` (`erased_in`).
     """
     for opened in _noting:
         opened.add((str(folder), name))
     for entry in _entries(folder, digest, name):
-        if damage := unsound(folder, entry, trusts=True):
+        if damage := unsound(folder, entry, trusts=True, judged=judged):
             raise Refused(damage)
     listed, beside = _manifest(str(folder), digest)
     links = [str(one) for one in PurePath(name).parents if (folder / one).is_symlink() and one.name]
@@ -130,16 +131,9 @@ def check(folder: Path, digest: str, name: str) -> None:
         raise Refused(f"{folder / foreign[0]}: {FOREIGN}")
 
 
-def check_list(folder: Path, judged: str | None) -> None:
-    """Raise Refused unless an artifact's list of erased files is the one that was judged (`list_digest`), or if none.
-
-    With None nobody has judged it, so any is right.
-    """
-    if judged is not None and (found := list_digest(folder)) != judged:
-        raise Refused(f"{folder / ERASED_FILE}: is not the list that the job was written for ({found[:12]})")
-
-
-def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False) -> str:
+def unsound(
+    folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trusts: bool = False, judged: str | None = None
+) -> str:
     """Return one line if a file of an artifact is neither what was written nor what a takedown made of it.
 
     The result is empty for a sound file. With `trusts`, a file that this process has verified and that has not changed
@@ -147,7 +141,7 @@ def unsound(folder: Path, entry: Mapping[str, Any], *, reads: bool = True, trust
     """
     path, damage = folder / entry["path"], ""
     try:
-        states = states_of(folder, entry)
+        states = states_of(folder, entry, judged)
     except Unsealed as error:
         return f"{path}: {error}"
     for state in reversed(states):  # damage is told of the manifest's own entry

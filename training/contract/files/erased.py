@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.files.checksums import Identity, identity_of
-from training.contract.files.writing import Unsealed, read_sealed, regular_bytes, write_sealed
+from training.contract.files.writing import Unsealed, regular_bytes, unsealed, write_sealed
 
 ERASED_FILE = "erased.json"
 # What a model is and how it was judged: no takedown overwrites it, whatever the list says.
@@ -39,41 +39,46 @@ class ErasedState:
     pages: int
 
 
-def erased_in(folder: Path) -> Mapping[str, Sequence[ErasedState]]:
-    """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
-
-    Raise Unsealed if the list was changed. Whether takedowns made these states, only they can say
-    (`assets.state.tombstones.erased_by`).
-    """
-    try:
-        return _read(str(folder), identity_of(folder / ERASED_FILE))
-    except FileNotFoundError:
-        return {}
-
-
-@lru_cache(maxsize=256)
-def _read(folder: str, _identity: Identity) -> Mapping[str, Sequence[ErasedState]]:
-    try:
-        files = read_sealed(Path(folder, ERASED_FILE))["files"]
-        return {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
-
-
 NO_LIST = "none"  # a job's record takes no empty text for one that may be absent
 
 
+def erased_in(folder: Path, judged: str | None = None) -> Mapping[str, Sequence[ErasedState]]:
+    """Return the erased files of the artifact in `folder`, by path, each with its states, oldest first.
+
+    Raise Unsealed if the list was changed, or if the bytes that are read here are not those that were `judged`
+    (`list_digest`); with None nobody has judged it, so any list is right. Whether takedowns made these states, only
+    they can say (`assets.state.tombstones.erased_by`).
+    """
+    files, digest = _list_of(folder)
+    if judged not in (None, digest):
+        raise Unsealed(f"{folder / ERASED_FILE}: is not the list that the job was written for ({digest[:12]})")
+    return files
+
+
 def list_digest(folder: Path) -> str:
-    """Return the sha256 of the list of the artifact in `folder`; NO_LIST if it has none, or none that is a file."""
+    """Return the sha256 of the list of the artifact in `folder`; NO_LIST if it has none, or none that can be read."""
     try:
-        return _digest(str(folder), identity_of(folder / ERASED_FILE))
-    except (FileNotFoundError, Unsealed):
+        return _list_of(folder)[1]
+    except Unsealed:
         return NO_LIST
 
 
+def _list_of(folder: Path) -> tuple[Mapping[str, Sequence[ErasedState]], str]:
+    try:
+        return _read(str(folder), identity_of(folder / ERASED_FILE))
+    except FileNotFoundError:
+        return {}, NO_LIST
+
+
 @lru_cache(maxsize=256)
-def _digest(folder: str, _identity: Identity) -> str:
-    return hashlib.sha256(regular_bytes(Path(folder, ERASED_FILE))).hexdigest()
+def _read(folder: str, _identity: Identity) -> tuple[Mapping[str, Sequence[ErasedState]], str]:
+    data = regular_bytes(Path(folder, ERASED_FILE))
+    try:
+        files = unsealed(data, ERASED_FILE)["files"]
+        states = {path: tuple(ErasedState(**one) for one in states) for path, states in files.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise Unsealed(f"{ERASED_FILE} is not what was written ({error})") from None
+    return states, hashlib.sha256(data).hexdigest()
 
 
 def note_erased(folder: Path, path: str, state: ErasedState) -> None:
@@ -90,15 +95,16 @@ def may_be_erased(name: str) -> bool:
     return not name.startswith(NEVER) and (not name.endswith(WEIGHTS) or name.startswith(SIGNATURES))
 
 
-def states_of(folder: Path, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def states_of(folder: Path, entry: Mapping[str, Any], judged: str | None = None) -> list[dict[str, Any]]:
     """Return the entries that a file may answer to: that of the manifest, and those after each takedown."""
-    later = erased_in(folder).get(entry["path"], ()) if may_be_erased(entry["path"]) else ()
+    known = erased_in(folder, judged)
+    later = known.get(entry["path"], ()) if may_be_erased(entry["path"]) else ()
     return [dict(entry), *({**entry, "bytes": one.bytes, "sha256": one.sha256} for one in later)]
 
 
-def why_no_input(folder: Path) -> str:
+def why_no_input(folder: Path, judged: str | None = None) -> str:
     """Return why no job may read an artifact: the takedowns that erased documents in it. Empty if jobs may."""
-    found = {one.takedown for states in erased_in(folder).values() for one in states if not one.is_input}
+    found = {one.takedown for states in erased_in(folder, judged).values() for one in states if not one.is_input}
     if not found:
         return ""
     return f"takedown{'s' if len(found) > 1 else ''} {', '.join(map(str, sorted(found)))} erased pages in it"

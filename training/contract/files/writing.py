@@ -202,15 +202,19 @@ def regular_bytes(path: Path) -> bytes:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed."""
-    data = regular_bytes(path)
+    return unsealed(regular_bytes(path), path.name)
+
+
+def unsealed(data: bytes, name: str) -> dict[str, Any]:
+    """Return the mapping in the bytes of a sealed JSON file `name`. Raise Unsealed as `read_sealed` does."""
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise Unsealed(f"{path.name} cannot be read ({error})") from None
+        raise Unsealed(f"{name} cannot be read ({error})") from None
     if not isinstance(value, dict):
-        raise Unsealed(f"{path.name} holds no mapping")
+        raise Unsealed(f"{name} holds no mapping")
     found = _CHECKSUM.findall(data)
     blank = _CHECKSUM.sub(f' "checksum": "{_NO_CHECKSUM}"'.encode(), data)
     if len(found) != 1 or hashlib.sha256(blank).hexdigest() != found[0].decode():
-        raise Unsealed(f"{path.name} is not what was written: its checksum differs")
+        raise Unsealed(f"{name} is not what was written: its checksum differs")
     return value

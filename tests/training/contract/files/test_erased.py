@@ -14,7 +14,8 @@ import pytest
 from assets.state.references import look
 from assets.state.tombstones import Tombstone, append, erased_by, note_overwritten
 from tests.training.data import chain
-from training.contract.artifact import check_record, damaged_files, find, manifest
+from training.contract.artifact import check_input, check_record, commit_record, damaged_files, find, manifest
+from training.contract.files import checked
 from training.contract.files.erased import ERASED_FILE, NO_LIST, ErasedState, list_digest, note_erased
 from training.contract.job import InputArtifact, RefusedInput
 from training.data.documents import read_documents
@@ -80,6 +81,35 @@ def test_a_job_reads_no_file_of_a_list_other_than_the_one_that_was_judged(item):
                 read()
         Path(item.path, ERASED_FILE).unlink(missing_ok=True)
     assert replace(item, erased=NO_LIST).file(NAME).exists()
+
+
+def test_a_list_that_is_forged_and_put_back_while_a_file_is_read_deceives_no_job(item, monkeypatch):
+    """What excuses a file are the bytes that were judged, not a list that is right before or after the file is read."""
+    folder, read = Path(item.path), checked.sha256_of
+    (folder / NAME).write_bytes(b"a forged file")
+    state = ErasedState(takedown=1, bytes=13, sha256=read(folder / NAME), is_input=True, pages=1)
+    note_erased(folder, NAME, state)
+
+    def put_back_and_read(path: Path) -> str:
+        (folder / ERASED_FILE).unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(checked, "sha256_of", put_back_and_read)
+    for ask in (lambda it: it.file(NAME), check_input):
+        note_erased(folder, NAME, state)
+        with pytest.raises(RefusedInput):
+            ask(replace(item, erased=NO_LIST))
+
+
+def test_a_changed_file_beside_those_of_the_manifest_is_damage(item):
+    folder = Path(item.path)
+    (folder / "kept.bin").write_bytes(b"kept")
+    commit_record(folder, item.record() | {"beside": manifest(folder, ["kept.bin"])})
+    assert not problems(item)
+    (folder / "kept.bin").write_bytes(b"KEPT")
+    assert "kept.bin: content differs" in problems(item)[0]
+    (folder / "kept.bin").unlink()
+    assert "kept.bin: missing" in problems(item)[0]
 
 
 def test_another_change_of_an_erased_file_or_of_the_list_is_damage(item):
