@@ -268,7 +268,8 @@ def foreign_files(artifact: Artifact) -> list[Path]:
 
 def problems_of(artifact: Artifact, *, reads: bool = True, judged: str | None = None) -> list[str]:
     """Return one line for each damaged and each foreign file; `reads` and `judged` are those of `damaged_files`."""
-    return damaged_files(artifact, reads=reads, judged=judged) + [f"{path}: {FOREIGN}" for path in foreign_files(artifact)]
+    damaged = damaged_files(artifact, reads=reads, judged=judged)
+    return damaged + [f"{path}: {FOREIGN}" for path in foreign_files(artifact)]
 
 
 def check_input(item: InputArtifact) -> Artifact:

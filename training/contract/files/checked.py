@@ -117,8 +117,8 @@ def check(folder: Path, digest: str, name: str, judged: str | None = None) -> No
 
     A file that was verified and has not changed since is not read again. Files that jobs keep beside it (`OWN_FILES`)
     are accepted, because `job.json` and `artifact.json` have checksums of their own. Raise Refused if a file is
-    damaged, if the folder holds another file than the manifest lists, or if its list of erased files is not the one that
-    was `judged` (`erased_in`).
+    damaged, if the folder holds another file than the manifest lists, or if its list of erased files is not the one
+    that was `judged` (`erased_in`).
     """
     for opened in _noting:
         opened.add((str(folder), name))
