@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,7 +62,11 @@ from training.provenance.withdrawal import CRAWL, crawl_of, ids_of, pages_of_ent
 
 TEXT_INDEX, ROW_INDEX = "text_index", "row_index"
 FROM_THE_CRAWL = frozenset(descendants(CRAWL)) | {CRAWL}
-OWN = (FOLDER, "takedowns.jsonl", "takedowns.head.json")  # tombstones and reports: addresses and reasons, no text
+# Tombstones, their lists and the reports: addresses, reasons and hashes, no text. A page's address may be its words.
+OWN = re.compile(
+    r"takedowns\.(jsonl|head\.json)"
+    rf"|{FOLDER}/(\d{{6}}\.((found|report|grams)\.json|report\.md|grams\.npy)|[0-9a-f]{{32}}\.(txt|overwritten\.json))"
+)
 Say = Callable[[str], None]
 
 
@@ -428,11 +433,9 @@ def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None, swap: 
 def files_under(root: Path) -> Iterator[Path]:
     """Yield all files under a root, except the takedowns' own."""
     for place, folders, names in os.walk(root):
-        if Path(place) == root:
-            folders[:] = [one for one in folders if one != FOLDER]
-            names = [one for one in names if one not in OWN]
         folders.sort()
-        yield from (path for name in sorted(names) if not (path := Path(place, name)).is_symlink() and path.is_file())
+        paths = [path for name in sorted(names) if not (path := Path(place, name)).is_symlink() and path.is_file()]
+        yield from (path for path in paths if not OWN.fullmatch(path.relative_to(root).as_posix()))
 
 
 def _kind(path: Path) -> str:

@@ -232,6 +232,15 @@ def test_masking_a_record_that_somebody_changed_is_no_evidence_for_it(tmp_path, 
     assert is_masked(find_copy(folder), held) and not scan(tmp_path, WANTED).hits  # nobody had changed the copy
 
 
+def test_words_in_the_folder_of_the_takedowns_are_found_but_in_their_own_files(tmp_path):
+    """A list and a report hold addresses, which may be made of a page's words."""
+    for name in ("notes.txt", "000001.report.txt", "old/000001.report.json", "000001.report.json", f"{'a' * 32}.txt"):
+        (path := tmp_path / "takedowns" / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(SECRET))
+    hits = {one["path"].removeprefix("takedowns/") for one in scan(tmp_path, WANTED).hits}
+    assert hits == {"notes.txt", "000001.report.txt", "old/000001.report.json"}
+
+
 def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
     folder = tmp_path / "model_scores" / ("a" * 32)
     folder.mkdir(parents=True)
