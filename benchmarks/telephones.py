@@ -3,11 +3,14 @@
     python -m benchmarks.telephones sentences
     PEDIGREE_DATA=… python -m benchmarks.telephones lines --peers VENV/lib/python3.11/site-packages
     python -m benchmarks.telephones plans --peers VENV/lib/python3.11/site-packages
+    python -m benchmarks.telephones drawn --seed 1 --peers VENV/lib/python3.11/site-packages
 
 `sentences` reads `telephones.tsv`: sets of sentences in the order in which they were written, each after the rules were
 changed by those before it. A row has the set, the locale, `+` and a text with its numbers in ⟦⟧, or `-` and a text in
 which other numbers stand. It prints recall (the share of the marked numbers that stand nowhere whole in their text) and
-precision (the share of these in them and all that is replaced in `-` texts) by locale and set. `lines` prints what is
+precision (the share of these in them and all that is replaced in `-` texts) by locale and set. `drawn` puts valid
+numbers of each country's plan, drawn by the seed, into `telephone_sentences.tsv` (`#`; in `-` texts each 9 is any
+digit): a set that no rule was changed by, as long as its misses are not read. `lines` prints what is
 replaced in lines of real texts that hold digits and no number that phonenumbers finds; `--peers` is a folder with
 phonenumbers, which is not among the project's packages. `plans` writes `training/data/filter/lists/telephone_plans.txt`
 anew.
@@ -16,6 +19,7 @@ anew.
 from __future__ import annotations
 
 import argparse
+import random
 import re
 import sys
 from collections import defaultdict
@@ -29,6 +33,7 @@ from training.data.filter import personal_data
 from training.data.sources import read_rows, resolve
 
 SENTENCES = Path(__file__).parent / "telephones.tsv"
+FRAMES = Path(__file__).parent / "telephone_sentences.tsv"
 
 
 def found_in(text: str) -> tuple[int, int, int]:
@@ -62,6 +67,43 @@ def print_sentences() -> bool:
         (found / numbers, found / (found + wrong)) for numbers, found, wrong in (s["all"] for s in sums.values())
     ]
     return all(recall >= 0.99 and precision >= 0.97 for recall, precision in reached)
+
+
+def drawn(peer: Any, seed: int, *, times: int = 12) -> Iterator[tuple[str, str]]:
+    """Yield locale and text: each sentence several times, with other numbers and their usual ways of writing."""
+    draw = random.Random(seed)
+    for line in FRAMES.read_text("utf-8").splitlines():
+        locale, sign, text = line.split("\t")
+        for _ in range(times):
+            if sign == "-":
+                yield locale, re.sub("9", lambda _: draw.choice("123456789"), text)
+            else:
+                yield locale, text.replace("#", f"⟦{_number(peer, locale[-2:], draw)}⟧")
+
+
+def _number(peer: Any, region: str, draw: random.Random) -> str:
+    """Return a valid landline or mobile number of a region as people write it: mostly in the national form."""
+    kind = draw.choice((peer.PhoneNumberType.FIXED_LINE, peer.PhoneNumberType.MOBILE))
+    number = peer.example_number_for_type(region, kind)
+    example = number.national_number
+    for _ in range(1000):
+        number.national_number = example // 100_000 * 100_000 + draw.randrange(100_000)
+        if peer.is_valid_number(number):
+            break
+    form = draw.choice((peer.PhoneNumberFormat.NATIONAL,) * 4 + (peer.PhoneNumberFormat.INTERNATIONAL,))
+    written = peer.format_number(number, form)
+    return re.sub("[^0-9]", "", written) if draw.random() < 0.15 and written[0] != "+" else written
+
+
+def print_drawn(peer: Any, seed: int) -> None:
+    """Print recall and precision by locale, and of all, on a drawn set."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for locale, text in drawn(peer, seed):
+        for place in (locale, "all"):
+            sums[place] = [sum(pair) for pair in zip(sums[place], found_in(text), strict=True)]
+    for locale, (numbers, found, wrong) in sorted(sums.items()):
+        recall, precision = found / numbers, found / max(1, found + wrong)
+        print(f"{locale:8}{numbers:5} numbers, recall {recall:.3f}, precision {precision:.3f}")
 
 
 def innocent(peer: Any) -> Iterator[str]:
@@ -114,7 +156,8 @@ def write_plans(peer: Any, file: Path) -> None:
 def main() -> None:
     """Print the figures of sentences or of real lines, or write the table of numbering plans anew."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=("sentences", "lines", "plans"))
+    parser.add_argument("part", choices=("sentences", "drawn", "lines", "plans"))
+    parser.add_argument("--seed", type=int, default=1, help="of the drawn numbers")
     parser.add_argument("--peers", help="site-packages with phonenumbers")
     options = parser.parse_args()
     if options.part == "sentences":
@@ -126,6 +169,8 @@ def main() -> None:
 
     if options.part == "plans":
         write_plans(phonenumbers, Path(personal_data.__file__).parent / "lists" / "telephone_plans.txt")
+    elif options.part == "drawn":
+        print_drawn(phonenumbers, options.seed)
     else:
         print_lines(phonenumbers)
 
