@@ -8,9 +8,10 @@ and prints every digest that differs from the recorded one; the exit code is 1 w
 a step, differs. Differences in scores, model card, report and decision are printed but are no failure. What a training
 made is compared in the numerics class in which it was recorded; in another class a line says so. The parts are
 `kitchen-small` (tests/recipes) to its end, `kitchen` to its training plan, `webdocs` to its token shards (needs
-PEDIGREE_DATA), and `steps`: twenty steps of pretraining on the small kitchen's shards, in one process and in two. A run
-reuses the artifacts under `--root`; give this option only if the same code made them. The end-to-end tests compare the
-small kitchen that they make anyway.
+PEDIGREE_DATA), and `steps`: twenty steps of pretraining on the small kitchen's shards, in one process and in two.
+`record` trains them twice, and records nothing if the bits of the two runs differ. A run reuses the artifacts under
+`--root`; give this option only if the same code made them. The end-to-end tests compare the small kitchen that they
+make anyway.
 """
 
 from __future__ import annotations
@@ -59,18 +60,18 @@ def main() -> int:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts: {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     if options.what == "record":
-        RECORD.write_text(json.dumps(read_record() | make(parts, options.root), indent=1) + "\n", "utf-8")
+        RECORD.write_text(json.dumps(read_record() | make(parts, options.root, runs=2), indent=1) + "\n", "utf-8")
         return 0
     found = compare(parts, options.root)
     print("\n".join(line for line, _ in found) or f"equal: {', '.join(parts)}")
     return 1 if any(matters for _, matters in found) else 0
 
 
-def make(parts: Sequence[str], root: Path | None = None) -> dict[str, Part]:
-    """Run the code of this checkout and return the digests of its results by part."""
+def make(parts: Sequence[str], root: Path | None = None, *, runs: int = 1) -> dict[str, Part]:
+    """Run the code of this checkout and return the digests of its results by part; train the steps `runs` times."""
     with tempfile.TemporaryDirectory() as temporary:
-        place = (root or Path(temporary) / "runs").resolve()
-        return {part: steps(place, Path(temporary)) if part == "steps" else digests(part, place) for part in parts}
+        place, scratch = (root or Path(temporary) / "runs").resolve(), Path(temporary)
+        return {part: steps(place, scratch, runs=runs) if part == "steps" else digests(part, place) for part in parts}
 
 
 def compare(parts: Sequence[str], root: Path | None = None) -> list[tuple[str, bool]]:
@@ -146,8 +147,11 @@ def run_here(argv: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
-def steps(root: Path, scratch: Path) -> Part:
-    """Train twenty steps; return the exact loss of each and the digest of the final weights, by number of processes."""
+def steps(root: Path, scratch: Path, *, runs: int = 1) -> Part:
+    """Train twenty steps; return the exact loss of each and the digest of the final weights, by number of processes.
+
+    Exit if one of several runs gives other bits than the first.
+    """
     import yaml
 
     recipe = yaml.safe_load((CHECKOUT / "tests" / "recipes" / "kitchen-small.yaml").read_text("utf-8"))
@@ -159,13 +163,25 @@ def steps(root: Path, scratch: Path) -> Part:
     made = run(str(file), root, until="base_model")
     (model,) = made["base_model"].values()
     job = read_job(Path(model["uri"], "job.json"))
-    bits = {name_of(processes): trained(job, processes, scratch) for processes in PROCESSES}
+    bits = {
+        name_of(processes): alike([trained(job, processes, scratch / f"run-{run}") for run in range(runs)])
+        for processes in PROCESSES
+    }
     return bits | {"numerics": {name: losses.pop("numerics") for name, losses in bits.items()}}
 
 
 def name_of(processes: int) -> str:
     """Return the number of processes as a label, such as `2 processes`."""
     return f"{processes} process{'es' if processes > 1 else ''}"
+
+
+def alike(runs: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Return the bits of the first of several runs; exit if another run of the same job has others."""
+    first, *others = runs
+    for other in others:
+        if changed := [name for name in first if first[name] != other.get(name)]:
+            sys.exit(f"steps: two runs of this code gave other bits, from {changed[0]} on: nothing is recorded")
+    return first
 
 
 def trained(job: Job, processes: int, scratch: Path) -> dict[str, str]:

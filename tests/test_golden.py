@@ -36,6 +36,24 @@ def test_what_was_trained_in_another_class_is_not_compared_and_what_was_not_trai
     assert [matters for _, matters in found] == [False, True]
 
 
+@pytest.mark.parametrize("part", ["loss of step 2", "weights", "numerics"])
+def test_steps_of_which_two_runs_differ_are_not_recorded(monkeypatch, tmp_path, part):
+    runs = {run: {"loss of step 1": "a", "loss of step 2": "b", "weights": "c", "numerics": "d"} for run in (0, 1)}
+    (tmp_path / "job.json").write_text("{}", "utf-8")
+    monkeypatch.setattr(golden, "run", lambda *_, **__: {"base_model": {"": {"uri": str(tmp_path)}}})
+    monkeypatch.setattr(golden, "read_job", lambda _: None)
+    monkeypatch.setattr(golden, "trained", lambda _, __, scratch: dict(runs[int(scratch.name[-1])]))
+    record = tmp_path / "golden.json"
+    record.write_text("{}", "utf-8")
+    monkeypatch.setattr(golden, "RECORD", record)
+    monkeypatch.setattr("sys.argv", ["golden", "record", "--parts", "steps"])
+    assert golden.main() == 0 and "weights" in record.read_text("utf-8")
+    before, runs[1][part] = record.read_bytes(), "x"
+    with pytest.raises(SystemExit, match=f"from {part} on: nothing is recorded"):
+        golden.main()
+    assert record.read_bytes() == before
+
+
 def test_what_was_recorded_is_every_part_with_twenty_losses_that_are_exact():
     recorded = golden.read_record()
     assert set(recorded) == set(golden.PARTS)
