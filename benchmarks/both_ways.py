@@ -22,7 +22,7 @@ from fastwarc.warc import ArchiveIterator
 
 from assets.answers.trace.trace import meant, versions_of
 from resources.tracking.reports import Tracking
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.provenance.lineage import lineage_of
 from training.provenance.steps import Steps
 from training.provenance.trace import Tracer

@@ -23,15 +23,15 @@ from benchmarks.rows import BYTES_VOCABULARY, made_plan
 from training.contract.artifact import sha256_of, write_json
 from training.contract.records import read_record, write_record
 from training.pretrain import checkpoint
+from training.pretrain.capacity.usage import keep_freed_memory
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.presets import PRESETS
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.pretrain.parallel import World
+from training.pretrain.parallel.world import World
 from training.pretrain.report import Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
 from training.pretrain.tensor_files import save_tensors
-from training.pretrain.usage import keep_freed_memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

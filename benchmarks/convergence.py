@@ -25,16 +25,16 @@ import torch
 from benchmarks.rows import BYTES_VOCABULARY, plan_over_texts
 from training.order.batches import Plan, Shards, held_out_samples, index
 from training.order.loss_mask import IGNORED
-from training.pretrain.loss import token_losses
+from training.pretrain.capacity.usage import keep_freed_memory
+from training.pretrain.losses.cross_entropy import token_losses
 from training.pretrain.models.attention import document_mask
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_config, hugging_face_views
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.schedule import scheduled_factor
-from training.pretrain.parallel import World
+from training.pretrain.parallel.world import World
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.pretrain.usage import keep_freed_memory
 
 TOLERANCE = 0.01  # nats
 WINDOW = 10  # steps over which losses are averaged before they are compared

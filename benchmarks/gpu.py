@@ -248,7 +248,7 @@ def predicted_bytes(task: Task) -> int:
     """Return what `pedigree plan` predicts for a step of this trainer, without the GPU's own context."""
     from training.contract.run_settings import RunSettings
     from training.order.batch_settings import BatchPhase
-    from training.pretrain.needs import Pretraining, training_bytes
+    from training.pretrain.capacity.needs import Pretraining, training_bytes
     from training.pretrain.settings import PretrainRecipe
 
     sizes: dict[str, Any] = {"sequence_length": task.length, "global_batch_tokens": task.tokens}
@@ -414,7 +414,7 @@ def train(part: Part) -> None:
     from training.contract.progress import Progress
     from training.pretrain import checkpoint as checkpoints
     from training.pretrain.models.decoder import Decoder, initialise
-    from training.pretrain.parallel import World
+    from training.pretrain.parallel.world import World
     from training.pretrain.run import RunHooks
     from training.pretrain.run import train as run
     from training.pretrain.settings import PretrainRecipe

@@ -124,7 +124,8 @@ def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"
     from tests.training.pretrain import tiny
     from training.contract.job import write_job
     from training.order.settings import MixtureRecipe
-    from training.pretrain.settings import AverageRecipe, SpikeRecipe
+    from training.pretrain.optim.settings import AverageRecipe
+    from training.pretrain.spikes import SpikeRecipe
 
     recipe = dataclasses.replace(
         tiny.PRETRAIN,
@@ -239,11 +240,11 @@ def train_as(path: Path) -> None:
     from training.contract.job import read_job
     from training.contract.progress import Progress
     from training.pretrain import checkpoint
-    from training.pretrain import pretrain as stage
     from training.pretrain.models.shape import ModelRecipe
-    from training.pretrain.parallel import joined_world
+    from training.pretrain.parallel.world import joined_world
     from training.pretrain.run import RunHooks, train
     from training.pretrain.settings import PretrainRecipe
+    from training.pretrain.stages import pretrain as stage
 
     job = read_job(path)
     folder = Path(job.output)

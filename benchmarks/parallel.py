@@ -27,13 +27,13 @@ import torch.distributed as dist
 from training.contract.job import InputArtifact
 from training.contract.records import RecipeError, differing_from_defaults
 from training.order.batches import Plan, Shards, open_shards, read_plan
-from training.pretrain.degrees import CHOSEN, Degrees
-from training.pretrain.divisible import check_degrees
-from training.pretrain.mesh import from_stages
+from training.pretrain.capacity.divisible import check_degrees
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.pretrain.parallel import World, make_world
+from training.pretrain.parallel.degrees import CHOSEN, Degrees
+from training.pretrain.parallel.mesh import from_stages
+from training.pretrain.parallel.world import World, make_world
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
 

@@ -40,7 +40,7 @@ from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe, recipe_folders
 from assets.state.tombstones import FILE, read_tombstones
 from training.contract.artifact import damaged_files
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.data.words.ngrams import Hashes
 from training.provenance.lineage import artifacts_under
 

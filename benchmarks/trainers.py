@@ -37,7 +37,7 @@ from training.contract.records import RecipeError, read_record, write_record
 from training.pretrain.models.shape import ModelConfig
 
 if TYPE_CHECKING:
-    from training.pretrain.parallel import World
+    from training.pretrain.parallel.world import World
     from training.pretrain.settings import PretrainRecipe
 
 MANY_STEPS = 100_000  # more than anyone asks for
@@ -288,12 +288,12 @@ def own(task: Task, turns: Turns) -> None:
     """Run this project's trainer: the class that the stage uses, with a plan over generated tokens."""
     import torch
 
+    from training.pretrain.capacity.usage import keep_freed_memory
     from training.pretrain.models.decoder import Decoder, initialise
-    from training.pretrain.parallel import World
-    from training.pretrain.pretrain import compile_model
+    from training.pretrain.parallel.world import World
     from training.pretrain.settings import PretrainRecipe
+    from training.pretrain.stages.pretrain import compile_model
     from training.pretrain.step import Trainer
-    from training.pretrain.usage import keep_freed_memory
 
     keep_freed_memory()
     recipe = PretrainRecipe(
@@ -330,8 +330,8 @@ def _require_fp8(task: Task, recipe: PretrainRecipe, world: World) -> None:
     """
     import torch
 
+    from training.pretrain.capacity.fp8_checks import check_fp8, check_gpu
     from training.pretrain.fp8 import require_torchao
-    from training.pretrain.fp8_checks import check_fp8, check_gpu
 
     try:
         if task.device == "cpu":

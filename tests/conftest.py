@@ -30,7 +30,7 @@ FIRST = (
     *reversed(ONE_AT_A_TIME),
     "tests/end_to_end/test_extend.py",
     "tests/training/pretrain/test_training.py",
-    "tests/training/pretrain/test_parallel.py",
+    "tests/training/pretrain/parallel/test_parallel.py",
     "tests/attacks/test_promotion.py",
     "tests/attacks/test_secrets.py",
     "tests/attacks/test_automation.py",

@@ -26,8 +26,8 @@ from fastwarc.stream_io import Lz4Writer
 from training.data.crawl.warc import Damage, Record, read_warc
 from training.data.extract.digests import contradicts
 from training.data.extract.extract import DOCUMENT_TYPES, _judged
-from training.data.extract.fates import ArchiveFile, Quarantined
 from training.data.extract.isolation import Failure, Isolation, RawPage
+from training.data.extract.record_outcomes import ArchiveFile, Quarantined
 from training.data.extract.responses import PayloadError, Response, payload
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 

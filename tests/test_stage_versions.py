@@ -240,7 +240,7 @@ def test_an_edit_of_any_check_that_only_refuses_changes_no_closure(code, tmp_pat
     for name in REFUSALS:
         with (tmp_path / f"{name.replace('.', '/')}.py").open("a") as file:
             file.write("\n\ndef check_more(run):\n    raise RecipeError(run)\n")
-    start = tmp_path / "training/pretrain/pretrain.py"
+    start = tmp_path / "training/pretrain/stages/pretrain.py"
     text = start.read_text("utf-8").replace("import check_disk, ", "import check_disk, check_more, ")
     start.write_text(
         text.replace("    check_devices(job.run)\n", "    check_devices(job.run)\n    check_more(job.run)\n")

@@ -20,7 +20,7 @@ FOLDERS = (
     "training.provenance.text",
     "training.provenance",
     "training.order",
-    "training.pretrain",
+    "training.pretrain.stages",
     "training.posttrain.instructions",
     "training.posttrain.sft",
     "training.posttrain.preferences",

@@ -124,7 +124,7 @@ def verify(
     from assets.answers.status.verify import verified
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
-    from training.data.known import forget
+    from training.data.checksum_cache import forget
 
     forget(root.resolve())  # so that the recipe's own sources are read too
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
@@ -271,7 +271,7 @@ def plan(
     from assets.answers.plan.lines import lines_of
     from assets.answers.plan.plan import plan as planned
     from resources.profile import load_profile
-    from training.pretrain.devices import device_of
+    from training.pretrain.capacity.devices import device_of
 
     device = device_of(gpu) if gpu else None
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.state.cell import Comparison
 from training.contract.job import DataError, RefusedInput
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.provenance.lineage import lineage_of, planned_of, trainings_of
 from training.provenance.trace import Tracer
 

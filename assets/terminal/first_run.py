@@ -20,7 +20,7 @@ from resources.compute.size import Size
 from training.contract import artifact
 from training.contract.scopes import asks_for
 from training.contract.user_input.plain_data import read_yaml
-from training.pretrain.needs import training_operations
+from training.pretrain.capacity.needs import training_operations
 from training.recipe.recipe import Recipe
 from training.recipe.settings.evaluation import JUDGED_PROMPTS
 

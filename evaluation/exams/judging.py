@@ -33,7 +33,7 @@ def run(job: Job, work: Work) -> Outcome:
     """Judge the answers to the suites, sample and judge answers to prompts, and write the files listed above."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
-    from training.pretrain.parallel import joined_world
+    from training.pretrain.parallel.world import joined_world
 
     with joined_world(hang_seconds=job.run.hang_seconds) as world:
         return _judged(job, work, is_first=world.is_first)

@@ -51,7 +51,7 @@ def scores_of(
 
 def main(arguments: list[str]) -> int:
     """Score the model that a request file describes; the file is the only argument."""
-    from training.pretrain.parallel import joined_world
+    from training.pretrain.parallel.world import joined_world
 
     request = json.loads(Path(arguments[0]).read_text("utf-8"))
     recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")

@@ -50,7 +50,7 @@ def run(job: Job, work: Work) -> Outcome:
     """Evaluate every model on every suite, and write the files that the module's docstring lists."""
     # This module keeps everything imported after it offline and quiet.
     import training.generate.model_folder  # noqa: F401 - for its effect
-    from training.pretrain.parallel import joined_world
+    from training.pretrain.parallel.world import joined_world
 
     with joined_world(hang_seconds=job.run.hang_seconds) as world:
         return _evaluated(job, work, is_first=world.is_first)

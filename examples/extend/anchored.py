@@ -14,8 +14,8 @@ class Settings:
 
 def train(given):
     """Train on the pairs; TRL is imported only here, so that recipes are read without it."""
+    from training.posttrain.align.initial_loss import reference_gate
     from training.posttrain.align.paired import train_on_pairs
-    from training.posttrain.align.start import reference_gate
 
     loss = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, given.settings.likelihood]}
     return train_on_pairs(given, loss=loss, start_gate=lambda start, recipe: reference_gate(start))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.pretrain.rewriting import Rewriting
+from training.pretrain.objectives.rewriting import Rewriting
 
 HIDDEN = "<|hidden|>"
 

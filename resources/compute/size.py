@@ -37,7 +37,9 @@ class Size(RunSettings):
     retries: int = 1  # further attempts in a row without progress
     min_nodes: int | None = None  # on which a training goes on when nodes are lost; None: on no fewer than `nodes`
     missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
-    gpu: str | None = None  # kind of the node's GPUs (training/pretrain/devices.py); None: not known, or no GPU
+    gpu: str | None = (
+        None  # kind of the node's GPUs (training/pretrain/capacity/devices.py); None: not known, or no GPU
+    )
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in (*AT_LEAST, *ABOVE_ZERO) if getattr(self, name) is not None}

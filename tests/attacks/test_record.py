@@ -37,7 +37,7 @@ from training.contract.running import runner
 from training.order.ledger import Ledger, keep_ledger, read_ledger
 from training.posttrain import fit
 from training.pretrain.checkpoint import Store, checkpoints
-from training.pretrain.parallel import World
+from training.pretrain.parallel.world import World
 
 REPORT = ("contamination_report", "kitchen-small")
 DECISION = ("promoted_model", "kitchen-small")

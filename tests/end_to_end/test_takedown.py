@@ -27,9 +27,9 @@ from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
 from training.contract import artifact
 from training.contract.artifact import damaged_files
 from training.contract.running.lease import Lease
+from training.data.checksum_cache import known_under
 from training.data.crawl.erase import GONE
 from training.data.documents import document_id, read_documents, read_lines
-from training.data.known import known_under
 from training.data.urls import key_of
 from training.provenance.lineage import artifacts_under
 from training.provenance.withdrawal import ids_of

@@ -24,7 +24,7 @@ class RunSettings:
     gpus_per_node: int = 0
     micro_batch_tokens: int | None = None  # None: the share of a process in the global batch, at once
     checkpoint_seconds: float = 60.0
-    # Parallel degrees (training/pretrain/degrees.py):
+    # Parallel degrees (training/pretrain/parallel/degrees.py):
     shard: int = 1  # number of processes that share each weight (FSDP)
     tensor: int = 1  # number of processes that share each layer
     context: int = 1  # number of processes that share each row

@@ -27,7 +27,7 @@ from training.contract.job import DataError, Job
 from training.contract.records import RecipeError
 from training.contract.secrets import masked
 from training.data import generated
-from training.data.known import table_in_use
+from training.data.checksum_cache import table_in_use
 
 DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
@@ -176,9 +176,9 @@ def _wanted(name: str, suffixes: Sequence[str]) -> bool:
 def checksum_of(uri: str) -> str:
     """Return the sha256 (hex) of the file behind a URI, which is read only if its checksum is not stored yet.
 
-    A table (training.data.known) stores checksums: that of a local file is valid while its path, size, time of change
-    and inode are the same, that of a remote file while its size and ETag are the same. Without a table each process
-    reads a file once.
+    A table (training.data.checksum_cache) stores checksums: that of a local file is valid while its path, size, time of
+    change and inode are the same, that of a remote file while its size and ETag are the same. Without a table each
+    process reads a file once.
     """
     location = resolve(uri)
     if is_remote(location):

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from training.contract.process.freeing import return_large_blocks
+from training.contract.process.memory_release import return_large_blocks
 from training.contract.records import RecipeError
 
 GATHERED_BYTES = 1 << 16  # of the smallest gathered weight that is worth giving back

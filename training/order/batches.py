@@ -537,7 +537,8 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
     """Open the plan's shards in the `token_shards` artifacts, which `inputs` holds by fingerprint.
 
     Raise RefusedInput if a shard is missing, belongs to another artifact than the plan's, has another size or, with
-    `verify`, another checksum. Shards that were verified before (training.pretrain.shares) are not read again.
+    `verify`, another checksum. Shards that were verified before
+    (training.pretrain.parallel.input_verification) are not read again.
     """
     paths = []
     for shard in plan.record.shards:

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from training.contract.job import DataError
 from training.contract.run_settings import RunSettings
 from training.generate.model_folder import device
+from training.pretrain.capacity.needs import Needed, Tuning, scoring_bytes, tuning_bytes
+from training.pretrain.capacity.room import gathering
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
-from training.pretrain.needs import Needed, Tuning, scoring_bytes, tuning_bytes
-from training.pretrain.room import gathering
 
 Decided = tuple[bool, str]
 

@@ -25,9 +25,9 @@ from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, rows_in_pass
 from training.generate.spread import is_spread
 from training.generate.turns import Chat, Encoded
 from training.posttrain.align.alignment import Alignment
+from training.posttrain.align.initial_loss import start_of
 from training.posttrain.align.paired import pairs_trainer
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.align.start import start_of
 from training.posttrain.empty_model import on_gpus, write_empty_model
 from training.posttrain.fit import merged
 from training.posttrain.models import load_tokenizer, right_padded

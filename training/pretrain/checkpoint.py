@@ -32,10 +32,10 @@ from training.contract.job import RefusedInput
 from training.contract.records import differences
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
-from training.pretrain.degrees import WHOLE
-from training.pretrain.mesh import Piece, pieces_of, reshard
 from training.pretrain.models.decoder import Decoder
-from training.pretrain.parallel import World
+from training.pretrain.parallel.degrees import WHOLE
+from training.pretrain.parallel.mesh import Piece, pieces_of, reshard
+from training.pretrain.parallel.world import World
 from training.pretrain.tensor_files import Saved, TensorPlace, save_tensors
 
 STATE_FILE = "state.json"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from training.order.batches import Sample, held_out_bytes, held_out_samples
-from training.pretrain.mesh import reshard
 from training.pretrain.models.account import evaluated_rows
-from training.pretrain.objectives import Batch
-from training.pretrain.parallel import PARTS_OF_A_ROW, ROWS
+from training.pretrain.objectives.objective import Batch
+from training.pretrain.parallel.mesh import reshard
+from training.pretrain.parallel.world import PARTS_OF_A_ROW, ROWS
 from training.pretrain.step import Trainer, idle
 
 HELD_OUT_BITS = "held_out_bits_per_byte"  # the metric's name; with `_SOURCE` appended, the metric of one source

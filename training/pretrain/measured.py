@@ -28,17 +28,17 @@ from training.contract.records import read_record
 from training.contract.run_settings import RunSettings
 from training.order.batches import Plan, PlannedSource, PlanRecord, Shards
 from training.order.documents import HELD_OUT, Documents
-from training.pretrain.degrees import Degrees
+from training.pretrain.capacity.needs import Pretraining
 from training.pretrain.held_out import held_out
-from training.pretrain.mesh import wholes
 from training.pretrain.models import attention, experts, export
 from training.pretrain.models.account import evaluated_rows
 from training.pretrain.models.decoder import meta_decoder
 from training.pretrain.models.shape import ModelRecipe
-from training.pretrain.needs import Pretraining
-from training.pretrain.parallel import World, make_world
-from training.pretrain.pretrain import first_weights, own_layout
+from training.pretrain.parallel.degrees import Degrees
+from training.pretrain.parallel.mesh import wholes
+from training.pretrain.parallel.world import World, make_world
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.stages.pretrain import first_weights, own_layout
 from training.pretrain.step import Trainer
 
 STEPS = 2  # the second one has the optimizer's state

@@ -12,13 +12,15 @@ import torch
 from training.contract.progress import Progress
 from training.contract.running.runner import StopRequested, stop_requests
 from training.order.ledger import LedgerEntry
-from training.pretrain import bundle, checkpoint, slow
+from training.pretrain import checkpoint
+from training.pretrain import diagnostics as bundle
+from training.pretrain.capacity.usage import peak_memory_bytes, said
 from training.pretrain.held_out import held_out
 from training.pretrain.models.account import peak_teraflops
+from training.pretrain.parallel import stragglers
 from training.pretrain.report import StepReport, Told
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
-from training.pretrain.usage import peak_memory_bytes, said
 
 # How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200
@@ -32,7 +34,7 @@ class RunHooks:
 
     progress: Progress
     checkpoint_seconds: float
-    bundle: Path  # folder that is written when the run stops itself; see `bundle.py`
+    bundle: Path  # folder that is written when the run stops itself; see `diagnostics.py`
     describe: bundle.Describe
     sample: Callable[[], str] | None = None  # returns a text that the model writes; called by all processes
     sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
@@ -134,7 +136,7 @@ def _compare_speeds(trainer: Trainer, watch: RunHooks) -> None:
     """Log how long the slowest process computes, relative to the median, and warn of each that is too slow."""
     if trainer.world.size == 1:
         return
-    slowest, sentences = slow.compared(trainer.world)
+    slowest, sentences = stragglers.compared(trainer.world)
     if trainer.world.is_first:
         watch.progress.log(step=max(1, trainer.state.position.step), slowest_process=slowest)
         for sentence in sentences:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.order.batches import held_out_samples
-from training.pretrain.mesh import reshard
+from training.pretrain.parallel.mesh import reshard
 from training.pretrain.step import Trainer
 
 PROMPT_TOKENS = 16

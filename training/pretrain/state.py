@@ -15,7 +15,7 @@ from training.order.batches import Plan
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger
 from training.pretrain import checkpoint
 from training.pretrain.models.decoder import Decoder
-from training.pretrain.parallel import World
+from training.pretrain.parallel.world import World
 from training.pretrain.report import StepReport
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.spikes import Watched

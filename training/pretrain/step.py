@@ -22,21 +22,22 @@ from torch import Tensor
 from training.contract.process.precision import DTYPES, replaced_here
 from training.order.batches import Plan, Sample, Shards, index, trained_tokens
 from training.order.loss_mask import IGNORED
-from training.pretrain import audit
-from training.pretrain.distill import Teacher
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import Fp8Product
-from training.pretrain.loss import next_token_loss, softcapped, token_losses
-from training.pretrain.mesh import begin_pass, fill, in_fp32, spread
+from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
+from training.pretrain.losses.distillation import Teacher
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
 from training.pretrain.models.decoder import Decoder, Hidden
-from training.pretrain.objectives import Batch, Objective
+from training.pretrain.models.layers import softcapped
+from training.pretrain.objectives.objective import Batch, Objective
 from training.pretrain.optim.averages import average_share, set_average_share
 from training.pretrain.optim.clipping import clip_gradients
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
-from training.pretrain.parallel import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
-from training.pretrain.pipeline import PipelinePart
+from training.pretrain.parallel import audit
+from training.pretrain.parallel.mesh import begin_pass, fill, in_fp32, spread
+from training.pretrain.parallel.pipeline import PipelinePart
+from training.pretrain.parallel.world import PARTS_OF_A_ROW, POSITIONS, ROWS, World, micro_batches
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.state import State

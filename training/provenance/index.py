@@ -22,8 +22,8 @@ from training.data.documents import document_id, read_lines
 from training.data.urls import Key, key_of
 from training.order.documents import mapped
 from training.provenance import layout
+from training.provenance.file_verification import sound
 from training.provenance.layout import HOSTS_IN_BLOCK, KEPT_KIND, KINDS, QUARANTINED, hash_of
-from training.provenance.sound import sound
 
 AT_ONCE = 1 << 20  # entries of an array
 COMMON = ("id", "url", "warc_file", "warc_offset")  # columns of every place

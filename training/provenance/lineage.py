@@ -18,9 +18,9 @@ from training.contract.artifact import Artifact, Damaged
 from training.contract.job import DataError, InputArtifact
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
+from training.provenance.file_verification import sound
 from training.provenance.index import Index, check_index
 from training.provenance.layout import FILES
-from training.provenance.sound import sound
 
 INDEX = "provenance_index"
 SHARDS = "token_shards"

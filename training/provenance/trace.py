@@ -30,6 +30,7 @@ from training.data.urls import SAID, exact_form, key_of, plain_host, reversed_ho
 from training.order.batches import Plan
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.provenance.clusters import cluster_of
+from training.provenance.file_verification import sound
 from training.provenance.index import (
     FoundPage,
     Index,
@@ -49,7 +50,6 @@ from training.provenance.lineage import (
     indexes_of,
     trainings_of,
 )
-from training.provenance.sound import sound
 from training.provenance.steps import InBatch, Seen, Steps, batch_of
 
 DOCUMENT = ("id", "url", "snapshot", "warc_file", "warc_offset", "source")

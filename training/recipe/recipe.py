@@ -27,11 +27,12 @@ from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
-from training.pretrain.doremi_settings import DoremiRecipe
-from training.pretrain.long_context_settings import LongContextRecipe
+from training.pretrain.losses.settings import DistillRecipe
 from training.pretrain.models.families import FAMILIES, inexpressible
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
-from training.pretrain.settings import DistillRecipe, PretrainRecipe
+from training.pretrain.settings import PretrainRecipe
+from training.pretrain.stages.doremi_settings import DoremiRecipe
+from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 from training.recipe.settings.ladder import LadderRecipe, RungRecipe

@@ -17,7 +17,7 @@ from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact, write_json, written
 from training.contract.job import DataError
 from training.contract.user_input.places import local_path
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.provenance.lineage import Lineage, lineage_of
 
 SIGNING_KEY, PASSWORD, PUBLIC_KEY = "PEDIGREE_SIGNING_KEY", "PEDIGREE_SIGNING_PASSWORD", "PEDIGREE_PUBLIC_KEY"

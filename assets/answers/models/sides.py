@@ -19,9 +19,9 @@ from resources.tracking.versions import Registered
 from training.contract.artifact import Artifact, Damaged, find
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
+from training.provenance.file_verification import sound
 from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
-from training.provenance.sound import sound
 from training.recipe.recipe import Recipe, recipe_as_data
 
 SCORES = "model_scores"

@@ -24,13 +24,10 @@ from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
-from training.pretrain.degrees import Degrees
-from training.pretrain.devices import MFU, Device, device_of, step_seconds
-from training.pretrain.divisible import check_degrees
-from training.pretrain.fp8_checks import check_fp8
-from training.pretrain.models.account import Recompute
-from training.pretrain.models.shape import ModelConfig
-from training.pretrain.needs import (
+from training.pretrain.capacity.devices import MFU, Device, device_of, step_seconds
+from training.pretrain.capacity.divisible import check_degrees
+from training.pretrain.capacity.fp8_checks import check_fp8
+from training.pretrain.capacity.needs import (
     Needed,
     Pretraining,
     Tuning,
@@ -42,7 +39,10 @@ from training.pretrain.needs import (
     training_bytes,
     tuning_bytes,
 )
-from training.pretrain.room import check_memory, gathering, machine_memory
+from training.pretrain.capacity.room import check_memory, gathering, machine_memory
+from training.pretrain.models.account import Recompute
+from training.pretrain.models.shape import ModelConfig
+from training.pretrain.parallel.degrees import Degrees
 from training.recipe.recipe import Recipe
 from training.recipe.settings.evaluation import JUDGED_MODELS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.terminal.time_left import in_words
 from training.contract.tables import folded, table_lines
-from training.pretrain.room import gigabytes
+from training.pretrain.capacity.room import gigabytes
 
 BASES = {
     "measured": "measured",

@@ -2,7 +2,8 @@
 
 Times are those of earlier artifacts under the root, or follow from their rates; of training on a known kind of GPU they
 are predicted without such, and on this machine's processors estimated from the rates of another machine. A number with
-none of these is None. Each says where it comes from. Memory and operations are those of `training.pretrain.needs`.
+none of these is None. Each says where it comes from. Memory and operations are those of
+`training.pretrain.capacity.needs`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,8 @@ from training.contract.records import read_record
 from training.order.batch_settings import BatchesRecipe
 from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.posttrain.sft.settings import SftRecipe
-from training.pretrain.devices import MFU, TUNING_MFU, Device, device_of, step_seconds
-from training.pretrain.models.account import FP32
-from training.pretrain.models.shape import ModelConfig, ModelRecipe
-from training.pretrain.needs import (
+from training.pretrain.capacity.devices import MFU, TUNING_MFU, Device, device_of, step_seconds
+from training.pretrain.capacity.needs import (
     Needed,
     Pretraining,
     Tuning,
@@ -55,7 +54,9 @@ from training.pretrain.needs import (
     tuning_bytes,
     tuning_operations,
 )
-from training.pretrain.room import machine_memory
+from training.pretrain.capacity.room import machine_memory
+from training.pretrain.models.account import FP32
+from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.recipe.recipe import Recipe
 
 KEPT_CHECKPOINTS = 2

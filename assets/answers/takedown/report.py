@@ -30,7 +30,7 @@ from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said
 from training.contract.files.writing import write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.tables import markdown_table
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.data.words.ngrams import Hashes
 from training.provenance.grams import WORDS
 from training.provenance.swap import Swap

@@ -17,13 +17,13 @@ from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import Target
 from training.data.documents import read_lines
 from training.data.exams.folding import folded_words
+from training.provenance.file_verification import sound
 from training.provenance.grams import WORDS, grams_of, is_in
 from training.provenance.index import Index, read_rows
 from training.provenance.layout import KEPT_KIND, KINDS, QUARANTINED
 from training.provenance.lineage import artifacts_under
 from training.provenance.rows.build import OUTCOMES, Row, texts_in
 from training.provenance.rows.rows import INDEXES, RowIndex, row_indexes_under, rows_holding
-from training.provenance.sound import sound
 from training.provenance.withdrawal import EXTRACTED, ids_of
 
 ROW_ID = re.compile(r"#\d{7}\Z")

@@ -52,10 +52,10 @@ from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
 from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
+from training.data.checksum_cache import known_under
 from training.data.crawl.crawl import read_listing
 from training.data.extract.collection import OTHERS, SEEDS
 from training.data.extract.terms import cells_of
-from training.data.known import known_under
 from training.provenance.clusters import Member, cluster_of
 from training.provenance.index import Index
 from training.provenance.lineage import INDEX, SHARDS, artifacts_under, lineage_of

@@ -26,7 +26,7 @@ from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
 from training.contract.scopes import last_model
 from training.data.address_lists import DOCUMENT_ID, target_of
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.posttrain.rows.sorting import HELD_OUT_FILE
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW

@@ -19,9 +19,9 @@ from training.contract.artifact import commit_record
 from training.contract.identity.generated_sources import SOURCES
 from training.contract.job import DataError
 from training.contract.records import read_record, write_record
+from training.data.checksum_cache import forget
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.known import forget
 from training.data.sources import _checksum_of_local
 from training.recipe.recipe import SECTIONS
 

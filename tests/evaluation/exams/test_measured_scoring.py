@@ -9,7 +9,7 @@ import pytest
 from evaluation.exams.measured import measured
 from tests.training.pretrain.test_measured import SHAPE
 from training.contract.run_settings import RunSettings
-from training.pretrain.needs import TOLERANCE, Tuning, scoring_bytes
+from training.pretrain.capacity.needs import TOLERANCE, Tuning, scoring_bytes
 
 SHORT, LONG = replace(SHAPE, max_length=1024), replace(SHAPE, max_length=8192)
 FEW_WORDS = replace(SHAPE, max_length=2048, vocab_size=8192, tied_embeddings=True)

@@ -28,8 +28,8 @@ from training.data.tokens.adopted_vocabulary import read_vocabulary
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.generate.turns import Chat, template
 from training.pretrain.models.shape import ModelRecipe
-from training.pretrain.pretrain import first_weights, model_shape
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.stages.pretrain import first_weights, model_shape
 from training.recipe.recipes import with_adopted
 from training.recipe.settings.evaluation import EvaluationRecipe, TrainedOn
 

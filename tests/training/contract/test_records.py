@@ -20,8 +20,8 @@ from training.contract.records import (
     varied,
     write_record,
 )
-from training.pretrain.long_context_settings import LongContextRecipe
 from training.pretrain.models.shape import RotaryScaling
+from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.recipe.recipe import Recipe
 from training.recipe.settings.evaluation import TrainedOn
 

@@ -15,7 +15,7 @@ from tests.peak import peak
 from training.contract.job import DataError
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
-from training.data.extract.fates import Quarantined
+from training.data.extract.record_outcomes import Quarantined
 from training.data.sources import UnreadRow, read_rows
 
 LONG_BYTES = 6 * MAX_LINE_BYTES

@@ -21,7 +21,7 @@ from training.order.held_out import is_held_out
 from training.order.loss_mask import IGNORED
 from training.order.plan import SourceSize, effective_tokens, plan_phases, plan_sources
 from training.order.settings import MixtureRecipe
-from training.pretrain.parallel import World, micro_batches
+from training.pretrain.parallel.world import World, micro_batches
 from training.pretrain.settings import PretrainRecipe
 
 

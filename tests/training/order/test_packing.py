@@ -15,7 +15,7 @@ from training.order import batches
 from training.order.batch_settings import BatchPhase
 from training.order.packing import Packing, best_fit, cut_documents
 from training.order.settings import MixtureRecipe
-from training.pretrain.pretrain import open_inputs
+from training.pretrain.stages.pretrain import open_inputs
 
 LENGTH = 32
 
@@ -147,7 +147,7 @@ def test_rows_that_are_not_full_have_no_targets_behind_their_end(packed):
 
 
 def test_a_stage_trains_on_a_packed_plan_and_refuses_one_that_is_not(packed):
-    from training.pretrain.pretrain import run
+    from training.pretrain.stages.pretrain import run
 
     job = packed.job(pretrain=packed.pretrain)
     outcome = run(job, tiny.work_in(packed.root / "base_model" / "m"))

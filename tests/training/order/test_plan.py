@@ -20,8 +20,8 @@ from training.order import plan as plan_stage
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.order.plan import SourceSize, plan_phases, plan_sources, realized_shares, token_budget
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
-from training.pretrain.pretrain import open_inputs
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.stages.pretrain import open_inputs
 
 LATE = MixturePhaseRecipe(start=0.75, weights={"books": 0.9, "web": 0.1})
 PRETRAIN = PretrainRecipe(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.pretrain import tiny
 from training.contract.job import RefusedInput
-from training.pretrain import pretrain as stage
+from training.pretrain.stages import pretrain as stage
 
 
 def test_a_missing_sidecar_is_refused_before_the_first_step(tmp_path):

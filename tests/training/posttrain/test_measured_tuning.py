@@ -10,7 +10,7 @@ from tests.training.pretrain.test_measured import SHAPE
 from training.contract.records import read_record
 from training.contract.run_settings import RunSettings
 from training.posttrain.measured import SECTIONS, measured
-from training.pretrain.needs import TOLERANCE, Tuning, tuning_bytes
+from training.pretrain.capacity.needs import TOLERANCE, Tuning, tuning_bytes
 
 # Libraries warn of a mesh on a CPU, which stands for GPUs here.
 pytestmark = pytest.mark.filterwarnings("default")

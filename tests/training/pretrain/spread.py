@@ -19,18 +19,19 @@ from tests.messages import Messages
 from tests.peak import peak
 from tests.training.pretrain import tiny
 from training.contract.job import RefusedInput
-from training.pretrain import checkpoint, mesh
-from training.pretrain import pretrain as stage
+from training.pretrain import checkpoint
 from training.pretrain import step as training_step
 from training.pretrain.checkpoint import Store
-from training.pretrain.degrees import Degrees
-from training.pretrain.mesh import wholes
 from training.pretrain.models.decoder import Decoder, initialise, meta_decoder
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.optimizers import muon
-from training.pretrain.parallel import make_world
+from training.pretrain.parallel import mesh
+from training.pretrain.parallel.degrees import Degrees
+from training.pretrain.parallel.input_verification import check_by_share
+from training.pretrain.parallel.mesh import wholes
+from training.pretrain.parallel.world import make_world
 from training.pretrain.samples import continued
-from training.pretrain.shares import check_by_share
+from training.pretrain.stages import pretrain as stage
 from training.pretrain.step import Trainer
 
 ADAMW = Combination(processes=1, degrees=Degrees(), model="experts")

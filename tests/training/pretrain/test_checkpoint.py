@@ -18,9 +18,9 @@ from training.contract.files.checksums import sha256_of_written
 from training.contract.job import RefusedInput
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, tensor_files
-from training.pretrain import pretrain as stage
 from training.pretrain.checkpoint import Store, share_of
-from training.pretrain.parallel import World
+from training.pretrain.parallel.world import World
+from training.pretrain.stages import pretrain as stage
 from training.pretrain.step import Trainer
 
 SIZES = {"a": 300, "b": 7, "c": 50, "d": 90, "e": 1, "f": 64}

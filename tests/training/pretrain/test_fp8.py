@@ -18,15 +18,15 @@ from tests.training.pretrain import tiny
 from tests.training.pretrain.shapes import preset_shape
 from training.contract.records import RecipeError
 from training.order.batch_settings import BatchPhase
-from training.pretrain import pretrain as stage
-from training.pretrain.degrees import Degrees
+from training.pretrain.capacity.fp8_checks import EAGER_BYTES, balance, check_fp8, check_gpu
 from training.pretrain.fp8 import Fp8Product
-from training.pretrain.fp8_checks import EAGER_BYTES, balance, check_fp8, check_gpu
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.layers import linear
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
-from training.pretrain.parallel import World, make_world
+from training.pretrain.parallel.degrees import Degrees
+from training.pretrain.parallel.world import World, make_world
+from training.pretrain.stages import pretrain as stage
 from training.pretrain.step import Trainer
 
 needs_torchao = pytest.mark.skipif(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.training.pretrain.capacity.test_needs import training
 from tests.training.pretrain.shapes import preset_shape
-from tests.training.pretrain.test_needs import training
+from training.pretrain.capacity.needs import TOLERANCE, training_bytes
 from training.pretrain.measured import measured
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ExpertLayers
-from training.pretrain.needs import TOLERANCE, training_bytes
 
 SHAPE = replace(preset_shape("llama-3-8b"), layers=4)
 EXPERTS = ExpertLayers(count=16, active=4, width=1024)

@@ -21,12 +21,11 @@ from training.order import batches
 from training.order.ledger import Ledger, LedgerEntry, read_ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain import checkpoint
-from training.pretrain import pretrain as stage
-from training.pretrain.bundle import BATCH_FILE, BUNDLE_FILE
-from training.pretrain.parallel import World
+from training.pretrain.diagnostics import BATCH_FILE, BUNDLE_FILE
+from training.pretrain.parallel.world import World
 from training.pretrain.run import RunHooks, train
-from training.pretrain.settings import SpikeRecipe
-from training.pretrain.spikes import Watched, deviation
+from training.pretrain.spikes import SpikeRecipe, Watched, deviation
+from training.pretrain.stages import pretrain as stage
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
 

@@ -28,19 +28,19 @@ from training.contract.running.runner import StopRequested, run_job
 from training.order.batches import held_out_bytes
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, held_out
-from training.pretrain import pretrain as stage
+from training.pretrain.capacity.needs import disk_bytes
+from training.pretrain.capacity.room import check_disk
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers
-from training.pretrain.needs import disk_bytes
+from training.pretrain.objectives.rewritten import Batch
 from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.pretrain.parallel import World
+from training.pretrain.optim.settings import AverageRecipe
+from training.pretrain.parallel.world import World
 from training.pretrain.report import Told
-from training.pretrain.rewritten import Batch
-from training.pretrain.room import check_disk
 from training.pretrain.run import RunHooks, _utilization, train
-from training.pretrain.settings import AverageRecipe
-from training.pretrain.spike_settings import SpikeRecipe
+from training.pretrain.spikes import SpikeRecipe
+from training.pretrain.stages import pretrain as stage
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer, pinned
 from training.stages import STAGES

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from tests.training.pretrain.tiny import TinyChain, work_in  # noqa: E402
 from training.contract.progress import METRICS_FILE, read_metrics  # noqa: E402
-from training.pretrain import pretrain as stage  # noqa: E402
+from training.pretrain.stages import pretrain as stage  # noqa: E402
 
 
 @pytest.fixture(scope="module")

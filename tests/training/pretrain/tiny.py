@@ -70,7 +70,7 @@ def make_tokenizer(folder: Path, *, more: Sequence[str] = ()) -> InputArtifact:
 
 def built(shape: ModelConfig, recipe: PretrainRecipe, start: Path | None = None) -> Decoder:
     """A whole model in memory, with the weights with which training begins."""
-    from training.pretrain.pretrain import first_weights
+    from training.pretrain.stages.pretrain import first_weights
 
     model = Decoder(shape)
     own = dict(export.own_views(model))

@@ -14,10 +14,11 @@ from training.data.tokens import tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.pretrain.models.rotary import rotary_frequencies
 from training.pretrain.models.shape import RotaryScaling
-from training.pretrain.objectives import Objective
+from training.pretrain.objectives.objective import Objective
+from training.pretrain.objectives.settings import ObjectiveRecipe
 from training.pretrain.optim.averages import average_share
 from training.pretrain.optim.schedule import learning_rate_factor
-from training.pretrain.settings import AverageRecipe, ObjectiveRecipe
+from training.pretrain.optim.settings import AverageRecipe
 
 UNKNOWN = "of_next_year"
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from training.contract.engines.differing import differing
 from training.contract.engines.engine import Maker
+from training.contract.engines.version_differences import differing
 from training.contract.engines.workers import sendable
 from training.contract.process.lifetime import SignsOfLife, die_with_parent
 from training.contract.records import RecipeError

@@ -15,10 +15,10 @@ REFUSALS = {
     "training.data.exams.task_names": "refuses tasks that lm-eval does not have",
     "training.contract.user_input.names": "refuses names that no folder or registry could have",
     "training.posttrain.passed_through": "refuses fields that TRL and peft do not have",
-    "training.pretrain.divisible": "refuses degrees that do not divide a model, before anything is computed",
-    "training.pretrain.fp8_checks": "refuses fp8 that is impossible or does not pay, before anything is computed",
-    "training.pretrain.needs": "computes bytes for refusals, before anything is computed",
-    "training.pretrain.room": "refuses what does not fit, before anything is computed",
+    "training.pretrain.capacity.divisible": "refuses degrees that do not divide a model, before anything is computed",
+    "training.pretrain.capacity.fp8_checks": "refuses fp8 that is impossible or does not pay, before it is computed",
+    "training.pretrain.capacity.needs": "computes bytes for refusals, before anything is computed",
+    "training.pretrain.capacity.room": "refuses what does not fit, before anything is computed",
 }
 
 _ASKS = ("check_", "_check_", "all_of", "assert_never")  # beginnings of what a check may call as a statement

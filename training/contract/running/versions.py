@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from training.contract.artifact import SCRATCH_FOLDER
-from training.contract.engines.differing import differing
+from training.contract.engines.version_differences import differing
 from training.contract.files.checksums import digest_of
 from training.contract.files.writing import write_json
 from training.contract.identity import made_by

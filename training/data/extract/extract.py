@@ -37,7 +37,7 @@ import zstandard
 from training.contract.files.checksums import digest_of
 from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.contract.parts.outside import PartFailed
-from training.contract.running.counted import Counted
+from training.contract.running.record_counter import Counted
 from training.contract.running.runner import total_counts
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
 from training.data.crawl.folder import FILES, format_of
@@ -58,18 +58,6 @@ from training.data.documents import (
 )
 from training.data.extract.collection import Collection, joined
 from training.data.extract.digests import contradicts
-from training.data.extract.fates import (
-    ADDED,
-    TERMS,
-    TRUNCATED,
-    ArchiveFile,
-    Fate,
-    Kept,
-    Other,
-    Quarantined,
-    columns_of,
-    withdrawn,
-)
 from training.data.extract.formats import BOOK_BYTES, BOOKS
 from training.data.extract.html import Extracted, clean, day_of, is_html, is_page
 from training.data.extract.isolation import (
@@ -80,6 +68,18 @@ from training.data.extract.isolation import (
     RawPage,
     close_isolation,
     isolation_for,
+)
+from training.data.extract.record_outcomes import (
+    ADDED,
+    TERMS,
+    TRUNCATED,
+    ArchiveFile,
+    Fate,
+    Kept,
+    Other,
+    Quarantined,
+    columns_of,
+    withdrawn,
 )
 from training.data.extract.responses import PayloadError, Response, parse_response, payload, without_chunks
 from training.data.extract.reused import adjusted, check_lists, listing_of, still_holds

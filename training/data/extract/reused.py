@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from training.contract.job import DataError, Job
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.documents import DocumentWriter, LineWriter, document_id, read_documents, read_lines
-from training.data.extract.fates import ADDED, DESCRIBED, columns_of, withdrawn
+from training.data.extract.record_outcomes import ADDED, DESCRIBED, columns_of, withdrawn
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import checksum_of
 

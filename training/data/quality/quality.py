@@ -30,8 +30,8 @@ from training.contract.artifact import write_json, written
 from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Work
 from training.contract.records import RecipeError
 from training.contract.running.phase import Phase
+from training.data.bottom_k_sample import Lowest, load_columns, save_columns
 from training.data.documents import JoinedFiles, bounded_text, decompressed, document_files, read_tables, texts_at
-from training.data.lowest import Lowest, load_columns, save_columns
 from training.data.quality import classifier, perplexity
 from training.data.quality.arpa import read_arpa
 from training.data.quality.classifier import FastTextClassifier, LinearClassifier

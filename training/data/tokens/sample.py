@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import xxhash
 
 from training.contract.job import DataError
+from training.data.bottom_k_sample import Column, Lowest, load_columns, save_columns
 from training.data.documents import read_tables, rows_at
-from training.data.lowest import Column, Lowest, load_columns, save_columns
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 
 HELD_OUT_FRACTION: Final = 0.02

@@ -27,8 +27,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from training.contract.artifact import manifest, sha256_of, write_json, write_text
 from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, RefusedInput, Work
-from training.contract.running.counted import Counted
 from training.contract.running.phase import Phase
+from training.contract.running.record_counter import Counted
 from training.data.documents import JoinedFiles, document_files
 from training.data.sources import open_uri
 from training.data.tokens import unigram

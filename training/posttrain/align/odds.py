@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.posttrain.align.initial_loss import first_rows
 from training.posttrain.align.paired import TokenizedDPOTrainer
-from training.posttrain.align.start import first_rows
 
 
 class OddsRatioTrainer(TokenizedDPOTrainer):

@@ -1,7 +1,7 @@
 """Train on preference pairs with TRL's DPOTrainer; shared by the methods that learn from pairs.
 
 The reference is the SFT model itself, and its log-probabilities are computed once before the first step. At that point
-policy and reference agree, which a method's start gate checks (training.posttrain.align.start).
+policy and reference agree, which a method's start gate checks (training.posttrain.align.initial_loss).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from trl.trainer.dpo_config import DPOConfig
 from training.contract.job import Counts, Gate
 from training.generate.pass_rows import MERGED_ROWS
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import Start, start_of
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.align.start import Start, start_of
 from training.posttrain.compact import said_of, without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import (

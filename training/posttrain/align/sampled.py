@@ -19,9 +19,9 @@ from training.contract.job import Counts, Job
 from training.generate.pass_rows import MERGED_ROWS
 from training.generate.turns import Chat
 from training.posttrain.align.alignment import Alignment, Trained
-from training.posttrain.align.drawn import drawing_alike, spread_reference
 from training.posttrain.align.prompts import as_text, check_usable, reasons_of
 from training.posttrain.align.rewards import LearnedReward, RightAnswer, part_rewards
+from training.posttrain.align.seeded_sampling import drawing_alike, spread_reference
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.answer_weights import while_sampling
 from training.posttrain.compact import said_of, without_padding

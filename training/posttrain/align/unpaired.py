@@ -18,10 +18,10 @@ from training.contract.job import Gate
 from training.contract.records import RecipeError
 from training.generate.pass_rows import START_ROWS
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import Start
 from training.posttrain.align.losses import answers_start
 from training.posttrain.align.paired import train_from_start
 from training.posttrain.align.reference import unhashed, with_references
-from training.posttrain.align.start import Start
 from training.posttrain.compact import without_padding
 from training.posttrain.counted_rows import counting_rows, filled
 from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config

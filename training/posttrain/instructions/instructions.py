@@ -8,7 +8,7 @@ their reasons; so are rows that hold exam items (training.posttrain.rows.deconta
 from __future__ import annotations
 
 from training.contract.job import Job, Outcome, Work
-from training.contract.running.counted import Counted
+from training.contract.running.record_counter import Counted
 from training.generate.turns import Message
 from training.posttrain.rows.decontamination import Decontamination
 from training.posttrain.rows.forms import CONVERSATION_READERS, PAIR_READERS

@@ -11,11 +11,11 @@ import math
 
 from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import TOLERANCE, Start, loss_gate, reference_gate
 from training.posttrain.align.losses import losses_of, pairs_start
 from training.posttrain.align.method import Method
 from training.posttrain.align.paired import train_on_pairs
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.align.start import TOLERANCE, Start, loss_gate, reference_gate
 
 METHOD = Method(
     config="DPOConfig",

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import TOLERANCE, Start
 from training.posttrain.align.method import Method
 from training.posttrain.align.paired import train_on_pairs
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.align.start import TOLERANCE, Start
 
 METHOD = Method(
     config="DPOConfig",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from training.contract.job import Gate
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import Start, loss_gate
 from training.posttrain.align.method import Method
-from training.posttrain.align.start import Start, loss_gate
 from training.posttrain.align.unpaired import train_on_answers
 
 METHOD = Method(config="KTOConfig", learns_from="answers", start_gates=("starts_at_known_loss",))

@@ -7,10 +7,10 @@ one. An answer's probability is the geometric mean of its tokens'. It has no ref
 from __future__ import annotations
 
 from training.posttrain.align.alignment import Alignment, Trained
+from training.posttrain.align.initial_loss import loss_gate
 from training.posttrain.align.method import Method
 from training.posttrain.align.odds import OddsRatioTrainer, expected_start
 from training.posttrain.align.paired import pairs_trainer, train_trainer
-from training.posttrain.align.start import loss_gate
 
 METHOD = Method(
     config="DPOConfig",

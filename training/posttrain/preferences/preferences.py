@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from training.contract.artifact import digest_of
 from training.contract.job import DataError, Job, Outcome, Work
-from training.contract.running.counted import Counted
+from training.contract.running.record_counter import Counted
 from training.generate.turns import Message
 from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.rows.decontamination import Decontamination

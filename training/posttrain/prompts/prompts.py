@@ -9,7 +9,7 @@ Each row of `prompts.jsonl` is {"id", "prompt": messages, "answer", "rivals", "s
 from __future__ import annotations
 
 from training.contract.job import Job, Outcome, Work
-from training.contract.running.counted import Counted
+from training.contract.running.record_counter import Counted
 from training.data.sources import check_unchanged
 from training.posttrain.prompts.settings import PromptsRecipe
 from training.posttrain.rows.decontamination import Decontamination

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from training.contract.records import RecipeError
-from training.pretrain.lanes import joined_ends
+from training.pretrain.models.collectives import joined_ends
 
 if TYPE_CHECKING:
     import numpy as np

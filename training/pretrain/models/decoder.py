@@ -17,11 +17,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.pretrain.lanes import Lanes
-from training.pretrain.loss import softcapped
 from training.pretrain.models.attention import DocumentMask, Visibility, attend, attend_across
+from training.pretrain.models.collectives import Lanes
 from training.pretrain.models.experts import Experts, Routing
-from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, looked_up, recomputed, unit_rms
+from training.pretrain.models.layers import (
+    Product,
+    feed_forward,
+    lean_linear,
+    linear,
+    looked_up,
+    recomputed,
+    softcapped,
+    unit_rms,
+)
 from training.pretrain.models.rotary import rotary_frequencies, rotary_table, rotate
 from training.pretrain.models.shape import ModelConfig
 
@@ -280,7 +288,7 @@ class Decoder(nn.Module):
     def logits(self, tokens_BL: Tensor, mask: DocumentMask, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return logits `[B, L, V]`, for generation and checks.
 
-        Training never holds all logits at once: see `loss.py`.
+        Training never holds all logits at once: see `losses`.
         """
         states = self(tokens_BL, mask, dtype=dtype).states
         return softcapped(F.linear(states, self.head_weight.to(dtype)), self.config.logit_softcap)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.pretrain.lanes import Lanes, exchanged
+from training.pretrain.models.collectives import Lanes, exchanged
 from training.pretrain.models.layers import Product, feed_forward, lean_linear, linear, unit_rms
 from training.pretrain.models.shape import ModelConfig
 

@@ -144,3 +144,8 @@ def feed_forward(
     else:
         inner = recomputed(swiglu, product(unit, gate, gain), product(unit, up, gain), when=recompute)
     return product(inner, down)
+
+
+def softcapped(logits: Tensor, cap: float) -> Tensor:
+    """Return cap · tanh(logits / cap), which stays within ±cap (arXiv 2408.00118); unchanged logits if `cap` is 0."""
+    return cap * torch.tanh(logits / cap) if cap else logits

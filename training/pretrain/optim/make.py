@@ -9,10 +9,10 @@ import torch
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.optim.averages import Average
 from training.pretrain.optim.weights import Weights
-from training.pretrain.settings import PretrainRecipe
 
 if TYPE_CHECKING:
-    from training.pretrain.mesh import Pieces
+    from training.pretrain.parallel.mesh import Pieces
+    from training.pretrain.settings import PretrainRecipe
 
 
 def make_optimizers(

@@ -13,7 +13,7 @@ from training.pretrain.models.experts import Experts
 from training.pretrain.optim.settings import UpdateRecipe
 
 if TYPE_CHECKING:
-    from training.pretrain.mesh import Pieces
+    from training.pretrain.parallel.mesh import Pieces
 
 Parts = Callable[[Tensor], Sequence[Tensor]]
 

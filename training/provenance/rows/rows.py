@@ -17,9 +17,9 @@ from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import entries_of
 from training.data.documents import read_lines
 from training.data.urls import KEY_SIGN, Key
+from training.provenance.file_verification import sound
 from training.provenance.lineage import Lineage, artifacts_under, item_of, named
 from training.provenance.rows.build import GRAMS_FOLDER, ROWS_FOLDER, Row, runs_of, short, texts_in
-from training.provenance.sound import sound
 
 INDEXES = {  # what each is about
     "row_index": ("instruction_data", "preference_data", "prompt_data"),

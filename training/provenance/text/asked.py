@@ -13,8 +13,8 @@ from typing import Any
 from training.contract.artifact import Artifact
 from training.contract.job import DataError
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
+from training.provenance.file_verification import sound
 from training.provenance.lineage import SHARDS, Lineage, Node, artifacts_under, item_of
-from training.provenance.sound import sound
 from training.provenance.text.folded import folded_spans
 from training.provenance.text.search import IndexedShard, open_index
 from training.provenance.text.texts import IndexedPage, spans_of_text

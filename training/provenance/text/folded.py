@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from training.contract.job import DataError, RefusedInput
 from training.data.exams.folding import end_of_character, folded_hashes, readable, word_spans
 from training.data.words.ngrams import ngram_hashes
+from training.provenance.file_verification import sound
 from training.provenance.grams import WORDS, grams_of
 from training.provenance.lineage import SHARDS, Lineage
-from training.provenance.sound import sound
 
 TEXTS = "decontaminated_documents"  # the texts that became tokens
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from training.contract.job import InputArtifact, RefusedInput
 from training.data.tokens.shards import OFFSETS, TOKENS
-from training.provenance.sound import sound
+from training.provenance.file_verification import sound
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import longest_matches
 

@@ -14,8 +14,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from training.data.tokens.shards import SIDECAR, TOKENS
+from training.provenance.file_verification import sound
 from training.provenance.index import read_rows
-from training.provenance.sound import sound
 from training.provenance.text.search import IndexedShard, Occurrence, Span, maximal_spans
 
 BEGINNINGS = ("", " ")  # what is put before the text, so that its first word has the tokens of either place

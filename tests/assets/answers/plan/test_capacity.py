@@ -16,11 +16,11 @@ from resources.profile import ProfileError
 from training.contract.records import RecipeError
 from training.posttrain import answer_weights
 from training.posttrain.align.settings import AlignRecipe
-from training.pretrain.devices import device_of
-from training.pretrain.doremi_settings import DoremiRecipe
+from training.pretrain.capacity.devices import device_of
+from training.pretrain.capacity.needs import held_bytes, scoring_bytes, tuning_bytes
+from training.pretrain.capacity.room import machine_memory
 from training.pretrain.models import export
-from training.pretrain.needs import held_bytes, scoring_bytes, tuning_bytes
-from training.pretrain.room import machine_memory
+from training.pretrain.stages.doremi_settings import DoremiRecipe
 
 RECIPE = load_recipe("kitchen")
 LLAMA = {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "mlp_width": 14336}

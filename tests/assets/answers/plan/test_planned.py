@@ -22,8 +22,8 @@ from tests.assets.fabricate import make_all
 from tests.assets.terminal.test_first_run import put
 from tests.commands import printed, said
 from training.contract import artifact
-from training.pretrain.devices import MFU, TUNING_MFU, device_of
-from training.pretrain.needs import TOLERANCE
+from training.pretrain.capacity.devices import MFU, TUNING_MFU, device_of
+from training.pretrain.capacity.needs import TOLERANCE
 
 RECIPE = load_recipe("kitchen")
 CLUSTER = (

@@ -17,7 +17,8 @@ from training.data.extract.settings import ExtractRecipe
 from training.data.filter.settings import FilterRecipe
 from training.posttrain.align.settings import AlignRecipe
 from training.pretrain.models.shape import ModelRecipe
-from training.pretrain.settings import ObjectiveRecipe, PretrainRecipe
+from training.pretrain.objectives.settings import ObjectiveRecipe
+from training.pretrain.settings import PretrainRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 
 BATCHES = {"tokens": 4096, "sequence_length": 32, "global_batch_tokens": 256}

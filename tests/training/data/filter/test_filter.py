@@ -8,7 +8,7 @@ from tests.training.data import chain
 from tests.training.data.filter.pages import ALL, CASES, GERMAN, GOOD, INSULTS, judge, no_models
 from training.contract.job import DataError
 from training.contract.records import RecipeError
-from training.data.extract.fates import CODE
+from training.data.extract.record_outcomes import CODE
 from training.data.filter.filter import shown
 from training.data.filter.judge import make_rules
 from training.data.filter.settings import FilterRecipe

@@ -15,7 +15,7 @@ from tests.training.data import chain
 from training.contract.artifact import check_input
 from training.contract.job import DataError, InputArtifact, RefusedInput
 from training.contract.records import RecipeError
-from training.data import lowest as lowest_module
+from training.data import bottom_k_sample as lowest_module
 from training.data.tokens import tokenizer as stage
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 

@@ -142,8 +142,8 @@ def test_the_odds_ratio_loss_is_that_of_the_paper():
 
 def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
     """The gates expect what TRL's own trainer gives before the first step, and notice another reference."""
+    from training.posttrain.align.initial_loss import start_of
     from training.posttrain.align.paired import pairs_trainer
-    from training.posttrain.align.start import start_of
     from training.posttrain.methods import dpo, ipo
 
     trainer = pairs_trainer(alignment(chain, tmp_path, {**DPO, "beta": 0.4}), {"label_smoothing": 0.2})
@@ -167,8 +167,8 @@ def test_trl_computes_each_loss_at_its_start(chain, tmp_path):
 
 
 def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
+    from training.posttrain.align.initial_loss import reference_gate, start_of
     from training.posttrain.align.paired import pairs_trainer
-    from training.posttrain.align.start import reference_gate, start_of
 
     trainer = pairs_trainer(alignment(chain, tmp_path, {**DPO, "beta": 0.4}), {})
     with torch.no_grad():
@@ -264,7 +264,7 @@ def test_the_policy_its_reference_and_the_reward_model_are_opened_in_the_profile
 
 def test_no_two_answers_of_a_training_are_drawn_from_the_same_random_numbers(chain, tmp_path, monkeypatch):
     """Each of a step, of the parts of its batch, of two steps, and of two seeds has its own."""
-    from training.posttrain.align import drawn
+    from training.posttrain.align import seeded_sampling as drawn
 
     used, given = [], drawn.Drawn.__init__
 

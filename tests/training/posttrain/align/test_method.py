@@ -8,10 +8,10 @@ import pytest
 
 from training.contract.parts.packages import load_part
 from training.contract.records import RecipeError, read_record
+from training.posttrain.align.initial_loss import Start
 from training.posttrain.align.losses import OF_PAIRS, answers_start, pairs_start
 from training.posttrain.align.method import method_names, method_of, start_gates
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.align.start import Start
 from training.posttrain.passed_through import fields_of
 
 

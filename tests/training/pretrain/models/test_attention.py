@@ -15,10 +15,10 @@ from tests.training.pretrain import tiny
 from tests.training.pretrain.models.test_decoder import SMALL, decoder
 from tests.training.pretrain.test_training import run_steps, trainer_of
 from training.contract.records import RecipeError
-from training.pretrain import pretrain as stage
-from training.pretrain.lanes import both_ends
 from training.pretrain.models import attention
 from training.pretrain.models.attention import attend, attention_kind, document_mask, one_document
+from training.pretrain.models.collectives import both_ends
+from training.pretrain.stages import pretrain as stage
 
 LENGTH = 300  # two blocks of 128 and a part of one
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from training.order.loss_mask import IGNORED
-from training.pretrain import loss as loss_module
-from training.pretrain.loss import next_token_loss, token_losses
+from training.pretrain.losses import cross_entropy as loss_module
+from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
 from training.pretrain.models.attention import Visibility, attend, document_mask, grouped_attention, one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.layers import feed_forward, unit_rms

@@ -15,8 +15,7 @@ from training.contract.job import DataError
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError
 from training.data.sections import outside_parts, with_parts
-from training.pretrain.degrees import Degrees
-from training.pretrain.divisible import check_degrees
+from training.pretrain.capacity.divisible import check_degrees
 from training.pretrain.models import export
 from training.pretrain.models.account import parameter_shapes
 from training.pretrain.models.attention import one_document
@@ -24,6 +23,7 @@ from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
+from training.pretrain.parallel.degrees import Degrees
 
 pytestmark = pytest.mark.usefixtures("examples")
 

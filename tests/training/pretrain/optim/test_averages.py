@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from training.pretrain.optim.averages import Average, average_share, set_average_share
-from training.pretrain.settings import AverageRecipe
+from training.pretrain.optim.settings import AverageRecipe
 
 
 def means_over(recipe: AverageRecipe, steps: int) -> tuple[list[float], float]:

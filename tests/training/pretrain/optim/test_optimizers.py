@@ -19,8 +19,8 @@ from training.pretrain.models.shape import ExpertLayers, ModelConfig
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers.muon import muon, orthogonalize
 from training.pretrain.optim.schedule import set_learning_rates
+from training.pretrain.optim.settings import AverageRecipe
 from training.pretrain.optim.weights import Weights, whole
-from training.pretrain.settings import AverageRecipe
 
 CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
 
@@ -84,7 +84,7 @@ def test_a_recipe_is_read_and_its_memory_counted_without_torch():
     code = (
         "import sys\n"
         "from tests.training.pretrain.shapes import preset_shape\n"
-        "from training.pretrain.needs import optimizer_bytes\n"
+        "from training.pretrain.capacity.needs import optimizer_bytes\n"
         "from training.pretrain.settings import OPTIMIZERS\n"
         "assert all(optimizer_bytes(preset_shape('1m'), name) for name in OPTIMIZERS)\n"
         "print('torch' in sys.modules)"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from training.pretrain.mesh import Pieces
     from training.pretrain.optim.stepped import States, Stepped
     from training.pretrain.optim.weights import Parts, Weights
+    from training.pretrain.parallel.mesh import Pieces
 
 MOMENTUM = 0.95
 

@@ -84,7 +84,7 @@ def kept(config: ModelConfig, layer: int) -> int:
 def names(block: Block) -> Iterator[tuple[str, Tensor]]:
     """Yield each weight with its name inside a layer of transformers' class."""
     from training.pretrain.models.experts import Experts
-    from training.pretrain.models.export import mlp_views
+    from training.pretrain.models.layer_views import mlp_views
 
     yield "input_layernorm.weight", block.attention.norm
     for name, weight in block.attention.named_parameters():

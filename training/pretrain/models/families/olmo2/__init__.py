@@ -47,7 +47,7 @@ def kept(config: ModelConfig, layer: int) -> int:
 
 def names(block: Block) -> Iterable[tuple[str, Tensor]]:
     """Yield each weight with its name inside a layer of transformers' class."""
-    from training.pretrain.models.export import layer_views
+    from training.pretrain.models.layer_views import layer_views
 
     for name, view in layer_views(block):
         yield _NAMES.get(name, name), view
