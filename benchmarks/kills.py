@@ -124,7 +124,7 @@ def jobs_in(root: Path, *, steps: int, packing: Literal["end_to_end", "best_fit"
     from tests.training.pretrain import tiny
     from training.contract.job import write_job
     from training.order.settings import MixtureRecipe
-    from training.pretrain.optim.settings import AverageRecipe
+    from training.pretrain.optim.average_settings import AverageRecipe
     from training.pretrain.spikes import SpikeRecipe
 
     recipe = dataclasses.replace(

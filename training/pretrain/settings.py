@@ -10,10 +10,11 @@ from training.contract.records import RecipeError
 from training.order.batch_settings import BatchesRecipe, BatchPhase
 from training.pretrain.losses.settings import DistillRecipe
 from training.pretrain.objectives.settings import ObjectiveRecipe
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
-from training.pretrain.optim.settings import AverageRecipe, Schedule, UpdateRecipe, check_schedule
+from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule
 from training.pretrain.spikes import SpikeRecipe
 
 

@@ -33,9 +33,9 @@ from training.pretrain.capacity.room import check_disk
 from training.pretrain.models import export
 from training.pretrain.models.shape import ExpertLayers
 from training.pretrain.objectives.rewritten import Batch
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.averages import use_average
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.pretrain.optim.settings import AverageRecipe
 from training.pretrain.parallel.world import World
 from training.pretrain.report import Told
 from training.pretrain.run import RunHooks, _utilization, train

@@ -16,9 +16,9 @@ from training.pretrain.models.rotary import rotary_frequencies
 from training.pretrain.models.shape import RotaryScaling
 from training.pretrain.objectives.objective import Objective
 from training.pretrain.objectives.settings import ObjectiveRecipe
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.averages import average_share
 from training.pretrain.optim.schedule import learning_rate_factor
-from training.pretrain.optim.settings import AverageRecipe
 
 UNKNOWN = "of_next_year"
 

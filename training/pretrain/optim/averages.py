@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from training.pretrain.optim.settings import AverageRecipe
+from training.pretrain.optim.average_settings import AverageRecipe
 
 
 class Average(torch.optim.Optimizer):

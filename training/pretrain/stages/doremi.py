@@ -45,10 +45,10 @@ from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
 from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.clipping import clip_gradients, gradient_norm
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.schedule import scheduled_factor, set_learning_rates
-from training.pretrain.optim.settings import AverageRecipe
 from training.pretrain.parallel.world import World, own_device
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.doremi_settings import DoremiRecipe

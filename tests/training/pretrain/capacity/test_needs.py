@@ -26,9 +26,9 @@ from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.experts import Experts
 from training.pretrain.models.shape import ExpertLayers, ModelConfig, RotaryScaling
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers import OPTIMIZERS
-from training.pretrain.optim.settings import AverageRecipe
 from training.pretrain.parallel.degrees import Degrees
 from training.pretrain.settings import PretrainRecipe
 

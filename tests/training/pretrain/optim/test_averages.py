@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.averages import Average, average_share, set_average_share
-from training.pretrain.optim.settings import AverageRecipe
 
 
 def means_over(recipe: AverageRecipe, steps: int) -> tuple[list[float], float]:

@@ -16,10 +16,10 @@ from tests.training.pretrain import tiny
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_views
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
+from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.make import make_optimizers
 from training.pretrain.optim.optimizers.muon import muon, orthogonalize
 from training.pretrain.optim.schedule import set_learning_rates
-from training.pretrain.optim.settings import AverageRecipe
 from training.pretrain.optim.weights import Weights, whole
 
 CONFIG = ModelConfig(vocab_size=50, width=32, layers=2, heads=4, kv_heads=2, mlp_width=48, max_length=64)
