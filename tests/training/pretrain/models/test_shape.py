@@ -99,7 +99,9 @@ def test_the_reading_order_names_files_with_about_their_lines():
         "": "training/pretrain",
         "models/": "training/pretrain/models",
         "families/": "training/pretrain/models/families",
+        "losses/": "training/pretrain/losses",
         "optim/": "training/pretrain/optim",
+        "stages/": "training/pretrain/stages",
         "order/": "training/order",
     }
     lines = {
