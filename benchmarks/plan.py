@@ -70,7 +70,7 @@ TRAINING = (
     + """
 from training.contract.job import read_job
 from training.order import batches
-from training.pretrain import shares
+from training.pretrain.parallel import input_verification
 job, count, size, is_resumed = read_job(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "resumed"
 class World:
     rank, size = int(sys.argv[3]) // 2, int(sys.argv[3])
@@ -78,7 +78,7 @@ class World:
 io = lambda: int(open("/proc/self/io").readline().split()[1])
 begun, read = time.perf_counter(), io()
 plan_item, shards = job.inputs[0], job.inputs[1:]
-shares.check_by_share(plan_item, shards, World())
+input_verification.check_by_share(plan_item, shards, World())
 plan = batches.read_plan(Path(plan_item.path), digest=plan_item.digest)
 opened = batches.open_shards(plan, {item.fingerprint: item for item in shards}, verify=True)
 ready = time.perf_counter()

@@ -20,7 +20,7 @@ from assets.state.tombstones import read_tombstones
 from training.contract import artifact
 from training.contract.identity.closure import current_code
 from training.contract.job import DataError
-from training.data.known import known_under
+from training.data.checksum_cache import known_under
 from training.recipe.recipe import Recipe
 
 
