@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="21",
+    version="22",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -42,7 +42,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="10",
+    version="11",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -52,7 +52,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="14",
+    version="15",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -63,14 +63,14 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="6",
+    version="7",
     module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
-    version="8",
+    version="9",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -78,7 +78,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="31",
+    version="32",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -99,7 +99,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="9",
+    version="10",
     module="evaluation.decision.gate",
     kinds=("mlflow",),
     gates=("promotion",),

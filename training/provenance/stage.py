@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="6",
+    version="7",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

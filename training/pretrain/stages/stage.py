@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="10",
+    version="11",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -33,7 +33,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="8",
+    version="9",
     module="training.pretrain.stages.doremi",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
@@ -45,7 +45,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="10",
+    version="11",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.optim.optimizers", "all"),
