@@ -132,7 +132,7 @@ def test_every_module_and_packaged_file_of_a_stage_is_found_and_can_be_compared_
     paths = {name: path_of(name, code) for name in names}
     assert len(paths) > 300 and all(path and path.exists() for path in paths.values())
     assert path_of("torch", code) is None
-    assert "class Stage" in Base(CHECKOUT, RECORD).source(CHECKOUT / "training" / "stage.py")
+    assert "class Stage" in Base(CHECKOUT, RECORD).source(CHECKOUT / "training" / "contract" / "stage.py")
 
 
 def test_each_stage_with_a_line_that_was_not_entered_is_asked_for_a_version():
