@@ -186,9 +186,9 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 
     Empty if the aligned model is not made, or if the registry does not answer; then a warning is printed.
     """
+    from assets.registry.decision import model_of
     from assets.registry.decision_page import told
     from assets.registry.standing import standing
-    from assets.state.decision import model_of
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.registry.decision import DECISION
 from assets.services.root import make_writable
 from assets.services.signals import by_signal, exit_code_of, signals_noted
 from assets.state.compare import compare
-from assets.state.decision import DECISION
 from assets.terminal.errors import GO_ON, sentence_of
 from assets.terminal.refusal import refusal_lines
 from assets.terminal.standard_error import say

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 from assets.graph.bill import settled_late
 from assets.graph.result import Made
+from assets.materialize.before_start import Repeats, check_begun, check_facts
 from assets.materialize.causes import StageFailed
-from assets.materialize.early_refusals import check_facts
 from assets.materialize.events import announce
 from assets.materialize.follow import run_job, tell
 from assets.materialize.jobs import job_of
-from assets.materialize.repeated import Repeats, check_begun
 from assets.materialize.watchers import Watching, tidy
+from assets.registry.decision import CARD
 from assets.registry.kept_digests import check_witnessed, contradiction
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN, trains
-from assets.state.decision import CARD
 from assets.state.references import aside, write_reference
 from assets.state.repairs import mend
 from resources.tracking.reports import artifact_key

@@ -21,6 +21,7 @@ from assets.materialize.make import make, unless_rewritten
 from assets.materialize.materialize import asked_of
 from assets.materialize.watch import Watch
 from assets.registry.champion import champion_asked, is_stale
+from assets.registry.decision import lineage_of, model_of
 from assets.registry.decision_page import show_decision
 from assets.registry.kept_digests import contradictions, unwitnessed
 from assets.registry.launch import report_asked, report_result
@@ -28,7 +29,6 @@ from assets.registry.standing import REPAIR, Standing, refused, superseded, unfi
 from assets.registry.versions import registered, tags_of
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
-from assets.state.decision import lineage_of, model_of
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training.contract import artifact

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.registry.decision_page import show_decision
 from assets.registry.kept_digests import contradictions, unwitnessed
 from assets.registry.names import not_registered
 from assets.registry.standing import REPAIR, damage, standing
 from assets.registry.versions import check_whole, registered, tags_of
 from assets.state.compare import compare
-from assets.state.decision import DECISION, lineage_of, model_of
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
 from resources.tracking.reports import Tracking

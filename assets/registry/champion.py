@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from assets.registry.decision import DECISION, SCORES, model_of
 from assets.state.cell import Comparison
-from assets.state.decision import DECISION, SCORES, model_of
 from resources.tracking.registry import Version, line_in_file
 from resources.tracking.reports import Tracking
 from training.contract import artifact

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assets.registry.decision import CARD, DECISION
 from assets.registry.standing import Standing
 from assets.state.cell import Comparison
-from assets.state.decision import CARD, DECISION
 from resources.tracking.registry import Registry
 from training.contract.files.writing import write_text
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.state.cell import Cell, Comparison
-from assets.state.decision import DECISION, lineage_of, model_of
 from assets.state.tombstones import is_masked
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained

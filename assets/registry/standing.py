@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.registry.champion import champion_asked, is_stale, named
+from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.state.cell import Comparison
 from assets.state.chain import CHAIN
-from assets.state.decision import DECISION, lineage_of, model_of
 from assets.state.tombstones import erased_by
 from resources.tracking.registry import Registry, Version
 from training.contract import artifact

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 
 from assets.registry.champion import with_digest
+from assets.registry.decision import REPORT, SCORES, lineage_of, model_of
 from assets.registry.standing import REPAIR
 from assets.state.cell import Comparison
-from assets.state.decision import REPORT, SCORES, lineage_of, model_of
 from evaluation.decision.answers import MODELS
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score

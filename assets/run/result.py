@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assets.registry.decision import DECISION
 from assets.registry.standing import Standing
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
-from assets.state.decision import DECISION
 from assets.terminal.refusal import refusal_sentence
 from resources.notify import Notice
 from training.contract.process.exit_codes import FAILED, OK, REFUSED

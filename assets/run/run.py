@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.materialize.early_refusals import check_facts
+from assets.materialize.before_start import Repeats, check_begun, check_facts
 from assets.materialize.events import Listener, heard_by
-from assets.materialize.repeated import Repeats, check_begun
 from assets.materialize.watchers import tidy
+from assets.registry.decision import DECISION, model_of
 from assets.registry.launch import report_asked, report_result
 from assets.registry.standing import Standing, standing
 from assets.run.leaked_steps import with_steps
@@ -26,7 +26,6 @@ from assets.services.stores import opened_instance, trainings_at_once
 from assets.state.cell import START_ANEW, Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
-from assets.state.decision import DECISION, model_of
 from resources.profile import load_profile
 from training.contract import artifact
 from training.contract.process.exit_codes import OK

@@ -30,6 +30,11 @@ def asked_cell(
     places: Sequence[MadeAddress],
     code: Code,
 ) -> Cell:
+    """Return the cell of an asset in a partition: what `recipe` asks for, and what of it is there under `root`.
+
+    `cells` has all cells that it is made from. `places` are the addresses `made://` of the recipe, `code` the code that
+    is installed.
+    """
     inputs = _keys(declared.inputs, recipe, partition)
     waiting = [asset for asset, key in inputs if cells[asset, key].state == "unavailable"]
     if waiting:
@@ -81,6 +86,7 @@ def asked_cell(
 
 
 def unavailable_cell(declared: Asset, recipe: Recipe, partition: str, reasons: tuple[str, ...]) -> Cell:
+    """Return a cell that cannot be asked for, because something that it names or waits for does not exist."""
     return Cell(
         asset=declared.name,
         partition=partition,

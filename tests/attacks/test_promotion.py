@@ -30,12 +30,12 @@ from assets.materialize.assets import all_assets
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import heard_by
 from assets.registry.by_hand import promote_by_hand, roll_back
+from assets.registry.decision import lineage_of
 from assets.registry.exact import compare_exactly
 from assets.registry.standing import unfit
 from assets.run.run import run_recipe
 from assets.services.stores import opened_instance
 from assets.state.compare import compare
-from assets.state.decision import lineage_of
 from assets.state.references import write_reference
 from resources.profile import SHIPPED
 from resources.tracking.errors import TrackingError

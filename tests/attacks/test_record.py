@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from assets.answers.status.verify import verified
 from assets.commands import cli
+from assets.materialize.before_start import check_begun
 from assets.materialize.jobs import job_of
-from assets.materialize.repeated import check_begun
 from assets.registry.standing import unfit
 from assets.run.automation import cells_due
 from assets.run.run import run_recipe

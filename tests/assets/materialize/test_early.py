@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.materialize.early_refusals import check_facts
+from assets.materialize.before_start import check_facts
 from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe

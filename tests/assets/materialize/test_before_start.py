@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from assets.graph.pipeline import Pipeline
+from assets.materialize.before_start import Repeats
 from assets.materialize.causes import StageFailed
 from assets.materialize.make import make
-from assets.materialize.repeated import Repeats
 from assets.state.chain import CHAIN, ancestors
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe

@@ -1,4 +1,4 @@
-"""Trainings and other long work that a run would repeat or begin anew although nobody asked for it.
+"""Refusals before work starts: long work repeated or begun anew unasked, or a later asset that cannot be made.
 
 Another version of the code may make a part of the corpus in another way. Then everything that descends from that part
 is outdated, also a training that took a month. Such work is repeated only if a person says so.
@@ -22,6 +22,7 @@ from training.contract.artifact import Artifact
 from training.contract.job import DataError, read_job
 from training.contract.records import differences, write_record
 from training.contract.running.phase import RANKS_FOLDER
+from training.contract.stage import InputCheck
 
 MOST_SHOWN = 3
 LONG_SECONDS = 24 * 3600  # processor seconds: data that took more together is not made again unasked
@@ -191,3 +192,23 @@ def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:
         if job.partition == cell.partition:
             return path.parent, write_record(job)
     return None, {}
+
+
+def check_facts(comparison: Comparison) -> None:
+    """Raise DataError for the first asset that is not made and cannot be made from what is made (`Asset.facts`)."""
+    for asset in dict.fromkeys(cell.asset for cell in comparison.to_do()):
+        for fact in CHAIN[asset].facts:
+            made = _made(comparison, fact)
+            if made:
+                fact.check(comparison.recipe, made)
+
+
+def _made(comparison: Comparison, fact: InputCheck) -> dict[str, list[Artifact]]:
+    """Return the artifacts that a check is about, by asset; empty unless all of the recipe are made and sound."""
+    found: dict[str, list[Artifact]] = {}
+    for cell in comparison.cells.values():
+        if cell.asset in fact.assets:
+            if cell.artifact is None or cell.is_damaged or cell.artifact.failed_gates:
+                return {}
+            found.setdefault(cell.asset, []).append(cell.artifact)
+    return found
