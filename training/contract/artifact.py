@@ -251,11 +251,12 @@ def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[st
 def damaged_files(artifact: Artifact, *, reads: bool = True, judged: str | None = None) -> list[str]:
     """Return one line for each file that is missing or differs from its entry in the record; empty if there is none.
 
-    The files beside those of the manifest are looked at too. A file that a takedown erased is as it should be, if the
-    list of such files is the one that was `judged` (`erased_in`). With `reads=False` only the sizes of the files are
-    compared, not their checksums.
+    Files beside those of the manifest are compared where they are there: a takedown removes an index, and the next job
+    then does without. A file that a takedown erased is as it should be, if the list of such files is the one that was
+    `judged` (`erased_in`). With `reads=False` only the sizes of the files are compared, not their checksums.
     """
-    entries = [*artifact.record["files"], *artifact.record.get("beside", ())]
+    beside = (one for one in artifact.record.get("beside", ()) if os.path.lexists(artifact.path / one["path"]))
+    entries = [*artifact.record["files"], *beside]
     lines = (unsound(artifact.path, entry, reads=reads, judged=judged) for entry in entries)
     return [line for line in lines if line]
 

@@ -289,7 +289,7 @@ def test_an_index_replaces_the_earlier_files_and_a_damaged_one_changes_nothing(t
     monkeypatch.setattr(checked, "check", spy(checked.check, opened))
     assert made_again(two, Path(two.path).with_name("again")) == two.digest
     assert len(removed(two)) == 2
-    assert {earlier[str(folder)] for folder, _, _ in opened if str(folder) in earlier} == read
+    assert {earlier[str(folder)] for folder, *_ in opened if str(folder) in earlier} == read
 
 
 def test_the_index_serves_jobs_with_more_and_with_fewer_ranges(tmp_path, monkeypatch):
