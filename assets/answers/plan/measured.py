@@ -30,7 +30,7 @@ def measured_training(recipe: Recipe, size: Size) -> Measured:
         "precision: fp8": recipe.pretrain.precision == "fp8",
         "expert above 1": size.expert > 1,
     }
-    return _measured("training.pretrain", recipe, size, unlike, {"pretrain": write_record(recipe.pretrain)})
+    return _measured("training.pretrain.measured", recipe, size, unlike, {"pretrain": write_record(recipe.pretrain)})
 
 
 def measured_tuning(recipe: Recipe, asset: str, section: Section, size: Size) -> Measured:
@@ -43,18 +43,19 @@ def measured_tuning(recipe: Recipe, asset: str, section: Section, size: Size) ->
         "several processes that each have the whole model": size.nodes * size.processes > shard == 1,
     }
     stage = CHAIN[asset].stage.name
-    return _measured("training.posttrain", recipe, size, unlike, {"stage": stage, "section": write_record(section)})
+    given = {"stage": stage, "section": write_record(section)}
+    return _measured("training.posttrain.measured", recipe, size, unlike, given)
 
 
 def measured_scoring(recipe: Recipe, asset: str, size: Size, *, gathers: bool) -> Measured:
     """Return what the first process that scores models holds."""
     given = {"batch_size": recipe.evaluation.batch_size, "gathers": gathers}
     given |= {"align": write_record(recipe.align)} if asset == "alignment_rewards" else {}
-    return _measured("evaluation", recipe, size, {"model.experts": recipe.model.experts.count}, given)
+    return _measured("evaluation.exams.measured", recipe, size, {"model.experts": recipe.model.experts.count}, given)
 
 
 def _measured(
-    package: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any], given: Mapping[str, Any]
+    module: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Measured:
     if named := [name for name, is_set in unlike.items() if is_set]:
         return {}, f"not possible with {', '.join(named)}"
@@ -62,7 +63,7 @@ def _measured(
     told = {"model": write_record(recipe.model), "vocabulary": recipe.tokenizer.vocabulary, "run": run, **given}
     # No GPU is used, and no other process is started.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    argv = [sys.executable, "-m", f"{package}.measured"]
+    argv = [sys.executable, "-m", module]
     done = subprocess.run(argv, input=json.dumps(told), capture_output=True, text=True, env=environment)
     if done.returncode:
         said = "; ".join(done.stderr.strip().splitlines()[-MOST_LINES:])
