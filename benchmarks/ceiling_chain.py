@@ -297,7 +297,7 @@ def _open_above(watch: _Watch, mapped: int, asset: str) -> None:
 
         model_folder.open_model = watch.opening(model_folder.open_model, mapped)
     else:
-        from training.posttrain import fit
+        from training.posttrain.trainer import fit
 
         fit.load_for_training = watch.opening(fit.load_for_training, mapped)
 

@@ -1,4 +1,4 @@
-"""Measure the recall and the false positives of the contamination rule (training.data.exams.item_rule) on real exams.
+"""Measure the recall and the false positives of the contamination rule (training.data.exams.search) on real exams.
 
     PEDIGREE_DATA=… python -m benchmarks.contamination_recall [recall] [wrong] [copies] [speed]
         [--half chosen|reported|both] [--only NAME] [--variants cut …]
@@ -38,9 +38,9 @@ from warcio.archiveiterator import ArchiveIterator
 from xxhash import xxh3_64_intdigest
 
 from training.data.exams.benchmarks import item_text, read_items
-from training.data.exams.item_rule import Finder, FoundItem, ItemIndex, ItemText, build_items
+from training.data.exams.search.item_rule import Finder, FoundItem, ItemIndex, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.extract.html import extract_html
+from training.data.extract.pages.html import extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import read_rows, resolve
 

@@ -27,8 +27,8 @@ import numpy as np
 from resiliparse.extract.html2text import extract_plain_text
 
 from benchmarks.rounds import ratios, spread
-from tests.training.data.extract.page_cases import CASES, Case
-from training.data.extract.html import extract_html
+from tests.training.data.extract.pages.page_cases import CASES, Case
+from training.data.extract.pages.html import extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.sources import read_rows
 

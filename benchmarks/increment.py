@@ -33,8 +33,8 @@ from training.contract import artifact
 from training.contract.job import InputArtifact
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
-from training.data.exams import grams
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
+from training.data.exams.search import grams
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.extract.isolation import close_isolation
 from training.data.extract.settings import ExtractRecipe

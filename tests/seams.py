@@ -43,7 +43,7 @@ from training.posttrain.align.method import Method
 def train(given):
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
-    from training.posttrain.align.sampled import train_on_samples
+    from training.posttrain.align.sampling.sampled import train_on_samples
     return train_on_samples(given, GRPOConfig, GRPOTrainer)
 
 method = Method(config="GRPOConfig", learns_from="samples", train=train)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import tomllib
 import typing
+from collections import Counter
 from pathlib import Path
 
 import grimp
@@ -40,6 +41,11 @@ def test_no_module_imports_itself_by_way_of_others():
         if other == module or module in graph.find_upstream_modules(other)
     }
     assert not circles, sorted(circles)
+
+
+def test_no_folder_has_more_than_fifteen_modules():
+    modules = Counter(path.parent for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+    assert {str(folder.relative_to(PROJECT)): count for folder, count in modules.items() if count > 15} == {}
 
 
 def test_a_class_name_stands_for_one_thing():

@@ -5,7 +5,7 @@ the gate `contamination` refuses every training; with `after` this stage has no 
 made after scoring (evaluation.contamination.report).
 
 Training data are pages, instructions, preferences and prompts, and those of a teacher that was made under this root. A
-page that a model wrote is read behind the prompt that it answers. The rule is that of training.data.exams.item_rule, by
+page that a model wrote is read behind the prompt that it answers. The rule is that of training.data.exams.search, by
 which documents are also removed. `contamination.json` has the verdict and, for each suite, the items found in each kind
 of training data, the questions that were seen without their answers, and the items that cannot be cleared.
 `findings.jsonl` has a row for each finding: benchmark, item, document or row, URL, WARC file and offset, and the
@@ -46,10 +46,10 @@ from training.contract.artifact import SCRATCH_FOLDER, canonical_json, write_jso
 from training.contract.job import InputArtifact, Job, Outcome, Share, Work
 from training.contract.records import read_record
 from training.data.documents import document_files, read_documents, read_lines, write_lines
-from training.data.exams import item_rule
 from training.data.exams.benchmarks import BenchmarkItem, Plants, item_text, not_cleared, read_items
-from training.data.exams.item_rule import Finder, FoundItem, build_items
-from training.data.exams.row_search import searched, searched_columns, with_prompt
+from training.data.exams.search import item_rule
+from training.data.exams.search.item_rule import Finder, FoundItem, build_items
+from training.data.exams.search.row_search import searched, searched_columns, with_prompt
 from training.data.exams.settings import BenchmarkRecipe
 from training.posttrain.preferences.pairs import is_pair
 from training.posttrain.rows.forms import prompt_text

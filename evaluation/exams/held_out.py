@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.generate.pass_rows import passes
+from training.generate.passes.pass_rows import passes
 from training.generate.sampler import Sampler, seeds_of
 from training.generate.turns import Chat, Message
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.models import right_padded
 from training.posttrain.reward.reward import Judge, token_scores
+from training.posttrain.trainer.models import right_padded
 from training.recipe.settings.evaluation import JUDGED_PROMPTS
 
 

@@ -21,10 +21,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
 from training.data.exams.generation import longest_answer
-from training.generate.compact import of_tails, why_padded
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model, padded
-from training.generate.pass_rows import passes
+from training.generate.passes.compact import of_tails, why_padded
+from training.generate.passes.pass_rows import passes
 from training.generate.sampler import Sampler, by_length, in_passes
 from training.generate.spread import shared_out
 from training.generate.turns import Message

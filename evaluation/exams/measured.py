@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from training.posttrain.empty_model import LETTER, on_gpus, write_empty_model
+from training.posttrain.trainer.empty_model import LETTER, on_gpus, write_empty_model
 
 # isort: split
 from evaluation.exams.held_out import before_and_after

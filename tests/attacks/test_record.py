@@ -35,7 +35,7 @@ from training.contract.job import DataError, InputArtifact, RefusedInput, read_j
 from training.contract.records import RecipeError
 from training.contract.running import runner
 from training.order.ledger import Ledger, keep_ledger, read_ledger
-from training.posttrain import fit
+from training.posttrain.trainer import fit
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.parallel.world import World
 

@@ -7,8 +7,8 @@ import argparse
 import pytest
 
 from benchmarks import contamination_recall
-from training.data.exams import item_rule
-from training.data.exams.item_rule import Finder
+from training.data.exams.search import item_rule
+from training.data.exams.search.item_rule import Finder
 
 EXAM = {"arc_easy": contamination_recall.REPORTED_ON["arc_easy"]}
 

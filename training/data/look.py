@@ -20,7 +20,7 @@ from training.data.crawl.crawl import SHARDS, SUFFIXES
 from training.data.crawl.folder import ENDINGS, FILES, UNNAMED, ending_of, format_of, pdf_library, walked, why_no_text
 from training.data.crawl.warc import Record, read_warc
 from training.data.extract.extract import documents_of
-from training.data.extract.html import decode
+from training.data.extract.pages.html import decode
 from training.data.extract.responses import PayloadError, parse_response, payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import Page

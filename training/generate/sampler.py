@@ -18,7 +18,7 @@ import torch
 from training.contract.job import DataError
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model, padded
-from training.generate.pass_rows import passes
+from training.generate.passes.pass_rows import passes
 from training.generate.spread import shared_out
 
 Draw = Callable[[torch.Tensor], torch.Tensor]

@@ -21,16 +21,13 @@ from training.contract.process.without_content import Memory
 from training.contract.progress import Progress
 from training.contract.records import read_record
 from training.contract.run_settings import RunSettings
-from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, rows_in_pass
+from training.generate.passes.pass_rows import MERGED_ROWS, SAMPLE_ROWS, rows_in_pass
 from training.generate.spread import is_spread
 from training.generate.turns import Chat, Encoded
 from training.posttrain.align.alignment import Alignment
 from training.posttrain.align.initial_loss import start_of
 from training.posttrain.align.paired import pairs_trainer
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.empty_model import on_gpus, write_empty_model
-from training.posttrain.fit import merged
-from training.posttrain.models import load_tokenizer, right_padded
 from training.posttrain.preferences.answers import EncodedAnswer
 from training.posttrain.preferences.pairs import EncodedPair, Pairs
 from training.posttrain.reward.reward import pair_scores
@@ -39,7 +36,10 @@ from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.sft.sft import mean_loss
 from training.posttrain.sft.sft import trainer_of as sft_trainer
-from training.posttrain.spread_state import write_weights
+from training.posttrain.trainer.empty_model import on_gpus, write_empty_model
+from training.posttrain.trainer.fit import merged
+from training.posttrain.trainer.models import load_tokenizer, right_padded
+from training.posttrain.trainer.spread_state import write_weights
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 
 STEPS, PASSES = 2, 2  # the second step has the optimizer's state, the second pass the gradients of the first

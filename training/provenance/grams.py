@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from training.data.exams.folding import folded_hashes, folding, readable
+from training.data.exams.search.folding import folded_hashes, folding, readable
 from training.data.words.hashes import hash_words
 from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes, words_with_spans
 
@@ -90,7 +90,7 @@ def _replaced(view: View, pattern: re.Pattern[str], put: Callable[[str], str]) -
 def grams_of(texts: Sequence[str], *, folds: bool = False) -> tuple[Hashes, np.ndarray]:
     """Return the hashes of all runs of eight words of texts, and the number of the text of each run.
 
-    With `folds`, words are those that a person reads as the same (training/data/exams/folding.py): soft hyphens, small
+    With `folds`, words are those that a person reads as the same (data/exams/search/folding.py): soft hyphens, small
     capitals and accents do not matter.
     """
     if not any(texts):

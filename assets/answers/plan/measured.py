@@ -54,9 +54,7 @@ def measured_scoring(recipe: Recipe, asset: str, size: Size, *, gathers: bool) -
     return _measured("evaluation.exams.measured", recipe, size, {"model.experts": recipe.model.experts.count}, given)
 
 
-def _measured(
-    module: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any], given: Mapping[str, Any]
-) -> Measured:
+def _measured(module: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any], given: Mapping[str, Any]) -> Measured:
     if named := [name for name, is_set in unlike.items() if is_set]:
         return {}, f"not possible with {', '.join(named)}"
     run = {one.name: getattr(size, one.name) for one in fields(RunSettings)}

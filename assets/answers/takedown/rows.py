@@ -16,7 +16,7 @@ from training.contract.artifact import Artifact
 from training.contract.job import DataError, InputArtifact
 from training.data.address_lists import Target
 from training.data.documents import read_lines
-from training.data.exams.folding import folded_words
+from training.data.exams.search.folding import folded_words
 from training.provenance.file_verification import sound
 from training.provenance.grams import WORDS, grams_of, is_in
 from training.provenance.index import Index, read_rows

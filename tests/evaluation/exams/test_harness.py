@@ -105,7 +105,7 @@ def test_padded_rows_are_read_in_passes_of_bounded_logits(base_folder, monkeypat
     model = LocalModel(base_folder, batch_size=8)
     expected, read = model.loglikelihood(rows), count_tokens(model)
     most = 30
-    monkeypatch.setattr("training.generate.pass_rows.PASS_LOGITS", most * model.model.config.vocab_size)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_LOGITS", most * model.model.config.vocab_size)
     found = model.loglikelihood(rows)
     assert [one[0] for one in found] == pytest.approx([one[0] for one in expected], rel=1e-5)
     lengths = [len(model.tok_encode(row.args[1])) for row in rows]
@@ -125,13 +125,13 @@ def test_choices_of_long_contexts_are_read_in_bounded_passes(base_folder, monkey
     assert len(read) == 2 and max(kept) == len(requests) * (context + after - 1)
     most = 2 * (context + after)
     assert most < 3 * context  # two contexts in a pass, and two continuations
-    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", most)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", most)
     read.clear(), kept.clear()
     assert model.loglikelihood(requests) == expected
     assert len(read) == 2 + len(requests) // 2 and max(read) <= most and max(kept) <= most
     monkeypatch.undo()
     monkeypatch.setattr(local_model, "why_padded", lambda model: "as on a GPU")
-    monkeypatch.setattr("training.generate.pass_rows.PASS_LOGITS", 3 * after * model.model.config.vocab_size)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_LOGITS", 3 * after * model.model.config.vocab_size)
     read.clear()
     assert model.loglikelihood(requests) == expected
     assert len(read) > 4 and max(read[1:]) <= 3 * after
@@ -139,7 +139,7 @@ def test_choices_of_long_contexts_are_read_in_bounded_passes(base_folder, monkey
 
 def scored_in_shares(folder, requests, rank, size):
     """Scores by processes that share the model; the first one has more passes."""
-    from training.generate import pass_rows
+    from training.generate.passes import pass_rows
 
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": 29500}
     os.environ |= {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}

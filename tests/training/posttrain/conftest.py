@@ -58,7 +58,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch):
 
     @contextlib.contextmanager
     def context(step: int):
-        from training.posttrain import fit
+        from training.posttrain.trainer import fit
 
         original = fit.Reporter.on_step_end
 

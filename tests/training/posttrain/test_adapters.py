@@ -12,10 +12,10 @@ from tests.training.posttrain.conftest import SFT
 from training.contract.progress import read_metrics
 from training.contract.records import RecipeError
 from training.posttrain.adapter_settings import check_adapters
-from training.posttrain.models import load_model
 from training.posttrain.passed_through import REFUSED, check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.trainer.models import load_model
 
 NOT_MERGED = "refused when the recipe is read"
 LATER = "refused by the stage before the training"

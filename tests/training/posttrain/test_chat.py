@@ -38,7 +38,7 @@ def called(name, *arguments, content="", **more):
 
 
 def tokenizer_of(folder, chat):
-    from training.posttrain.models import load_tokenizer
+    from training.posttrain.trainer.models import load_tokenizer
 
     return load_tokenizer(folder, chat)
 

@@ -38,7 +38,7 @@ PROMPTS = [[10, 11, 12], [20] * 9, [30] * 4, [40, 41], [7, 8, 9]]
 def trained(root, name, kind, rank, size):
     """Train on sampled answers in shares, in bf16 also on a processor that is slow in it; return what was sent."""
     from training.contract.process.precision import DTYPES
-    from training.posttrain import fit
+    from training.posttrain.trainer import fit
 
     fit.dtype_here, fit.replaced_here = lambda precision, _: DTYPES[precision], lambda *_: ""
     passes = {"micro_batch_tokens": PAIRS["max_length"]}

@@ -111,7 +111,7 @@ def test_a_task_of_lm_eval_reads_what_training_reads(folder, prompts, read):
 def test_rollouts_read_what_training_reads(chain, tmp_path, prompts, settings):
     from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-    from training.posttrain.align.sampled import _trainer
+    from training.posttrain.align.sampling.sampled import _trainer
 
     made = (GRPOConfig, GRPOTrainer) if settings["method"] == "grpo" else (RLOOConfig, RLOOTrainer)
     rows = [{"prompt": asked(text), "answer": "b", "rivals": []} for text in TYPED]

@@ -12,9 +12,9 @@ from tests.training.posttrain.conftest import REWARD, SFT
 from training.contract.progress import read_metrics
 from training.contract.records import RecipeError
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.models import load_model
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.trainer.models import load_model
 from training.pretrain.optim.schedule import learning_rate_factor
 
 PLAIN = {"schedule": "cosine", "warmup_fraction": 0.05, "decay_fraction": 0.2, "final_learning_rate_fraction": 0.1}

@@ -22,7 +22,7 @@ from tests.peak import peak
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.contract.records import RecipeError
-from training.generate.pass_rows import PASS_TOKENS
+from training.generate.passes.pass_rows import PASS_TOKENS
 
 pytestmark = pytest.mark.timeout(1200)  # the tasks of the first test take minutes on a loaded machine
 
@@ -42,7 +42,7 @@ ROWS = [list(range(10, 10 + length)) for length in (60, 3, 40, 5, 50)]
 WIDE = {"width": 384, "layers": 12}
 PRELOADED = (
     *("trl.trainer.sft_trainer", "training.posttrain.sft.sft"),
-    *("training.posttrain.align.paired", "training.posttrain.align.sampled"),
+    *("training.posttrain.align.paired", "training.posttrain.align.sampling.sampled"),
 )
 READS = {
     "sft": ("base_model", "instruction_data"),
@@ -73,7 +73,7 @@ def tuned(root, name, stage, settings, rank, size, *, shard, dies_at=0, model=""
     """Run a stage in this process as one of `size`. All die after the step `dies_at` if there is one."""
     from accelerate.state import AcceleratorState
 
-    from training.posttrain import fit
+    from training.posttrain.trainer import fit
 
     AcceleratorState._reset_state(reset_partial_state=True)  # else it keeps the number of processes of earlier tasks
     as_one_of(rank, size)
@@ -108,7 +108,7 @@ def held(root, name, stage, settings, rank, size, *, shard, model="wide"):
 
 def judged_apart(root, rank, size):
     """The scores of different rows in each process, by a reward model that they share; the first has more passes."""
-    from training.generate import pass_rows
+    from training.generate.passes import pass_rows
     from training.posttrain.reward.reward import Judge, token_scores
 
     as_one_of(rank, size)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.contract.records import RecipeError
-from training.data.extract import html
+from training.data.extract.pages import html
 from training.data.extract.settings import ExtractRecipe
 from training.data.tokens import tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe

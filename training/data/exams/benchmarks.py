@@ -2,7 +2,7 @@
 
 `items.parquet` has a row for each part of each item: `number` (the item's number in the index), `benchmark`, `item`
 (its id), `part` (question, answer or passage), `text`. `index.safetensors` holds the arrays of
-training.data.exams.item_rule.ItemIndex. `not_cleared.jsonl` lists the items that the rule finds only word for word with
+search.item_rule.ItemIndex. `not_cleared.jsonl` lists the items that the rule finds only word for word with
 their answer, or not at all, and those that it does not find when the index plants each of its own items in a text, word
 for word and with the middle word that is no name changed. If such an item is not found, a text may still hold it.
 Labels such as `Question:` belong to the file's format, not to the item.
@@ -26,10 +26,10 @@ from training.contract.artifact import written
 from training.contract.job import DataError, Job, Outcome, Work
 from training.data.documents import write_lines
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.folding import folded_words
-from training.data.exams.grams import column_of
-from training.data.exams.item_rule import Finder, ItemIndex, ItemText, build_items
-from training.data.exams.rarity import weight
+from training.data.exams.search.folding import folded_words
+from training.data.exams.search.grams import column_of
+from training.data.exams.search.item_rule import Finder, ItemIndex, ItemText, build_items
+from training.data.exams.search.rarity import weight
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import check_row
 from training.data.sources import read_rows

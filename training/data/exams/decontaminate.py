@@ -1,6 +1,6 @@
 """Stage `decontaminate`: find the documents that hold items of the recipe's exams, and remove or flag them.
 
-The rule is that of training.data.exams.item_rule. Each document is judged by its own text alone: the number of other
+The rule is that of training.data.exams.search. Each document is judged by its own text alone: the number of other
 documents with the same item changes nothing.
 
 `hits.parquet` lists every item found: document, benchmark, item, `part` (`question+answer`, or `question` if no answer
@@ -38,9 +38,9 @@ from training.data.documents import (
 )
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
-from training.data.exams.grams import column_of
-from training.data.exams.item_rule import Finder, FoundItem, strongest_first
-from training.data.exams.row_search import PROMPT, searched_columns, with_prompt
+from training.data.exams.search.grams import column_of
+from training.data.exams.search.item_rule import Finder, FoundItem, strongest_first
+from training.data.exams.search.row_search import PROMPT, searched_columns, with_prompt
 
 HITS_FILE: Final = "hits.parquet"
 SAMPLE_HITS: Final = 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, Record, parse_headers
-from training.data.extract.html import clean, day_of
+from training.data.extract.pages.html import clean, day_of
 
 FIELDS: Final = (
     "software",

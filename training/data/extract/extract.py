@@ -59,7 +59,6 @@ from training.data.documents import (
 from training.data.extract.collection import Collection, joined
 from training.data.extract.digests import contradicts
 from training.data.extract.formats import BOOK_BYTES, BOOKS
-from training.data.extract.html import Extracted, clean, day_of, is_html, is_page
 from training.data.extract.isolation import (
     BATCH_BYTES,
     BATCH_PAGES,
@@ -69,6 +68,7 @@ from training.data.extract.isolation import (
     close_isolation,
     isolation_for,
 )
+from training.data.extract.pages.html import Extracted, clean, day_of, is_html, is_page
 from training.data.extract.record_outcomes import (
     ADDED,
     TERMS,

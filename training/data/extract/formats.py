@@ -18,7 +18,7 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote
 
-from training.data.extract.html import Extracted, clean, day_of, decode, extract_html
+from training.data.extract.pages.html import Extracted, clean, day_of, decode, extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import terms_of
 

@@ -30,7 +30,7 @@ from training.contract.parts.contained import Bounds, PartFailed, bounds, contai
 from training.contract.process.lifetime import die_with_parent
 from training.contract.records import write_record
 from training.data.extract.formats import BOOKS, extract_file
-from training.data.extract.html import Extracted
+from training.data.extract.pages.html import Extracted
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms
 

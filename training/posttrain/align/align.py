@@ -17,9 +17,9 @@ from training.generate.chat_template import template_digest
 from training.generate.turns import Chat
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.fit import set_up_torch
-from training.posttrain.models import MODEL_FOLDER, load_tokenizer, save_model
 from training.posttrain.preferences.pairs import read_pairs
+from training.posttrain.trainer.fit import set_up_torch
+from training.posttrain.trainer.models import MODEL_FOLDER, load_tokenizer, save_model
 
 
 def run(job: Job, work: Work) -> Outcome:

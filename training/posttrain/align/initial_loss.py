@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from training.contract.job import Gate
-from training.generate.pass_rows import START_ROWS, passes
-from training.posttrain.counted_rows import COUNTS
+from training.generate.passes.pass_rows import START_ROWS, passes
+from training.posttrain.trainer.counted_rows import COUNTS
 
 TOLERANCE = 1e-3  # of the loss, as a share of it where it is above 1; of a reward, in the reward's unit
 

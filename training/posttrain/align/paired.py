@@ -15,14 +15,16 @@ from trl.trainer import dpo_trainer
 from trl.trainer.dpo_config import DPOConfig
 
 from training.contract.job import Counts, Gate
-from training.generate.pass_rows import MERGED_ROWS
+from training.generate.passes.pass_rows import MERGED_ROWS
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.initial_loss import Start, start_of
 from training.posttrain.align.reference import unhashed, with_references
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.compact import said_of, without_padding
-from training.posttrain.counted_rows import counting_rows, filled
-from training.posttrain.fit import (
+from training.posttrain.preferences.pairs import EncodedPair, Row
+from training.posttrain.rows_read import rows_read
+from training.posttrain.trainer.compact import said_of, without_padding
+from training.posttrain.trainer.counted_rows import counting_rows, filled
+from training.posttrain.trainer.fit import (
     Reporter,
     adapter_config,
     finite_gate,
@@ -34,10 +36,8 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import right_padded
-from training.posttrain.preferences.pairs import EncodedPair, Row
-from training.posttrain.rows_read import rows_read
-from training.posttrain.spread_state import saving_parts
+from training.posttrain.trainer.models import right_padded
+from training.posttrain.trainer.spread_state import saving_parts
 
 unhashed(dpo_trainer)
 without_padding(dpo_trainer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.generate.spread import shared_out
-from training.posttrain.counted_rows import COUNTS
+from training.posttrain.trainer.counted_rows import COUNTS
 
 
 def with_references(trainer: Any, dataset: Any, batch_size: int, *columns: str) -> Any:

@@ -16,17 +16,17 @@ from trl.trainer.kto_config import KTOConfig
 
 from training.contract.job import Gate
 from training.contract.records import RecipeError
-from training.generate.pass_rows import START_ROWS
+from training.generate.passes.pass_rows import START_ROWS
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.initial_loss import Start
 from training.posttrain.align.losses import answers_start
 from training.posttrain.align.paired import train_from_start
 from training.posttrain.align.reference import unhashed, with_references
-from training.posttrain.compact import without_padding
-from training.posttrain.counted_rows import counting_rows, filled
-from training.posttrain.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
 from training.posttrain.preferences.answers import EncodedAnswer, read_answers
-from training.posttrain.spread_state import saving_parts
+from training.posttrain.trainer.compact import without_padding
+from training.posttrain.trainer.counted_rows import counting_rows, filled
+from training.posttrain.trainer.fit import adapter_config, load_for_training, row_order, rows_per_pass, trainer_config
+from training.posttrain.trainer.spread_state import saving_parts
 
 ESTIMATES_DIVERGENCE = "kto"  # the loss that needs answers behind other prompts
 unhashed(kto_trainer)

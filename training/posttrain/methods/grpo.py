@@ -11,7 +11,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
-from training.posttrain.align.sampled import train_on_samples
+from training.posttrain.align.sampling.sampled import train_on_samples
 
 METHOD = Method(config="GRPOConfig", learns_from="samples")
 

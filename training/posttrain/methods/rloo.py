@@ -10,7 +10,7 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.method import Method
-from training.posttrain.align.sampled import train_on_samples
+from training.posttrain.align.sampling.sampled import train_on_samples
 
 METHOD = Method(config="RLOOConfig", learns_from="samples")
 

@@ -14,11 +14,14 @@ from typing import Any
 from training.contract.job import Gate, Job, Outcome, Work
 from training.contract.process.lean import uncollected
 from training.generate.chat_template import template_digest
-from training.generate.pass_rows import MERGED_ROWS, passes
+from training.generate.passes.pass_rows import MERGED_ROWS, passes
 from training.generate.spread import in_step
 from training.generate.turns import Chat, Message
-from training.posttrain.counted_rows import counting_rows, filled
-from training.posttrain.fit import (
+from training.posttrain.preferences.pairs import EncodedPair, read_pairs
+from training.posttrain.reward.settings import RewardRecipe
+from training.posttrain.rows_read import rows_read
+from training.posttrain.trainer.counted_rows import counting_rows, filled
+from training.posttrain.trainer.fit import (
     Reporter,
     adapter_config,
     fit,
@@ -30,11 +33,8 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
-from training.posttrain.preferences.pairs import EncodedPair, read_pairs
-from training.posttrain.reward.settings import RewardRecipe
-from training.posttrain.rows_read import rows_read
-from training.posttrain.spread_state import saving_parts
+from training.posttrain.trainer.models import MODEL_FOLDER, load_model, load_tokenizer, right_padded, save_model
+from training.posttrain.trainer.spread_state import saving_parts
 
 
 def run(job: Job, work: Work) -> Outcome:

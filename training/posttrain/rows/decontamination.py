@@ -18,8 +18,8 @@ from training.contract.job import Job
 from training.data.documents import write_lines
 from training.data.exams.benchmarks import load_index
 from training.data.exams.decontaminate_settings import CONTAMINATED, DecontaminateRecipe
-from training.data.exams.item_rule import Finder, FoundItem, strongest_first
-from training.data.exams.row_search import searched
+from training.data.exams.search.item_rule import Finder, FoundItem, strongest_first
+from training.data.exams.search.row_search import searched
 from training.posttrain.rows.source import SourceRow
 
 HITS_FILE = "hits.jsonl"

@@ -14,12 +14,15 @@ from typing import Any
 from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.contract.process.lean import uncollected
 from training.generate.chat_template import template_digest
-from training.generate.compact import why_padded
-from training.generate.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
+from training.generate.passes.compact import why_padded
+from training.generate.passes.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
 from training.generate.turns import Chat, Encoded, Message, is_trained, template
 from training.posttrain.chat import template_gate
-from training.posttrain.compact import log_probs, said_of, without_padding
-from training.posttrain.fit import (
+from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, read_jsonl
+from training.posttrain.rows_read import rows_read
+from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.trainer.compact import log_probs, said_of, without_padding
+from training.posttrain.trainer.fit import (
     Reporter,
     adapter_config,
     fit,
@@ -31,11 +34,8 @@ from training.posttrain.fit import (
     trainer_config,
     window_means,
 )
-from training.posttrain.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
-from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, read_jsonl
-from training.posttrain.rows_read import rows_read
-from training.posttrain.sft.settings import SftRecipe
-from training.posttrain.spread_state import saving_parts
+from training.posttrain.trainer.models import MODEL_FOLDER, load_tokenizer, right_padded, save_model
+from training.posttrain.trainer.spread_state import saving_parts
 
 UNTRAINED = -100  # the label of a token that is not trained
 

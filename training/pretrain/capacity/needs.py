@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from training.generate.pass_rows import PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS, rows_in_pass
+from training.generate.passes.pass_rows import PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS, rows_in_pass
 from training.pretrain.models.account import FILE_BYTES, FP32, Recompute, evaluated_rows, parameter_shapes
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.optim.optimizer import Optimizer

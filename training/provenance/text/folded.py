@@ -1,6 +1,6 @@
 """Find the parts of a text that the pages in shards have in other letters: capitals, line ends, spaces, punctuation.
 
-Words are folded as those of exams (training/data/exams/folding.py), so small capitals, soft hyphens and accents do not
+Words are folded as those of exams (data/exams/search/folding.py), so small capitals, soft hyphens and accents do not
 matter, and eight in a row must be the same. No index has folded words, so the texts are read, which takes a minute for
 some gigabytes; only what the index of tokens has not found word for word is looked for.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from training.contract.job import DataError, RefusedInput
-from training.data.exams.folding import end_of_character, folded_hashes, readable, word_spans
+from training.data.exams.search.folding import end_of_character, folded_hashes, readable, word_spans
 from training.data.words.ngrams import ngram_hashes
 from training.provenance.file_verification import sound
 from training.provenance.grams import WORDS, grams_of

@@ -15,7 +15,7 @@ from tests.training.pretrain import tiny
 from training.contract.parts.code import PARTS
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError, read_record
-from training.posttrain.align.rewards import part_rewards
+from training.posttrain.align.sampling.rewards import part_rewards
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import Sampled

@@ -36,7 +36,7 @@ from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
 from training.data.dedup.shuffle import SliceDamaged, name_of
 from training.data.extract.extract import _response
-from training.data.extract.html import extract_html
+from training.data.extract.pages.html import extract_html
 from training.data.extract.responses import payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.words.ngrams import jaccard, ngram_set, words

@@ -14,7 +14,7 @@ from training.contract.job import DataError
 from training.data.documents import read_lines
 from training.data.exams.benchmarks import NOT_CLEARED_FILE, bare_question, item_text, load_index, read_items
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.item_rule import build_items
+from training.data.exams.search.item_rule import build_items
 from training.data.exams.settings import BenchmarkRecipe
 
 

@@ -15,7 +15,7 @@ from training.contract.job import InputArtifact
 from training.data.exams import decontaminate as stage
 from training.data.exams.benchmarks import PLANTED_CHANGE, BenchmarkItem, _planted
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.item_rule import Finder
+from training.data.exams.search.item_rule import Finder
 from training.data.exams.settings import BenchmarkRecipe
 
 LONG = "Which of the rivers that cross the old town is the one with nine bridges?"

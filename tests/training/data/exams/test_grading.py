@@ -16,7 +16,7 @@ from training.data.exams.grading import Values, equals_one, is_right, names_one,
 from training.data.exams.rubric import Rubric
 from training.data.kitchen.settings import KitchenWorld
 from training.data.sources import read_rows
-from training.posttrain.align.rewards import RightAnswer, part_rewards
+from training.posttrain.align.sampling.rewards import RightAnswer, part_rewards
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import Sampled
 

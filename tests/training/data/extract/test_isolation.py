@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from training.contract.process.lifetime import cpu_seconds_with_children
-from training.data.extract.html import extract_html
 from training.data.extract.isolation import Failure, Isolation, RawPage
+from training.data.extract.pages.html import extract_html
 from training.data.extract.settings import ExtractRecipe
 
 SETTINGS = ExtractRecipe()

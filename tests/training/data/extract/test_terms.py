@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.data.real import real_page
 from training.contract.job import DataError
-from training.data.extract.html import extract_html
+from training.data.extract.pages.html import extract_html
 from training.data.extract.responses import parse_response
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import SiteTerms, disallows, groups_of

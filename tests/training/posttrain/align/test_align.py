@@ -19,8 +19,8 @@ from training.contract.records import RecipeError, read_record
 from training.posttrain.align.losses import OF_PAIRS
 from training.posttrain.align.method import method_of
 from training.posttrain.align.settings import AlignRecipe
-from training.posttrain.models import load_model
 from training.posttrain.rows.sorting import read_jsonl
+from training.posttrain.trainer.models import load_model
 
 DPO = {
     "method": "dpo",
@@ -72,8 +72,8 @@ def alignment(chain, tmp_path, settings):
     """What a method is given."""
     from training.generate.turns import Chat
     from training.posttrain.align.alignment import Alignment
-    from training.posttrain.models import load_tokenizer
     from training.posttrain.preferences.pairs import read_pairs
+    from training.posttrain.trainer.models import load_tokenizer
 
     folder = chain / "sft_model" / "model"
     chat = Chat.of(folder)
@@ -174,7 +174,7 @@ def test_the_start_is_the_same_in_several_passes(chain, tmp_path, monkeypatch):
     with torch.no_grad():
         trainer.model.model.layers[0].mlp.down_proj.weight.mul_(2.0)  # so that rows have different losses
     whole = start_of(trainer)
-    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 400)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", 400)
     parts = start_of(trainer)
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.rows == whole.rows
     assert abs(parts.rewards["chosen"]) > abs(whole.rewards["chosen"]) > 1e-3  # the pass that is furthest from 0
@@ -264,7 +264,7 @@ def test_the_policy_its_reference_and_the_reward_model_are_opened_in_the_profile
 
 def test_no_two_answers_of_a_training_are_drawn_from_the_same_random_numbers(chain, tmp_path, monkeypatch):
     """Each of a step, of the parts of its batch, of two steps, and of two seeds has its own."""
-    from training.posttrain.align import seeded_sampling as drawn
+    from training.posttrain.align.sampling import seeded_sampling as drawn
 
     used, given = [], drawn.Drawn.__init__
 

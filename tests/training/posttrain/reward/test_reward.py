@@ -11,7 +11,7 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import REWARD
 from training.contract.job import DataError, RefusedInput
 from training.contract.progress import read_metrics
-from training.generate.pass_rows import PASS_TOKENS
+from training.generate.passes.pass_rows import PASS_TOKENS
 from training.posttrain.reward.reward import Judge, score, token_scores
 
 

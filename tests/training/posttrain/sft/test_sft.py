@@ -19,9 +19,9 @@ from training.contract.progress import Progress, read_metrics
 from training.contract.records import RecipeError, read_record
 from training.contract.running.runner import StopRequested
 from training.generate.turns import Chat, Encoded, template
-from training.posttrain.models import load_model, load_tokenizer
 from training.posttrain.sft import sft
 from training.posttrain.sft.settings import SftRecipe
+from training.posttrain.trainer.models import load_model, load_tokenizer
 
 SUFFIXES = {".safetensors", ".json", ".jinja"}
 
@@ -82,7 +82,7 @@ def test_the_loss_of_a_sample_is_the_same_in_several_passes(chain, monkeypatch):
     inner = type(model.base_model)
     forward = inner.forward
     monkeypatch.setattr(inner, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k))
-    monkeypatch.setattr("training.generate.pass_rows.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_LOGITS", 2 * 40 * model.config.vocab_size)
     assert sft.mean_loss(model, rows, chat) == pytest.approx(expected, abs=1e-5)
     assert len(seen) == 3 and all(rows == 1 or rows * tokens <= 80 for rows, tokens in seen)
 
@@ -152,7 +152,7 @@ def test_micro_batches_give_the_same_model_up_to_rounding(chain, tmp_path):
 
 
 def test_a_stopped_job_goes_on_and_gives_the_same_bytes(chain, tmp_path, monkeypatch):
-    from training.posttrain import fit
+    from training.posttrain.trainer import fit
 
     original = fit.Reporter.on_step_end
 
@@ -190,7 +190,7 @@ def test_a_killed_job_goes_on_from_its_last_checkpoint_and_gives_the_same_bytes(
 
 def test_a_loss_that_was_not_finite_before_a_kill_still_fails_the_gate(chain, tmp_path, killed_at):
     """The gate is on the losses of all steps, of which those before the checkpoint come from the checkpoint."""
-    from training.posttrain.fit import COMPLETE_MARK, last_checkpoint, seal
+    from training.posttrain.trainer.fit import COMPLETE_MARK, last_checkpoint, seal
 
     output = tmp_path / "sft_model"
     with killed_at(20):
@@ -208,7 +208,7 @@ def test_a_loss_that_was_not_finite_before_a_kill_still_fails_the_gate(chain, tm
 
 
 def test_a_merge_is_checked_on_no_more_rows_than_a_pass_reads(chain, tmp_path, monkeypatch):
-    from training.posttrain import fit
+    from training.posttrain.trainer import fit
 
     read, logits_of = [], fit.logits_of
 
@@ -217,7 +217,7 @@ def test_a_merge_is_checked_on_no_more_rows_than_a_pass_reads(chain, tmp_path, m
         return logits_of(model, batch)
 
     monkeypatch.setattr(fit, "logits_of", noted)
-    monkeypatch.setattr("training.generate.pass_rows.PASS_TOKENS", 100)
+    monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", 100)
     record = train(chain, tmp_path / "lora", {"peft": {"r": 4}, "epochs": 1})
     assert tiny.gate(record, "merged_equals_adapter")["passed"]
     assert len(read) == 2 and all(50 < tokens <= 100 for tokens in read)

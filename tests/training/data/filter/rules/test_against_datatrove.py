@@ -123,7 +123,7 @@ def test_listed_words_are_found_as_by_datatroves_block(code, tmp_path, monkeypat
 @pytest.mark.data
 def test_crawled_pages_in_several_languages_are_judged_as_by_datatrove():
     from training.data.crawl.warc import Record, read_warc
-    from training.data.extract.html import extract_html
+    from training.data.extract.pages.html import extract_html
     from training.data.extract.responses import parse_response, payload
     from training.data.extract.settings import ExtractRecipe
     from training.data.words.language import identify

@@ -1,0 +1,70 @@
+"""Compiled loop of `grams`: find the n-grams of a table in texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from training.data.exams.search.grams import GramTable
+from training.data.words.hashes import Offsets, mixed
+from training.data.words.native import native
+from training.data.words.ngrams import Hashes
+
+Places = npt.NDArray[np.int64]
+
+_MULTIPLIER = 0x9E3779B97F4A7C15  # as in training.data.words.ngrams
+_FIRST_ROOM = 4096  # occurrences in a batch; if there are more, the loop runs again with room for all
+
+
+def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
+    """Return [occurrences, (text, position, row)] of the table's n-grams in texts, sorted by text, then position.
+
+    `hashes` are the hashed words of all texts; `starts` [texts + 1] is where each text begins in them.
+    """
+    shift = np.uint64(65 - len(table.begins).bit_length())  # leaves the leading bits of a hash, which index `begins`
+    room = _FIRST_ROOM
+    while True:
+        found = np.empty((room, 3), np.int64)
+        total = _look_up(hashes, starts, table.num_words, table.hashes, table.bits, table.begins, shift, found)
+        if total <= room:
+            return found[:total]
+        room = total
+
+
+@native
+def _look_up(hashes, starts, num_words, grams, bits, begins, shift, found):
+    """Write occurrences to `found` as long as there is room, and return the number of all occurrences."""
+    multiplier, mask = np.uint64(_MULTIPLIER), np.uint64(8 * len(bits) - 1)
+    power = np.uint64(1)
+    for _ in range(num_words - 1):
+        power *= multiplier
+    total = 0
+    for text in range(len(starts) - 1):
+        first, last = starts[text], starts[text + 1] - num_words
+        if last < first:
+            continue
+        rolling = np.uint64(0)
+        for place in range(first, first + num_words):
+            rolling = rolling * multiplier + hashes[place]
+        for place in range(first, last + 1):
+            if place > first:
+                rolling = (rolling - hashes[place - 1] * power) * multiplier + hashes[place + num_words - 1]
+            value = mixed(rolling)
+            slot = value & mask
+            if bits[slot >> np.uint64(3)] >> np.uint8(slot & np.uint64(7)) & np.uint8(1) == 0:
+                continue
+            leading = value >> shift
+            row, end = begins[leading], begins[leading + np.uint64(1)]
+            beyond = end
+            while row < beyond:
+                middle = (row + beyond) >> 1
+                if grams[middle] < value:
+                    row = middle + 1
+                else:
+                    beyond = middle
+            if row == end or grams[row] != value:
+                continue
+            if total < len(found):
+                found[total, 0], found[total, 1], found[total, 2] = text, place - first, row
+            total += 1
+    return total
