@@ -431,6 +431,23 @@ FORMS = (
         row={"system": "Be kind.", "question": Q, "answer": "12"},
         gives=("system: Be kind.", ASKED, "right: 12"),
     ),
+    Form(
+        name="prompts, a completion that may be the right answer",
+        format="prompts",
+        row={"prompt": Q, "completion": "12"},
+        why_not="unread_field:completion",
+    ),
+    Form(
+        name="prompts, other answers that the source ignores",
+        format="prompts",
+        more={"ignore": ("responses",)},
+        row={"prompt": Q, "responses": [A, B], "answer": 12},
+        gives=(ASKED, "right: 12"),
+    ),
+    Form(
+        name="prompts of pairs", format="prompts", row={"prompt": Q, "chosen": A, "rejected": B}, gives=(ASKED, "right: ")
+    ),
+    Form(name="prompts, one answer", format="prompts", row={"prompt": Q, "chosen": A}, why_not="unread_field:chosen"),
     # preferences
     Form(
         name="UltraFeedback, binarized",

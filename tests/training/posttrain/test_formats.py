@@ -274,9 +274,13 @@ def test_alpaca_unpaired_and_prompt_only_rows_of_real_files(tmp_path):
     ]
     record = tiny.run("preferences", tmp_path / "preference_data", {"preferences": {"data": data}})
     assert record["counts"]["in"] == 3 * 150 and record["counts"]["kept"] >= 3 * 150 - 8
-    for name, number, answered in (("preference/tulu1_human_eval_instances", 498, 0), ("sft/gsm8k_train", 3737, 3737)):
+    for name, ignore, number, answered in (
+        ("preference/tulu1_human_eval_instances", ["completions"], 498, 0),
+        ("sft/gsm8k_train", [], 3737, 3737),
+    ):
         uri, output = f"data://{name}.jsonl.gz", tmp_path / name.rpartition("/")[2]
-        record = tiny.run("prompts", output, {"align": {"prompts": uri}})
+        asked = {"prompts": uri, "prompt_columns": {"ignore": ignore}}
+        record = tiny.run("prompts", output, {"align": asked})
         kept = read_jsonl(output / "prompts.jsonl")
         assert record["counts"]["kept"] == len(kept) == number
         assert sum(bool(row["answer"]) for row in kept) == answered

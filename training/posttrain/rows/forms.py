@@ -47,8 +47,7 @@ Row = dict[str, Any]
 _TRANSCRIPT_TURN = re.compile(r"\n\n(Human|Assistant):")
 # What OpenAssistant tells of a message beside its text: who wrote and judged it, and how.
 _ABOUT_NODES = ABOUT | {"tree_state", "message_tree_id", "review_count", "synthetic", "emojis", "labels", "detoxify"}
-# The answers that a row of prompts has: the model that is trained gives its own.
-_ANSWERS = ("chosen", "rejected", "completion", "completions", "response", "responses")
+PAIR = ("chosen", "rejected")
 
 
 def complete(messages: list[Message]) -> list[Message]:
@@ -318,8 +317,8 @@ def read_chosen_rejected(fields: Fields, source: TextSourceRecipe) -> Pair:
     The prompt may stand beside whole conversations that begin with it, or be only in them.
     """
     prompt, listed = fields.take(source.prompt_field, "conversations"), fields.take("messages")
-    answers = [fields.take("chosen"), fields.take("rejected")]
-    for name, value in zip(("chosen", "rejected"), answers, strict=True):
+    answers = [fields.take(name) for name in PAIR]
+    for name, value in zip(PAIR, answers, strict=True):
         if value is None:
             raise Unusable(f"missing_{name}")
     if prompt is None and listed is None and all(isinstance(one, str) for one in answers):
@@ -421,16 +420,16 @@ def read_unpaired(fields: Fields, source: TextSourceRecipe) -> RatedAnswer:
 def read_prompt(fields: Fields, source: TextSourceRecipe) -> Row:
     """Return {"prompt": messages, "answer", "rivals"} of a row.
 
-    The row has the column that the recipe names (text or messages), `messages`, or `question`, as GSM8K's rows do. The
-    answers that it gives to the prompt are left out, those at the end of the messages too. A right answer may be a
-    number. Raise Unusable if no message is a user's, or if no answer could ever equal the right one.
+    The row has the column that the recipe names (text or messages), `messages`, or `question`, as GSM8K's rows do. A
+    pair's answers are left out, and answers at the end of the messages. A right answer may be a number. Raise Unusable
+    if no message is a user's, or if no answer could ever equal the right one.
     """
     value = fields.take(source.prompt_field, "messages", "conversations", "question")
     messages = turns(fields, value, "user", "prompt") if value is not None else []
     while messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
-    for name in _ANSWERS:
-        if name != source.answer_field:
+    if all(map(fields.has, PAIR)) and source.answer_field not in PAIR:
+        for name in PAIR:
             fields.take(name)
     answer = "" if fields.is_blank(source.answer_field) else fields.answer(source.answer_field)
     if answer and not can_be_given(answer):
