@@ -1,7 +1,7 @@
 """Generate text with a model folder in the transformers layout. Nothing is downloaded.
 
-Generation stops at any token that contains a stop string. A sampled text depends only on its own seed and prompt, not
-on the other prompts of the batch.
+Generation stops at a token outside of thoughts that contains a stop string. A sampled text depends only on its own seed
+and prompt, not on the other prompts of the batch.
 
 Legend: B batch, T tokens, V vocabulary.
 """
@@ -16,12 +16,15 @@ from typing import Any
 import torch
 
 from training.contract.job import DataError
+from training.data.exams.grading import before_stop, opened_thought
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model, padded
 from training.generate.passes.pass_rows import passes
 from training.generate.spread import shared_out
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
+Stopped = Callable[[int, list[int]], bool]  # whether the answer of a row, given its tokens, has ended
+OPENING_TOKENS = 16  # at a prompt's end, among which the sign that begins a thought is looked for
 
 
 class Sampler:
@@ -60,8 +63,9 @@ class Sampler:
     ) -> list[str]:
         """Return the model's continuation of each prompt's tokens as text, cut before the first stop string in `until`.
 
-        Temperature 0 is greedy; otherwise prompt i is sampled with `seeds[i]`. `top_p` below 1 draws only from the
-        likeliest tokens that together have this probability (arXiv 1904.09751).
+        A stop string counts outside of thoughts alone; the sign at the end of a prompt that begins one is part of the
+        answer. Temperature 0 is greedy; otherwise prompt i is sampled with `seeds[i]`. `top_p` below 1 draws only from
+        the likeliest tokens that together have this probability (arXiv 1904.09751).
         """
         given = self.answer_tokens(
             prompts,
@@ -71,7 +75,7 @@ class Sampler:
             top_p=top_p,
             seeds=seeds,
         )
-        return [_cut(self.tokenizer.decode(tokens, skip_special_tokens=True), until) for tokens in given]
+        return [before_stop(self._said(*one), until) for one in zip(prompts, given, strict=True)]
 
     def answer_tokens(
         self,
@@ -88,15 +92,24 @@ class Sampler:
         An answer includes the token that ended it.
         """
         fitted = [self._fitted(prompt, max_new_tokens) for prompt in prompts]
-        ends = torch.tensor(sorted(self._ends | self._containing(until)), device=self.model.device)
+        ends = torch.tensor(sorted(self._ends), device=self.model.device)
+        stops = torch.tensor(sorted(self._containing(until) - self._ends), device=self.model.device)
         results: list[list[int]] = [[] for _ in prompts]
 
-        def continued(batch: list[int]) -> list[list[int]]:
+        @torch.inference_mode()
+        def answered(batch: list[int]) -> list[list[int]]:
             draw = _drawn(temperature, top_p, [seeds[i] for i in batch]) if temperature > 0 else _greedy
-            return self._continue([fitted[i] for i in batch], max_new_tokens, ends, draw)
+            some = [fitted[i] for i in batch]
+
+            def stopped(row: int, tokens: list[int]) -> bool:
+                text = self._said(some[row], tokens)
+                return before_stop(text, until) != text
+
+            fill = self.end_id
+            return continued(self.model, some, max_new_tokens, ends, draw, fill=fill, stops=stops, stopped=stopped)
 
         batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
-        for batch, answers in shared_out(batches, continued, model=self.model, gathers=self.gathers):
+        for batch, answers in shared_out(batches, answered, model=self.model, gathers=self.gathers):
             for i, tokens in zip(batch, answers, strict=True):
                 results[i] = tokens
         return results
@@ -110,19 +123,18 @@ class Sampler:
         self.truncated_prompts += len(tokens) > room
         return list(tokens[-room:]) or [self.end_id]
 
+    def _said(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+        """Return an answer's text, with the sign that begins its thought where the prompt ends in one."""
+        opened = opened_thought(self.tokenizer.decode(list(prompt[-OPENING_TOKENS:])))
+        return opened + self.tokenizer.decode(tokens, skip_special_tokens=True)
+
     def _containing(self, until: Sequence[str]) -> set[int]:
-        """Return the ids of tokens whose text contains a stop string; each of them ends an answer."""
+        """Return the ids of tokens whose text contains a stop string."""
         if not until:
             return set()
         if self._texts is None:
             self._texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
         return {i for i, text in enumerate(self._texts) if any(stop in text for stop in until)}
-
-    @torch.inference_mode()
-    def _continue(
-        self, prompts: list[list[int]], max_new_tokens: int, ends: torch.Tensor, draw: Draw
-    ) -> list[list[int]]:
-        return continued(self.model, prompts, max_new_tokens, ends, draw, fill=self.end_id)
 
 
 def continued(
@@ -134,11 +146,14 @@ def continued(
     *,
     fill: int,
     cache: Any = None,
+    stops: torch.Tensor | None = None,
+    stopped: Stopped = lambda row, tokens: True,
 ) -> list[list[int]]:
     """Return the model's new tokens after each prompt, up to and including the first token in `ends`.
 
-    Prompts are padded on the left with `fill`. `draw` chooses a token for each row from the logits of the next one.
-    With an empty `cache`, which takes the place of transformers' own, prompts that are equal are read once.
+    At a token in `stops`, `stopped` says whether it ends the answer too. Prompts are padded on the left with `fill`.
+    `draw` chooses a token for each row from the logits of the next one. With an empty `cache`, which takes the place of
+    transformers' own, prompts that are equal are read once.
     """
     distinct = list(prompts) if cache is None else [list(one) for one in dict.fromkeys(map(tuple, prompts))]
     rows_B = None if len(distinct) == len(prompts) else torch.tensor([distinct.index(list(one)) for one in prompts])
@@ -148,6 +163,7 @@ def continued(
     mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
     positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
     finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
+    lengths_N = torch.zeros(len(prompts), dtype=torch.int64, device=tokens_BT.device)
     new = []
     for _ in range(max_new_tokens):
         output = model(
@@ -166,13 +182,18 @@ def continued(
             logits_BV, mask_BT, positions_BT = logits_BV[rows_B], mask_BT[rows_B], positions_BT[rows_B]
         next_B = torch.where(finished_B, ends[0], draw(logits_BV))
         new.append(next_B)
+        lengths_N += ~finished_B
         finished_B = finished_B | torch.isin(next_B, ends)
+        if stops is not None and len(stops):
+            for row in (torch.isin(next_B, stops) & ~finished_B).nonzero()[:, 0].tolist():
+                finished_B[row] = stopped(row, [int(one[row]) for one in new])
         if finished_B.all():
             break
         tokens_BT = next_B[:, None]
         mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
         positions_BT = positions_BT[:, -1:] + 1
-    return [_until_end(row, set(ends.tolist())) for row in torch.stack(new, dim=1).tolist()]
+    answers = torch.stack(new, dim=1).tolist()
+    return [tokens[:length] for tokens, length in zip(answers, lengths_N.tolist(), strict=True)]
 
 
 def seeds_of(seed: int, count: int) -> list[int]:
@@ -240,15 +261,3 @@ def nucleus(logits_BV: torch.Tensor, top_p: float) -> torch.Tensor:
     before_BV = sorted_BV.softmax(-1).cumsum(-1) - sorted_BV.softmax(-1)
     kept_BV = torch.zeros_like(before_BV, dtype=torch.bool).scatter(-1, order_BV, before_BV < top_p)
     return logits_BV.masked_fill(~kept_BV, float("-inf"))
-
-
-def _until_end(tokens: list[int], ends: set[int]) -> list[int]:
-    for position, token in enumerate(tokens):
-        if token in ends:
-            return tokens[: position + 1]
-    return tokens
-
-
-def _cut(text: str, until: Sequence[str]) -> str:
-    """Return the text before its first stop string, or the whole text if it has none."""
-    return text[: min((at for stop in until if (at := text.find(stop)) >= 0), default=len(text))]

@@ -32,6 +32,29 @@ def test_draws_follow_the_distribution(tmp_path):
     assert _drawn(1.0, 0.8, range(50))(logits[:50]).min() == 1
 
 
+@pytest.mark.parametrize(
+    ("prompt", "said", "answer"),
+    [
+        ("Q: 48+24? A:", "<think>\n48 + 24\n\n</think>\n\n72\nQ: 5?", "<think>\n48 + 24\n\n</think>\n\n72"),
+        ("Q: 48+24? A:<think>\n", "48 + 24\n</think>72\nQ: 5?", "<think>\n48 + 24\n</think>72"),
+        ("Q: 48+24? A:", "72\nQ: 5?", "72"),
+    ],
+)
+def test_an_answer_goes_on_to_a_stop_string_outside_of_its_thought(tmp_path, prompt, said, answer):
+    sampler = Sampler(make_model(tmp_path / "model", template=False), batch_size=2)
+    tokens, read = sampler.encoder.text(said), []
+
+    def speak(*call):
+        """Let the model give the next token of what it is to say."""
+        call[-1].logits = torch.nn.functional.one_hot(torch.tensor([[tokens[len(read)]]] * 2), 400).float()
+        read.append(call)
+
+    sampler.model.register_forward_hook(speak)
+    prompts = [sampler.encoder.text(prompt)] * 2
+    assert sampler.answers(prompts, max_new_tokens=60, until=["\n"]) == [answer] * 2
+    assert sampler.tokenizer.decode(tokens[: len(read)]) == said.removesuffix("Q: 5?")  # and no token further
+
+
 def test_a_folder_that_is_no_model_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no config\.json"):
         Sampler(tmp_path, batch_size=1)

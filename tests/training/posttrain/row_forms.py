@@ -445,7 +445,10 @@ FORMS = (
         gives=(ASKED, "right: 12"),
     ),
     Form(
-        name="prompts of pairs", format="prompts", row={"prompt": Q, "chosen": A, "rejected": B}, gives=(ASKED, "right: ")
+        name="prompts of pairs",
+        format="prompts",
+        row={"prompt": Q, "chosen": A, "rejected": B},
+        gives=(ASKED, "right: "),
     ),
     Form(name="prompts, one answer", format="prompts", row={"prompt": Q, "chosen": A}, why_not="unread_field:chosen"),
     # preferences

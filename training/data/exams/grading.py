@@ -41,6 +41,26 @@ def given(answer: str) -> str:
     return _SOLUTION.sub("", _THOUGHT.split(after)[0])
 
 
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """Return a text up to its first stop string, which counts neither in a thought nor in the white space behind it."""
+    start = 0
+    while True:
+        stop = min((place for one in stops if (place := text.find(one, start)) >= 0), default=len(text))
+        thought = _THOUGHT.search(text, start, stop)
+        if thought is None:
+            return text[:stop]
+        closed = _CLOSED.search(text, thought.end())
+        if closed is None:
+            return text
+        start = len(text) - len(text[closed.end() :].lstrip())
+
+
+def opened_thought(prompt: str) -> str:
+    """Return the sign at the end of a prompt that begins the answer's thought; empty if there is none."""
+    *_, last = (None, *_THOUGHT.finditer(prompt))
+    return prompt[last.start() :] if last and not prompt[last.end() :].strip() else ""
+
+
 def _result(answer: str) -> str:
     """Return what an answer marks as its result, or else the whole answer after its thought."""
     after = given(answer)

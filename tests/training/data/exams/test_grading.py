@@ -12,7 +12,15 @@ import pytest
 
 from training.contract.records import RecipeError, write_record
 from training.data.exams.final_number import final_number
-from training.data.exams.grading import Values, equals_one, is_right, names_one, normalized
+from training.data.exams.grading import (
+    Values,
+    before_stop,
+    equals_one,
+    is_right,
+    names_one,
+    normalized,
+    opened_thought,
+)
 from training.data.exams.rubric import Rubric
 from training.data.kitchen.settings import KitchenWorld
 from training.data.sources import read_rows
@@ -38,6 +46,30 @@ KITCHEN = {"kitchen": write_record(KitchenWorld())}
 )
 def test_normalization_forgives_form_and_not_content(response, answer, equal):
     assert equals_one(response, [answer]) is equal
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "kept"),
+    [
+        ("72\nQuestion: 5", ["\n"], "72"),
+        ("<think>\n48 + 24\n</think>\n\n72\nQuestion: 5", ["\n"], "<think>\n48 + 24\n</think>\n\n72"),
+        ("<think>a\n</think><think>\nb</think>72\n", ["\n", "|"], "<think>a\n</think><think>\nb</think>72"),
+        ("72\n<think>a</think>71", ["\n"], "72"),
+        ("<think>a\nb", ["\n"], "<think>a\nb"),
+        ("72", ["\n"], "72"),
+        ("72\n", [], "72\n"),
+    ],
+)
+def test_a_stop_string_ends_the_answer_and_not_the_thought_before_it(text, stops, kept):
+    assert before_stop(text, stops) == kept
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opened"),
+    [("a<think>\n", "<think>\n"), ("<think>b", ""), ("<think>a</think><think>", "<think>"), ("a", ""), ("", "")],
+)
+def test_the_end_of_a_prompt_may_open_a_thought(prompt, opened):
+    assert opened_thought(prompt) == opened
 
 
 @pytest.mark.parametrize(
