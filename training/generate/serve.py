@@ -5,7 +5,8 @@ what it lacks: it opens the model as everything here does, before it listens, an
 holds no whole model. It encodes conversations as everything here does, so that no text in one makes a turn. It answers
 no request whose host is not this machine. Otherwise a web page could send it requests through a host name that points
 to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded, or this one unloaded, and it
-downloads nothing. And it writes a byte into the open file FD once it listens.
+downloads nothing. It answers what it does not do with 400 (`training/generate/served_requests.py`). And it writes a
+byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import json
 import logging
 import os
 import sys
+import time
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,10 +27,11 @@ from training.contract.process.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
+from training.generate.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
-ADDRESSES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health")
+ADDRESSES = (CHAT, PLAIN, RESPONSES, "/health")
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 
 
@@ -36,30 +40,11 @@ def main(name: str, port: int, ready: int) -> None:
 
     Raise DataError if the folder holds no whole model.
     """
+    import typer
     import uvicorn
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serve import Serve
-    from transformers.cli.serving import server, utils
-    from transformers.cli.serving.model_manager import ModelManager
 
-    first = [open_model(Path(name), dtype="auto").eval()]
-
-    def opened(*_: Any, **__: Any) -> Any:
-        return first.pop() if first else open_model(Path(name), dtype="auto").eval()  # it was unloaded while idle
-
-    ModelManager._load_model = opened
-    ModelManager._load_processor = lambda *_, **__: tokenizer_of(Path(name))
-    if not _has_markers_of_its_type(Path(name)):
-        utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
-    build = server.build_server
-
-    def guarded(*arguments: Any, **options: Any) -> Any:
-        app = build(*arguments, **options)
-        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
-        return app
-
-    server.build_server = guarded
+    _answer_what_is_done(name, _open(Path(name)))
     start = uvicorn.Server.startup
 
     async def started(self: uvicorn.Server, *arguments: Any, **options: Any) -> None:
@@ -78,11 +63,102 @@ def main(name: str, port: int, ready: int) -> None:
     uvicorn.Config.configure_logging = quiet
     # typer gives the other options their defaults only on the command line.
     sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port)]
-    import typer
-
     app = typer.Typer()
     app.command()(Serve)
     app()
+
+
+def _open(folder: Path) -> Template:
+    """Let the server use the model and the tokenizer of a folder as everything here does; return what it can write."""
+    from transformers.cli.serving import utils
+    from transformers.cli.serving.model_manager import ModelManager
+
+    model, tokenizer = open_model(folder, dtype="auto").eval(), tokenizer_of(folder)
+    first = [model]
+
+    def opened(*_: Any, **__: Any) -> Any:
+        return first.pop() if first else open_model(folder, dtype="auto").eval()  # it was unloaded while idle
+
+    ModelManager._load_model = opened
+    ModelManager._load_processor = lambda *_, **__: tokenizer
+    if not _has_markers_of_its_type(folder):
+        utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
+    text = str(tokenizer.chat_template or "")
+    # Without a parser of its answers, calls would come back as text.
+    return Template(
+        chats=bool(text), tools="tools" in text and utils.get_response_template(tokenizer, model) is not None
+    )
+
+
+def _answer_what_is_done(name: str, template: Template) -> None:
+    """Refuse what the server does not do, name the served model, and close the addresses of other models."""
+    from fastapi import HTTPException
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from transformers.cli.serving import chat_completion, completion, response, server, utils
+
+    handlers = {
+        CHAT: chat_completion.ChatCompletionHandler,
+        PLAIN: completion.CompletionHandler,
+        RESPONSES: response.ResponseHandler,
+    }
+    address_of = {handler: address for address, handler in handlers.items()}
+
+    def checked(self: Any, body: dict[str, Any]) -> None:
+        if problem := why_not(address_of[type(self)], body, template):
+            raise HTTPException(400, problem)
+
+    utils.BaseHandler._validate_request = checked
+    settings_of = utils.BaseHandler._build_generation_config
+
+    def sampled(self: Any, body: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        settings = settings_of(self, body, *arguments, **options)
+        settings.do_sample = body["temperature"] > 0 if body.get("temperature") is not None else settings.do_sample
+        return settings
+
+    utils.BaseHandler._build_generation_config = sampled
+    for method in ("generate_streaming", "generate_non_streaming"):
+        setattr(utils.GenerateManager, method, _within_context(getattr(utils.GenerateManager, method)))
+    build = server.build_server
+
+    def built(*arguments: Any, **options: Any) -> Any:
+        app = build(*arguments, **options)
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
+        add_models(app, name)
+        return app
+
+    server.build_server = built
+
+
+def add_models(app: Any, name: str) -> None:
+    """Add the addresses that name the served model, which alone there is."""
+    from fastapi import HTTPException
+
+    model = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "pedigree"}
+
+    @app.get("/v1/models")
+    def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model]}
+
+    @app.get("/v1/models/{asked:path}")
+    def one(asked: str) -> dict[str, Any]:
+        if asked != name:
+            raise HTTPException(404, f"{asked} is not served; {name} is")
+        return model
+
+
+def _within_context(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that generates refuse a prompt that fills the model's context, and end answers where it ends."""
+    from fastapi import HTTPException
+
+    def bounded(self: Any, model: Any, processor: Any, inputs: Any, settings: Any, *more: Any, **options: Any) -> Any:
+        context, given = model.config.max_position_embeddings, inputs["input_ids"].shape[-1]
+        if given >= context:
+            raise HTTPException(400, f"{given} tokens are asked; with an answer they must fit the context of {context}")
+        settings.max_new_tokens = min(settings.max_new_tokens, context - given)
+        return generate(self, model, processor, inputs, settings, *more, **options)
+
+    return bounded
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -90,6 +166,7 @@ def tokenizer_of(folder: Path) -> Any:
 
     The server parses the arguments of calls; the template writes them as text.
     """
+    from fastapi import HTTPException
     from transformers import BatchEncoding
 
     encoder = Encoder(folder)
@@ -98,7 +175,10 @@ def tokenizer_of(folder: Path) -> Any:
         for call in chain.from_iterable(message.get("tool_calls") or () for message in messages):
             made = call.get("function") or call
             call["function"] = {"name": made["name"], "arguments": json.dumps(made["arguments"], ensure_ascii=False)}
-        ids = encoder.conversations([messages], is_prompt=True)
+        try:
+            ids = encoder.conversations([messages], is_prompt=True)
+        except DataError as error:
+            raise HTTPException(400, str(error)) from error
         return BatchEncoding({"input_ids": ids, "attention_mask": [[1] * len(ids[0])]}, tensor_type=return_tensors)
 
     if encoder.chat is not None:

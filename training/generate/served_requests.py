@@ -1,0 +1,108 @@
+"""What programs may ask of a served model: what the server does not do is refused by name, never left out.
+
+`transformers serve` accepts every field of OpenAI's interface and answers as if most of them were not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CHAT, PLAIN, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+BY_ALL = {"model", "stream", "temperature", "top_p", "seed"}
+DONE = {
+    CHAT: BY_ALL | {"messages", "max_tokens", "max_completion_tokens", "stop", "logit_bias", "tools"},
+    PLAIN: BY_ALL | {"prompt", "max_tokens", "stop"},
+    RESPONSES: BY_ALL | {"input", "instructions", "max_output_tokens", "tools"},
+}
+LABELS = {"user", "metadata", "safety_identifier", "prompt_cache_key"}  # for the accounts of a service
+# The values of other fields that ask for what is done anyway. Usage stands in each answer and at the end of a stream.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "text": ({"format": {"type": "text"}}, {}),
+    "modalities": (["text"],),
+    "tool_choice": ("auto", "none"),
+    "parallel_tool_calls": (True,),
+    "stream_options": ({"include_usage": True}, {"include_usage": False}, {}),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "background": (False,),
+    "truncation": ("disabled",),
+    "include": ([],),
+}
+LIMITS = {  # lowest, highest, and whether the value is a whole number
+    "temperature": (0, 2, False),
+    "top_p": (0, 1, False),
+    "seed": (0, 2**32 - 1, True),
+    "max_tokens": (1, math.inf, True),
+    "max_completion_tokens": (1, math.inf, True),
+    "max_output_tokens": (1, math.inf, True),
+}
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Template:
+    """What the chat template of the served model writes."""
+
+    chats: bool  # False: a base model without a template
+    tools: bool
+
+
+def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
+    """Return why a request to an address is refused, with the name of the field; empty if everything in it is done."""
+    if address != PLAIN and not template.chats:
+        return f"this is a base model without a chat template: it completes texts, at {PLAIN}"
+    asked = {name: value for name, value in body.items() if value is not None and name not in LABELS}
+    for name, value in asked.items():
+        if name not in DONE[address] and not _is_neutral(name, value):
+            return f"{name}: {value!r:.80} is not done by this server"
+        if name in LIMITS and (problem := _out_of_limits(value, *LIMITS[name])):
+            return f"{name}: {problem}, not {value!r:.80}"
+    if asked.get("tools") and asked.get("tool_choice") == "none":
+        return "tool_choice: 'none' is not done beside tools; leave the tools out"
+    if asked.get("tools") and not template.tools:
+        return "tools: the chat template of this model writes no tools, so it would not see them"
+    return _wrong_messages(asked.get("messages")) if address == CHAT else _wrong_text(asked, address)
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL.get(name, ()))
+
+
+def _out_of_limits(value: Any, lowest: float, highest: float, is_whole: bool) -> str:
+    kind = "a whole number" if is_whole else "a number"
+    is_number = isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool)
+    if is_number and lowest <= value <= highest:
+        return ""
+    return f"{kind} from {lowest}" + (f" to {highest}" if highest < math.inf else "") + " is needed"
+
+
+def _wrong_messages(messages: Any) -> str:
+    if not isinstance(messages, list) or not messages:
+        return "messages: a list of at least one message is needed"
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
+            return f"messages[{number}]: a role is needed, one of {', '.join(ROLES)}"
+        content = message.get("content")
+        parts = content if isinstance(content, list) else []
+        if other := [part for part in parts if not isinstance(part, dict) or not isinstance(part.get("text"), str)]:
+            return f"messages[{number}].content: {other[0]!r:.80} is no text, and this model reads text only"
+        if not isinstance(content, str | list) and not message.get("tool_calls"):
+            return f"messages[{number}].content: a text is needed"
+    return ""
+
+
+def _wrong_text(asked: Mapping[str, Any], address: str) -> str:
+    name = "prompt" if address == PLAIN else "input"
+    accepted = (str,) if address == PLAIN else (str, list, dict)
+    return "" if isinstance(asked.get(name), accepted) and asked[name] else f"{name}: a text is needed"
