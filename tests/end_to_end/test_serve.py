@@ -10,9 +10,11 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from assets.answers.models import serve
@@ -64,6 +66,19 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     assert said["object"] == "chat.completion" and said["choices"][0]["message"]["role"] == "assistant"
     assert "<|" not in said["choices"][0]["message"]["content"]  # neither the prompt nor a marker
     assert said["usage"]["completion_tokens"] <= ASKED["max_tokens"]
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+    assert [model.id for model in client.models.list()] == [client.models.retrieve("kitchen-small").id]
+    assert said["model"] == "kitchen-small"
+    create = partial(client.chat.completions.create, **ASKED)
+    answers = {create(temperature=1.5, seed=seed, extra_body={"n": 1}).choices[0].message.content for seed in range(3)}
+    assert len(answers) > 1  # sampled, although the folder's own settings are greedy
+    whole = create().choices[0].message.content
+    assert create(stop=whole[1:3]).choices[0].message.content == whole[:1]
+    with pytest.raises(openai.BadRequestError, match=r"n: 2 is not done"):
+        create(n=2, stream=True)
+    with pytest.raises(openai.BadRequestError, match=r"must fit the context of"):
+        create(messages=[{"role": "user", "content": "hot " * 5000}])
+    assert client.responses.create(model="kitchen-small", input="How hot?", max_output_tokens=4).output_text == whole
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask(port, "elsewhere.example")
     for path in ("/load_model", "/reset"):  # of transformers serve: any model of this machine or a hub; none at all

@@ -79,6 +79,7 @@ def _open(folder: Path) -> Template:
     def opened(*_: Any, **__: Any) -> Any:
         return first.pop() if first else open_model(folder, dtype="auto").eval()  # it was unloaded while idle
 
+    ModelManager.process_model_name = lambda _, asked: asked  # answers name the model as requests do
     ModelManager._load_model = opened
     ModelManager._load_processor = lambda *_, **__: tokenizer
     if not _has_markers_of_its_type(folder):
@@ -106,6 +107,7 @@ def _answer_what_is_done(name: str, template: Template) -> None:
     def checked(self: Any, body: dict[str, Any]) -> None:
         if problem := why_not(address_of[type(self)], body, template):
             raise HTTPException(400, problem)
+        body.setdefault("stream", False)  # as the interface says; the server streams its responses
 
     utils.BaseHandler._validate_request = checked
     settings_of = utils.BaseHandler._build_generation_config
@@ -116,8 +118,9 @@ def _answer_what_is_done(name: str, template: Template) -> None:
         return settings
 
     utils.BaseHandler._build_generation_config = sampled
-    for method in ("generate_streaming", "generate_non_streaming"):
-        setattr(utils.GenerateManager, method, _within_context(getattr(utils.GenerateManager, method)))
+    manager = utils.GenerateManager
+    manager.generate_streaming = _within_context(manager.generate_streaming)
+    manager.generate_non_streaming = _without_stop_strings(_within_context(manager.generate_non_streaming))
     build = server.build_server
 
     def built(*arguments: Any, **options: Any) -> Any:
@@ -159,6 +162,19 @@ def _within_context(generate: Callable[..., Any]) -> Callable[..., Any]:
         return generate(self, model, processor, inputs, settings, *more, **options)
 
     return bounded
+
+
+def _without_stop_strings(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the method that generates a whole answer end its text before the first stop string."""
+
+    async def cut(self: Any, model: Any, processor: Any, inputs: Any, settings: Any, *more: Any, **options: Any) -> Any:
+        text, *counts = await generate(self, model, processor, inputs, settings, *more, **options)
+        stops = settings.stop_strings or []
+        for stop in [stops] if isinstance(stops, str) else stops:
+            text = text.partition(stop)[0]
+        return text, *counts
+
+    return cut
 
 
 def tokenizer_of(folder: Path) -> Any:

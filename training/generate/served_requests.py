@@ -13,7 +13,7 @@ from typing import Any
 CHAT, PLAIN, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 BY_ALL = {"model", "stream", "temperature", "top_p", "seed"}
 DONE = {
-    CHAT: BY_ALL | {"messages", "max_tokens", "max_completion_tokens", "stop", "logit_bias", "tools"},
+    CHAT: BY_ALL | {"messages", "max_tokens", "max_completion_tokens", "stop", "tools"},
     PLAIN: BY_ALL | {"prompt", "max_tokens", "stop"},
     RESPONSES: BY_ALL | {"input", "instructions", "max_output_tokens", "tools"},
 }
@@ -68,6 +68,8 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
             return f"{name}: {value!r:.80} is not done by this server"
         if name in LIMITS and (problem := _out_of_limits(value, *LIMITS[name])):
             return f"{name}: {problem}, not {value!r:.80}"
+    if "stop" in asked and (problem := _wrong_stop(asked["stop"], asked.get("stream"))):
+        return f"stop: {problem}"
     if asked.get("tools") and asked.get("tool_choice") == "none":
         return "tool_choice: 'none' is not done beside tools; leave the tools out"
     if asked.get("tools") and not template.tools:
@@ -85,6 +87,13 @@ def _out_of_limits(value: Any, lowest: float, highest: float, is_whole: bool) ->
     if is_number and lowest <= value <= highest:
         return ""
     return f"{kind} from {lowest}" + (f" to {highest}" if highest < math.inf else "") + " is needed"
+
+
+def _wrong_stop(stop: Any, is_streamed: Any) -> str:
+    texts = stop if isinstance(stop, list) else [stop]
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        return f"texts that are not empty are needed, not {stop!r:.80}"
+    return "not done in a stream, which would show the stop text" if is_streamed else ""
 
 
 def _wrong_messages(messages: Any) -> str:

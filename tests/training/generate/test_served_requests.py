@@ -1,0 +1,80 @@
+"""Requests to a served model: what is done passes, everything else is refused by the name of its field."""
+
+from __future__ import annotations
+
+import pytest
+
+from training.generate.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
+
+CHATS, BASE = Template(chats=True, tools=False), Template(chats=False, tools=False)
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "How hot?"}]}
+TOOLS = [{"type": "function", "function": {"name": "oven", "parameters": {}}}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": 1, "logprobs": False, "presence_penalty": 0, "frequency_penalty": 0.0, "tool_choice": "none"},
+        {"temperature": 0.7, "top_p": 0.9, "seed": 3, "stop": ["\n"], "max_completion_tokens": 5, "user": "me"},
+        {"stream": True, "stream_options": {"include_usage": True}, "response_format": {"type": "text"}},
+        {"logprobs": None, "tools": None, "stop": None, "n": None},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "How hot?"}]}]},
+    ],
+)
+def test_what_is_done_or_asks_for_nothing_passes(more):
+    assert why_not(CHAT, ASKED | more, CHATS) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("n", True),  # 1 is not true
+        ("logprobs", True),
+        ("logprobs", 0),  # of the other interface: the chosen tokens' own
+        ("top_logprobs", 5),
+        ("response_format", {"type": "json_object"}),
+        ("tools", TOOLS),
+        ("functions", TOOLS),
+        ("logit_bias", {"5": 100}),
+        ("frequency_penalty", 0.5),
+        ("presence_penalty", -0.5),
+        ("reasoning_effort", "low"),
+        ("generation_config", "{}"),
+        ("chat_template_kwargs", {"thinks": True}),
+        ("no_such_field", 1),
+        ("temperature", 2.5),
+        ("temperature", "hot"),
+        ("top_p", float("nan")),
+        ("seed", -1),
+        ("max_tokens", 0),
+        ("max_tokens", True),
+        ("stop", ""),
+        ("stop", [1]),
+        ("messages", []),
+        ("messages", [{"role": "cook", "content": "hot"}]),
+        ("messages", [{"role": "user"}]),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+    ],
+)
+def test_everything_else_is_refused_by_its_name(field, value):
+    assert why_not(CHAT, ASKED | {field: value}, CHATS).startswith(field)
+
+
+def test_a_stop_text_is_not_done_in_a_stream_which_has_shown_it():
+    assert why_not(CHAT, ASKED | {"stop": "\n", "stream": True}, CHATS).startswith("stop: not done in a stream")
+
+
+def test_tools_are_done_where_the_template_writes_them():
+    writes = Template(chats=True, tools=True)
+    assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "auto"}, writes) == ""
+    assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "none"}, writes).startswith("tool_choice")
+
+
+def test_each_address_has_its_own_fields():
+    assert why_not(PLAIN, {"model": "m", "prompt": "The oven", "stop": "."}, BASE) == ""
+    assert why_not(PLAIN, {"model": "m", "prompt": ["The", "oven"]}, BASE).startswith("prompt")
+    assert why_not(PLAIN, {"model": "m", "prompt": "The oven", "suffix": "."}, BASE).startswith("suffix")
+    assert why_not(CHAT, ASKED, BASE).startswith("this is a base model")
+    assert why_not(RESPONSES, {"input": "How hot?", "instructions": "Be brief."}, CHATS) == ""
+    assert why_not(RESPONSES, {"input": "How hot?", "previous_response_id": "1"}, CHATS).startswith("previous")
