@@ -79,7 +79,7 @@ def _open(folder: Path) -> Template:
     def opened(*_: Any, **__: Any) -> Any:
         return first.pop() if first else open_model(folder, dtype="auto").eval()  # it was unloaded while idle
 
-    ModelManager.process_model_name = lambda _, asked: asked  # answers name the model as requests do
+    ModelManager.process_model_name = staticmethod(_as_asked)
     ModelManager._load_model = opened
     ModelManager._load_processor = lambda *_, **__: tokenizer
     if not _has_markers_of_its_type(folder):
@@ -148,6 +148,11 @@ def add_models(app: Any, name: str) -> None:
         if asked != name:
             raise HTTPException(404, f"{asked} is not served; {name} is")
         return model
+
+
+def _as_asked(model_id: str) -> str:
+    """Return the name that a request gives the model, for the answer to it; the server would add a revision."""
+    return model_id
 
 
 def _within_context(generate: Callable[..., Any]) -> Callable[..., Any]:

@@ -106,7 +106,7 @@ def _wrong_messages(messages: Any) -> str:
         parts = content if isinstance(content, list) else []
         if other := [part for part in parts if not isinstance(part, dict) or not isinstance(part.get("text"), str)]:
             return f"messages[{number}].content: {other[0]!r:.80} is no text, and this model reads text only"
-        if not isinstance(content, str | list) and not message.get("tool_calls"):
+        if not isinstance(content, (str, list)) and not message.get("tool_calls"):
             return f"messages[{number}].content: a text is needed"
     return ""
 
