@@ -7,11 +7,11 @@ with its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from resources.compute.base import Backend, Handle, NotSubmitted, Status, Task
-from training.contract.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf
+from training.contract.parts.outside import FROM, NoSettings, OutsidePart, PartFailed, PartsOf, running
 from training.contract.records import RecipeError
 
 T = TypeVar("T")
@@ -46,12 +46,7 @@ def backend_part(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: st
         raise RecipeError(f"{where}.backend: ray is an engine, which runs the ranks of a job; set `engine: ray`")
     if ":" in name:
         raise RecipeError(f"{where}.backend: {name!r}; give it a short name here, and parts.NAME: {{from: …}}")
-    found = PartsOf(where, parts).load(KIND, name, OWN, field="backend", cls=BackendPart)
-    if not is_dataclass(found.settings) or any(
-        one.default is MISSING is one.default_factory for one in fields(found.settings)
-    ):
-        raise RecipeError(f"{where}.backend: {name}'s settings must be a dataclass with a default for each field")
-    return found
+    return PartsOf(where, parts).load(KIND, name, OWN, field="backend", cls=BackendPart)
 
 
 def make_backend(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> Backend:
@@ -109,8 +104,9 @@ class NamedBackend:
 
 def _called(name: str, doing: str, call: Callable[[], T]) -> T:
     try:
-        return call()
+        with running(f"backend {name}"):
+            return call()
     except (NotSubmitted, RecipeError):
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise PartFailed(f"backend {name} {doing}: {type(error).__name__}: {error}") from error

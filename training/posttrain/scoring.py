@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, guarded
@@ -63,10 +63,6 @@ class Reward:
 def outside_reward(name: str, parts: PartsOf, known: tuple[str, ...]) -> Reward:
     """Return the reward from outside that `align.rewards` names. Raise RecipeError if it is none."""
     found = parts.load(KIND, name, known, field="rewards", cls=Reward)
-    if not is_dataclass(found.settings) or any(
-        one.default is MISSING is one.default_factory for one in fields(found.settings)
-    ):
-        raise RecipeError(f"align.rewards: {name}'s settings must be a dataclass with a default for each field")
     who = f"reward {name}"
     score = guarded(who, "failed", found.score)
 

@@ -1,6 +1,7 @@
 """Contain the code of a part from outside while it runs: where it may write, and how long a call may take.
 
-This contains mistakes, not attackers. Writing is noticed where Python itself opens, renames or removes a file. It is
+This contains mistakes, not attackers. A process that a call forks, and in which the call ends too, goes on with nothing
+of the job's: it ends there. Writing is noticed where Python itself opens, renames or removes a file. It is
 not noticed in native code, nor in a thread or process that the part starts. A call that takes too long ends the job and
 decides no page, so the load of the machine never changes what is kept. Standard library only.
 """
@@ -96,22 +97,26 @@ class Bounds:
 
 
 class running:
-    """Context manager around one call of a part's code; `who` names the part. Without bounds it does nothing.
+    """Context manager around one call of a part's code; `who` names the part.
 
-    With `trains`, the call may take as long as it likes while it reports progress or uses the processor.
+    A process that the call forked ends with it. The rest needs bounds. With `trains`, the call may take as long as it
+    likes while it reports progress or uses the processor.
     """
 
-    __slots__ = ("is_late", "problem", "trains", "who")
+    __slots__ = ("is_late", "problem", "process", "trains", "who")
 
     def __init__(self, who: str, *, trains: bool = False) -> None:
         self.who, self.trains, self.problem, self.is_late = who, trains, "", False
 
     def __enter__(self) -> running:
+        self.process = os.getpid()
         if _bounds is not None:
             _calls.setdefault(threading.get_ident(), []).append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if os.getpid() != self.process:
+            os._exit(EXIT_CODE)  # without what Python does at its end: that is the job's, and of its own process
         stack = _calls.get(threading.get_ident())
         if stack and stack[-1] is self:
             stack.pop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -76,12 +76,16 @@ class PartsOf:
                 f"{self.section}.{field}: {part.place!r} is a {type(found).__name__}; it must be a"
                 f" {cls.__module__}.{cls.__qualname__}"
             )
+        check_settings(getattr(found, "settings", NoSettings), f"{self.section}.{field}: {name}")
         return found
 
     def settings(self, name: str, cls: type[T]) -> T:
-        """Return the settings of a part as its own record. Raise RecipeError for a setting that it does not have."""
+        """Return the settings of a part as its own record.
+
+        Raise RecipeError for a setting that it does not have, and for what the record raises when it checks itself.
+        """
         given = {key: value for key, value in self.parts.get(name, {}).items() if key != FROM}
-        return read_record(cls, given, where=f"{self.section}.parts.{name}")
+        return read_settings(cls, given, where=f"{self.section}.parts.{name}")
 
     def check_used(self, used: Iterable[str], own: Iterable[str] = ()) -> None:
         """Raise RecipeError for settings of a part that the section does not use, or that would replace Pedigree's.
@@ -100,6 +104,26 @@ class PartsOf:
                 raise RecipeError(f"{self.section}.parts.{name}: expected a mapping, got {given!r}")
 
 
+def check_settings(cls: Any, who: str) -> None:
+    """Raise RecipeError unless the settings of a part are a frozen dataclass with a default for each field."""
+    is_record = isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen
+    if not is_record:
+        raise RecipeError(f"{who}: its settings are {cls!r}; they must be a frozen dataclass")
+    if absent := [one.name for one in fields(cls) if one.default is MISSING is one.default_factory]:
+        raise RecipeError(f"{who}: its setting {absent[0]!r} has no default")
+
+
+def read_settings(cls: type[T], given: Mapping[str, Any], *, where: str) -> T:
+    """Return the settings of a part as its record. Whatever the user's record raises becomes a RecipeError."""
+    try:
+        with running(where):
+            return read_record(cls, given, where=where)
+    except (RecipeError, PartFailed):
+        raise
+    except (Exception, SystemExit) as error:  # whatever a record of the user's raises when it checks itself
+        raise RecipeError(f"{where}: {type(error).__name__}: {error}") from error
+
+
 @contextmanager
 def named(who: str, doing: str, *, trains: bool = False) -> Iterator[None]:
     """Context manager in which any error of a part's code is raised as PartFailed, under the part's name.
@@ -111,7 +135,7 @@ def named(who: str, doing: str, *, trains: bool = False) -> Iterator[None]:
             yield
     except (RecipeError, DataError, RefusedInput, StopRequested):
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise PartFailed(f"{who} {doing}: {type(error).__name__}: {error}") from error
 
 
@@ -161,14 +185,15 @@ def registered(kind: str) -> dict[str, str]:
 def _loaded(place: str) -> Any:
     module, _, name = place.partition(":")
     try:
-        part: Any = import_module(module)
-        for word in name.split("."):
-            part = getattr(part, word)
+        with running(place):
+            part: Any = import_module(module)
+            for word in name.split("."):
+                part = getattr(part, word)
     except ModuleNotFoundError as error:
         raise RecipeError(
             f"{place!r}: no module {error.name!r}; install its package into Pedigree's environment, or put its folder"
             " on PYTHONPATH"
         ) from None
-    except Exception as error:  # whatever the user's module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever the user's module raises while it is imported
         raise RecipeError(f"{place!r} cannot be imported: {type(error).__name__}: {error}") from error
     return part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,6 @@ class ReaderRecipe:
 
     def __post_init__(self) -> None:
         found = self.reader
-        if not is_dataclass(found.settings) or any(
-            one.default is MISSING is one.default_factory for one in fields(found.settings)
-        ):
-            raise RecipeError(
-                f"{self.where}.source: {self.source}'s settings must be a dataclass with a default for each field"
-            )
         if not found.suffixes:
             raise RecipeError(f"{self.where}.source: the reader {self.source} names no suffix of its files")
         _ = self._parts.settings(self.source, found.settings)  # checks itself

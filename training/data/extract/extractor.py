@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, guarded
-from training.contract.records import RecipeError
 
 KIND = "extractors"
 
@@ -30,10 +29,6 @@ def outside_extractor(name: str, parts: PartsOf, known: tuple[str, ...]) -> tupl
     Raise RecipeError if there is none.
     """
     found = parts.load(KIND, name, known, field="extractor", cls=Extractor)
-    if not is_dataclass(found.settings) or any(
-        one.default is MISSING is one.default_factory for one in fields(found.settings)
-    ):
-        raise RecipeError(f"extract.extractor: {name}'s settings must be a dataclass with a default for each field")
     who = f"extractor {name}"
     read = guarded(who, "failed", found.read)
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from training.contract.parts.outside import OutsidePart, PartFailed, find_part, named
-from training.contract.records import RecipeError, read_record
+from training.contract.parts.outside import (
+    OutsidePart,
+    PartFailed,
+    check_settings,
+    find_part,
+    guarded,
+    named,
+    read_settings,
+)
+from training.contract.records import RecipeError
 from training.data.filter.rule import KEPT, Answer, CommonSettings, Page, Rule, Tools
 
 _BLOCKS = {
@@ -38,7 +46,7 @@ class OutsideRule:
         shared = {field.name: getattr(common, field.name) for field in fields(CommonSettings)}
         if wrong := shared.keys() & given.keys():
             raise RecipeError(f"{where}.{min(wrong)}: set it in filter, for all rules")
-        return read_record(self.rule.settings, {**given, **shared}, where=where)
+        return read_settings(self.rule.settings, {**given, **shared}, where=where)
 
 
 @lru_cache(maxsize=256)
@@ -56,8 +64,7 @@ def outside_rule(name: str, place: str, known: tuple[str, ...]) -> OutsideRule:
             f"{part.place!r} is a {type(found).__name__}; a rule is a training.data.filter.rule.Rule, or a class of"
             " datatrove's filters or formatters"
         )
-    if absent := [one.name for one in fields(found.settings) if one.default is MISSING is one.default_factory]:
-        raise RecipeError(f"{part.place!r}: its setting {absent[0]!r} has no default")
+    check_settings(found.settings, repr(part.place))
     if wrong := [column.name for column in found.columns if "." not in column.name or column.on_document]:
         raise RecipeError(f"{part.place!r}: column {wrong[0]!r}; columns of such a rule are scores, named RULE.NUMBER")
     return OutsideRule(part, _checked(name, part, found))
@@ -75,7 +82,13 @@ def _checked(name: str, part: OutsidePart, rule: Rule[Any]) -> Rule[Any]:
         assert decide is not None
         return _guarded(who, _made(who, lambda: decide(settings)))
 
-    return replace(rule, measure=measure, decide=decided if decide else None)
+    return replace(
+        rule,
+        measure=measure,
+        decide=decided if decide else None,
+        limits=guarded(who, "gives no limits", rule.limits),
+        check=guarded(who, "cannot check its settings", rule.check),
+    )
 
 
 def _made(who: str, make: Callable[[], Answer]) -> Answer:
@@ -84,7 +97,7 @@ def _made(who: str, make: Callable[[], Answer]) -> Answer:
 
 
 def _guarded(who: str, answer: Answer, rule: Rule[Any] | None = None) -> Answer:
-    def guarded(page: Page) -> str:
+    def answered(page: Page) -> str:
         with named(who, f"failed at document {page.id}"):
             reason = answer(page)
         if not isinstance(reason, str):
@@ -95,7 +108,7 @@ def _guarded(who: str, answer: Answer, rule: Rule[Any] | None = None) -> Answer:
             _check_columns(who, page, rule)
         return reason
 
-    return guarded
+    return answered
 
 
 def _check_columns(who: str, page: Page, rule: Rule[Any]) -> None:

@@ -7,7 +7,7 @@ the declarations without importing TRL or torch. Standard library only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training.contract.parts.outside import NoSettings, PartsOf
@@ -64,8 +64,6 @@ def outside_method(name: str, parts: PartsOf) -> Method:
     found = parts.load(KIND, name, method_names(), field="method", cls=Method)
     if not callable(found.train):
         raise RecipeError(f"align.method: {name} has no function `train`")
-    if absent := [one.name for one in fields(found.settings) if one.default is MISSING is one.default_factory]:
-        raise RecipeError(f"align.method: {name}'s setting {absent[0]!r} has no default")
     if unknown := [gate for gate in found.start_gates if gate not in start_gates()]:
         raise RecipeError(f"align.method: {name}'s gate {unknown[0]!r} is not one of {', '.join(start_gates())}")
     return found

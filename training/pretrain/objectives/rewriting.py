@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, named
-from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ def outside_objective(name: str, parts: PartsOf, known: tuple[str, ...]) -> tupl
     Raise RecipeError if there is none.
     """
     found = parts.load(KIND, name, known, field="kind", cls=Rewriting)
-    if not is_dataclass(found.settings) or any(
-        one.default is MISSING is one.default_factory for one in fields(found.settings)
-    ):
-        raise RecipeError(f"{parts.section}.kind: {name}'s settings must be a dataclass with a default for each field")
     return found, parts.settings(name, found.settings)
 
 

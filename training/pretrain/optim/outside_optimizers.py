@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.contract.parts.outside import PartFailed, PartsOf, guarded, named
-from training.contract.records import RecipeError
 from training.pretrain.optim.optimizer import Optimizer
 
 if TYPE_CHECKING:
@@ -22,10 +21,6 @@ KIND = "optimizers"
 def outside_optimizer(name: str, parts: PartsOf, known: tuple[str, ...]) -> Optimizer:
     """Return the optimizer from outside that `pretrain.optimizer` names. Raise RecipeError if it is none."""
     found = parts.load(KIND, name, known, field="optimizer", cls=Optimizer)
-    if not is_dataclass(found.settings):
-        raise RecipeError(f"pretrain.optimizer: {name}'s settings are {found.settings!r}; they must be a dataclass")
-    if absent := [one.name for one in fields(found.settings) if one.default is MISSING is one.default_factory]:
-        raise RecipeError(f"pretrain.optimizer: {name}'s setting {absent[0]!r} has no default")
     who = f"optimizer {name}"
 
     def make(weights: Weights, recipe: UpdateRecipe, settings: Any) -> Mapping[str, torch.optim.Optimizer]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, named
-from training.contract.records import RecipeError
 
 KIND = "judges"
 SECTION = "evaluation"
@@ -49,8 +48,4 @@ class ReadyJudge:
 def outside_judge(name: str, parts: PartsOf) -> ReadyJudge:
     """Return the judge from outside that `evaluation.judge` names. Raise RecipeError if there is none."""
     found = parts.load(KIND, name, (), field="judge", cls=AnswerJudge)
-    if not is_dataclass(found.settings) or any(
-        one.default is MISSING is one.default_factory for one in fields(found.settings)
-    ):
-        raise RecipeError(f"{SECTION}.judge: {name}'s settings must be a dataclass with a default for each field")
     return ReadyJudge(name, found, parts.settings(name, found.settings))

@@ -109,6 +109,62 @@ def test_caches_of_libraries_are_allowed_except_in_a_store(bounds, monkeypatch, 
     assert hidden.allow(str(tmp_path / "home/.runs/asset/own/x")) and hidden.allow(str(tmp_path / "home/.cache/x"))
 
 
+# Calls that end the process, or return in two
+
+
+@pytest.mark.parametrize(("leaves", "says"), [(sys.exit, "SystemExit: 3"), (quit, "SystemExit: 3")])
+def test_a_part_that_ends_the_process_has_failed(leaves, says):
+    with pytest.raises(PartFailed, match=f"part mine failed: {says}"):
+        guarded("part mine", "failed", leaves)(3)
+
+
+FORKS = """
+from training.contract.parts.contained import Bounds, contained
+from training.contract.parts.outside import OutsidePart, PartsOf, guarded
+from training.contract.records import RecipeError
+import os, own_forks, sys
+what = sys.argv[1]
+try:
+    if what == "import":
+        OutsidePart("own_forks_on_import:part").load()
+    elif what == "settings":
+        PartsOf("section", {"mine": {}}).settings("mine", own_forks.Settings)
+    else:
+        with contained(Bounds(folder="/") if what == "bounds" else None):
+            guarded("part mine", "failed", own_forks.forks)()
+except Exception as error:
+    print(type(error).__name__)
+print("goes on", flush=True)
+os.wait()
+"""
+FORKING = """
+import dataclasses, os, sys
+def forks():
+    if os.fork() == 0:
+        LEAVES
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    def __post_init__(self):
+        forks()
+"""
+
+
+@pytest.mark.parametrize("leaves", ["return", "raise ValueError('lost')", "sys.exit(0)"])
+@pytest.mark.parametrize("what", ["call", "bounds", "import", "settings"])
+def test_only_one_process_goes_on_after_a_part_that_forks(tmp_path, what, leaves):
+    (tmp_path / "own_forks.py").write_text(FORKING.replace("LEAVES", leaves))
+    (tmp_path / "own_forks_on_import.py").write_text("import own_forks\nown_forks.forks()\npart = 1\n")
+    path = f"{Path.cwd()}{os.pathsep}{tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, what],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+
 # Calls without an end
 
 SLEEPS = """

@@ -86,3 +86,20 @@ def test_what_is_no_part_is_refused_where_it_stands(kind, monkeypatch):
     for said, (name, given) in cases.items():
         with pytest.raises(RecipeError, match=re.escape(said)):
             section(name, parts=given)
+
+
+SETTINGS = {
+    "from dataclasses import dataclass as d\n@d\nclass Settings:\n    a: int = 0\n": "they must be a frozen dataclass",
+    "Settings = dict": "they must be a frozen dataclass",
+    "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Settings:\n    a: int\n": "'a' has no default",
+    "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Settings:\n"
+    "    def __post_init__(self): raise ValueError('too hot')\n": "evaluation.parts.mine: ValueError: too hot",
+}
+
+
+@pytest.mark.parametrize("body", SETTINGS)
+def test_settings_that_are_no_record_are_refused_for_every_kind(write, body):
+    judge = "from training.recipe.settings.answer_judge import AnswerJudge as J\n"
+    module = write(f"{judge}{body}\njudge = J(score=lambda said, settings: 0.0, settings=Settings)\n")
+    with pytest.raises(RecipeError, match=re.escape(SETTINGS[body])):
+        EvaluationRecipe(suites=(), judge="mine", parts={"mine": {"from": f"{module}:judge"}})
