@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from evaluation.contamination.verdict import FINDINGS_FILE, REPORT_FILE, gate_of, metrics_of
-from evaluation.decision.answers import MODELS, sample_file
+from evaluation.decision.answers import MODELS, sample_file, score_of
 from evaluation.decision.intervals import share_interval
 from training.contract.artifact import write_json
 from training.contract.job import InputArtifact, Job, Outcome, Work
@@ -46,7 +46,7 @@ def scores_by_state(
         for sample in read_lines(scores.file(sample_file(model, suite))):
             item = sample["item"]
             state = "found" if item in found else "not_cleared" if item in not_cleared else "clean"
-            correct[state].append(float(sample["correct"]))
+            correct[state].append(score_of(sample))
         result[model] = {state: _score(correct[state]) for state in ("clean", "found", "not_cleared")}
     return result
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 MODEL_FOLDER = "model"
 CORPUS = "decontaminated_documents"  # the pages that the models were pretrained on
 HELD_OUT, OUTSIDE = "held_out", "outside"  # texts that bits per byte are measured on
@@ -15,3 +18,8 @@ MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 def sample_file(model: str, suite: str) -> str:
     """Return the path, within the artifact, of a model's kept samples on a suite."""
     return f"samples/{model}_{suite}.jsonl.zst"
+
+
+def score_of(sample: Mapping[str, Any]) -> float:
+    """Return the score of an item by its kept sample: 0 or 1, or from 0 to 1 if an exam of its own harness gave it."""
+    return float(sample.get("score", sample["correct"]))

@@ -15,7 +15,7 @@ from typing import Any
 
 from evaluation.decision.answers import NAMES
 from evaluation.decision.intervals import mean_difference_interval, mean_interval, share_interval
-from evaluation.decision.paired import Answers, paired, read_answers
+from evaluation.decision.paired import Answers, gain_of, paired, read_answers
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import differences
 
@@ -130,19 +130,11 @@ def _score(first: Mapping[str, Answers], own: Mapping[str, Answers], suite: str)
     if suite not in own or not own[suite].correct:
         return None
     n = len(own[suite].correct)
-    share = sum(own[suite].correct.values()) / n
+    share = math.fsum(own[suite].correct.values()) / n
     drop = paired(first[suite], own[suite]) if own is not first and suite in first else None
     told: dict[str, Any] = {"score": share, "n": n, "interval": list(share_interval(share, n)), "against": None}
     if drop is not None:
-        low, high = drop.interval
-        told["against"] = {
-            "items": drop.items,
-            "difference": (drop.gained - drop.lost) / drop.items,
-            "interval": [-high, -low],
-            "won": drop.gained,
-            "lost": drop.lost,
-            "p_value": drop.p_value,
-        }
+        told["against"] = gain_of(drop)
     return told
 
 
@@ -240,7 +232,7 @@ def over_seeds(
 
 def _share(answers: Mapping[str, Answers], suite: str) -> float | None:
     correct = answers[suite].correct if suite in answers else {}
-    return sum(correct.values()) / len(correct) if correct else None
+    return math.fsum(correct.values()) / len(correct) if correct else None
 
 
 # Compute

@@ -45,16 +45,17 @@ def in_percent(share: float | None, n: int) -> str:
     return f"{100 * share:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def paired_interval(lost: int, gained: int, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a drop measured on `n` pairs of answers.
+def paired_interval(drops: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean drop, from the drop of each pair of answers, which is from -1 to 1.
 
-    `lost` pairs went from right to wrong and `gained` pairs from wrong to right. The interval has a width even if all
-    pairs agree. Source: Bonett and Price, doi 10.3102/1076998611411915: Wald's interval after adding one lost and one
-    gained pair.
+    For right and wrong answers it is that of Bonett and Price, doi 10.3102/1076998611411915: Wald's interval after
+    adding one lost and one gained pair, which has a width even if all pairs agree.
     """
-    before, after = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
+    n, lost = len(drops) + 2, math.fsum(max(drop, 0) for drop in drops)
+    before, after = (lost + 1) / n, (lost - math.fsum(drops) + 1) / n
+    partly = math.fsum(abs(drop) - square(drop) for drop in drops) / n  # 0 for right and wrong answers
     drop = before - after
-    half = NORMAL_95 * math.sqrt((before + after - square(drop)) / (n + 2))
+    half = NORMAL_95 * math.sqrt((before + after - partly - square(drop)) / n)
     return max(-1.0, drop - half), min(1.0, drop + half)
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from evaluation.decision.answers import sample_file
-from evaluation.decision.intervals import paired_interval, paired_p_value
+from evaluation.decision.answers import sample_file, score_of
+from evaluation.decision.intervals import paired_interval, paired_p_value, square
 from training.data.documents import read_lines
 
 Item = tuple[str, str, tuple[str, ...], int]
@@ -28,10 +28,10 @@ prompt is not part of it, because each model is asked in its own template."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """The items of a suite that a model answered right, and the name of the metric that decided it."""
+    """How right a model answered each item of a suite, from 0 to 1, and the name of the metric that decided it."""
 
     metric: str
-    correct: Mapping[Item, bool]
+    correct: Mapping[Item, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +39,8 @@ class Drop:
     """The fall of the score on the items that both models answered, with its 95 % interval.
 
     `champion` and `score` are the scores of the champion and of the other model on these items, from 0 to 1. `stderr`
-    is None for one item. `p_value` is that of McNemar's exact test: how probable such a difference is between models
-    that are equally good.
+    is None for one item. `p_value` is that of the exact sign test, which for right and wrong answers is McNemar's: how
+    probable such a difference is between models that are equally good.
     """
 
     champion: float
@@ -49,8 +49,8 @@ class Drop:
     items: int  # that both models answered
     champion_items: int
     model_items: int
-    lost: int  # items that only the champion got right
-    gained: int  # items that only the other model got right
+    lost: int  # items that the champion answered better
+    gained: int  # items that the other model answered better
     stderr: float | None
     interval: tuple[float, float]
     p_value: float
@@ -91,13 +91,13 @@ def _samples(path: Path) -> Iterable[Mapping[str, Any]]:
     return read_lines(path) if path.is_file() else ()
 
 
-def by_item(samples: Iterable[Mapping[str, Any]]) -> dict[Item, bool]:
-    """Return, for each item, whether the model answered it right, from the model's kept samples on a suite."""
+def by_item(samples: Iterable[Mapping[str, Any]]) -> dict[Item, float]:
+    """Return the score of each item, from the model's kept samples on a suite."""
     seen: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
-    correct: dict[Item, bool] = {}
+    correct: dict[Item, float] = {}
     for row in samples:
         asked = (str(row["item"]), str(row["target"]), tuple(map(str, row.get("choices", ()))))
-        correct[(*asked, seen[asked])] = bool(row["correct"])
+        correct[(*asked, seen[asked])] = score_of(row)
         seen[asked] += 1
     return correct
 
@@ -107,20 +107,19 @@ def paired(champion: Answers, model: Answers) -> Drop | None:
     common = champion.correct.keys() & model.correct.keys()
     if not common or champion.metric != model.metric:
         return None
-    lost = sum(champion.correct[item] and not model.correct[item] for item in common)
-    gained = sum(model.correct[item] and not champion.correct[item] for item in common)
-    items, drop = len(common), (lost - gained) / len(common)
+    drops = [champion.correct[item] - model.correct[item] for item in common]
+    items, lost, gained = len(drops), sum(drop > 0 for drop in drops), sum(drop < 0 for drop in drops)
     return Drop(
-        champion=sum(champion.correct[item] for item in common) / items,
-        score=sum(model.correct[item] for item in common) / items,
-        drop=drop,
+        champion=math.fsum(champion.correct[item] for item in common) / items,
+        score=math.fsum(model.correct[item] for item in common) / items,
+        drop=math.fsum(drops) / items,
         items=items,
         champion_items=len(champion.correct),
         model_items=len(model.correct),
         lost=lost,
         gained=gained,
-        stderr=_standard_error(items, lost, gained),
-        interval=paired_interval(lost, gained, items),
+        stderr=_standard_error(drops),
+        interval=paired_interval(drops),
         p_value=paired_p_value(lost, gained),
     )
 
@@ -129,37 +128,38 @@ def comparisons(answers: Mapping[str, Mapping[str, Answers]]) -> dict[str, list[
     """Return the paired comparisons of each two models of a run, by suite.
 
     `answers` is {model: {suite: answers}}, in the order in which the models were made. An entry has the two models
-    (`before`, `after`), the number of `items` that both answered, how many of them only the later model (`won`) or only
-    the earlier one (`lost`) got right, their `difference` as a share, its 95 % `interval`, and the `p_value` of
-    McNemar's exact test. Two models that were judged by different metrics are not compared.
+    (`before`, `after`) and what `gain_of` says. Two models that were judged by different metrics are not compared.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for before, after in combinations(answers, 2):
         for suite in answers[before].keys() & answers[after].keys():
             drop = paired(answers[before][suite], answers[after][suite])
             if drop is not None:
-                found.setdefault(suite, []).append({"before": before, "after": after, **_gain(drop)})
+                found.setdefault(suite, []).append({"before": before, "after": after, **gain_of(drop)})
     return dict(sorted(found.items()))
 
 
-def _gain(drop: Drop) -> dict[str, Any]:
+def gain_of(drop: Drop) -> dict[str, Any]:
+    """Return the comparison of two models from the later one's side, as plain data.
+
+    It has the number of `items` that both answered, how many of them the later model (`won`) or the earlier one
+    (`lost`) answered better, the mean `difference` with its 95 % `interval`, and the `p_value`.
+    """
     low, high = drop.interval
     return {
         "items": drop.items,
         "won": drop.gained,
         "lost": drop.lost,
-        "difference": (drop.gained - drop.lost) / drop.items,  # not -drop, which may be -0.0
+        "difference": 0.0 - drop.drop,  # not -drop, which may be -0.0
         "interval": [-high, -low],
         "p_value": drop.p_value,
     }
 
 
-def _standard_error(items: int, lost: int, gained: int) -> float | None:
-    """Return the standard error of the mean difference over `items` pairs of answers.
-
-    Of these, `lost` are 1, `gained` -1, others 0.
-    """
+def _standard_error(drops: Sequence[float]) -> float | None:
+    """Return the standard error of the mean drop; None for one pair of answers."""
+    items = len(drops)
     if items < 2:
         return None
-    squares = lost + gained - (lost - gained) ** 2 / items
+    squares = math.fsum(map(square, drops)) - square(math.fsum(drops)) / items
     return math.sqrt(max(squares, 0.0) / (items - 1) / items)

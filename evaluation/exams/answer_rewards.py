@@ -211,8 +211,7 @@ def _part_gain(after: Sequence[float], before: Sequence[float]) -> dict[str, Any
     mean, half = mean_and_interval(gains)
     interval = [mean - half, mean + half]
     if set(gains) <= {-1.0, 0.0, 1.0}:  # a share: the interval has a width where all pairs agree, too
-        low, high = paired_interval(gains.count(-1.0), gains.count(1.0), len(gains))
-        interval = [-high, -low]
+        interval = list(paired_interval(gains))
     return {"mean": mean, "interval": interval, "n": len(gains)}
 
 

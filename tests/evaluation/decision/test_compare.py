@@ -52,7 +52,7 @@ def test_scores_are_compared_on_common_items_with_the_intervals_of_promotion():
     (row,) = scores([{"e": items(True, True, False, False)}, {"e": items(True, False, True, True)}])
     first, other = row["sides"]
     assert (first["score"], other["score"], first["against"]) == (0.5, 0.75, None)
-    low, high = paired_interval(1, 2, 4)
+    low, high = paired_interval([0, 1, -1, -1])
     assert other["against"] | {"p_value": 0} == {
         "items": 4,
         "difference": 0.25,

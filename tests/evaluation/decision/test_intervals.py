@@ -29,11 +29,20 @@ def test_the_interval_of_a_drop_holds_what_it_promises(differing):
     n, held = 25, 0.0
     for lost in range(n + 1):
         for gained in range(n + 1 - lost):
-            low, high = paired_interval(lost, gained, n)
+            low, high = paired_interval([1.0] * lost + [-1.0] * gained + [0.0] * (n - lost - gained))
             ways = math.factorial(n) / math.factorial(lost) / math.factorial(gained) / math.factorial(n - lost - gained)
             same = (1 - lost_rate - gained_rate) ** (n - lost - gained)
             held += (low <= lost_rate - gained_rate <= high) * ways * lost_rate**lost * gained_rate**gained * same
     assert held > 0.94
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.05, 0.4])
+def test_the_interval_of_a_drop_of_partly_right_answers_holds_it_and_is_no_wider_than_they_vary(drop):
+    rng = np.random.default_rng(1)
+    intervals = [paired_interval(rng.normal(drop, 0.1, 60).clip(-1, 1).tolist()) for _ in range(500)]
+    assert np.mean([low <= drop <= high for low, high in intervals]) > 0.94
+    right_or_wrong = paired_interval([1.0] * round(60 * drop) + [0.0] * round(60 * (1 - drop)))
+    assert drop == 0 or max(high - low for low, high in intervals) < right_or_wrong[1] - right_or_wrong[0]
 
 
 @pytest.mark.parametrize(("lost", "gained"), [(0, 0), (1, 0), (8, 1), (5, 5), (900, 1100)])
