@@ -169,9 +169,10 @@ def test_the_error_of_a_drop_is_that_of_the_differences_by_item():
 
 def test_partly_right_answers_are_compared_by_how_much_they_are_right():
     before, now = [0.5, 1.0, 0.25, 0.0, 0.8], [0.75, 0.5, 0.25, 0.0, 0.3]
-    scored = (Answers(metric="own", correct=dict(zip(answers("+" * 5).correct, some))) for some in (before, now))
+    items = answers("+" * 5).correct
+    scored = (Answers(metric="own", correct=dict(zip(items, some, strict=True))) for some in (before, now))
     drop = paired(*scored)
-    differences = [one - other for one, other in zip(before, now)]
+    differences = [one - other for one, other in zip(before, now, strict=True)]
     assert (drop.champion, drop.score, drop.lost, drop.gained) == (0.51, 0.36, 2, 1)
     assert drop.drop == pytest.approx(0.15) and drop.interval[0] < 0.15 < drop.interval[1]
     assert drop.stderr == pytest.approx(statistics.stdev(differences) / math.sqrt(5))
