@@ -106,8 +106,7 @@ class PartsOf:
 
 def check_settings(cls: Any, who: str) -> None:
     """Raise RecipeError unless the settings of a part are a frozen dataclass with a default for each field."""
-    is_record = isinstance(cls, type) and is_dataclass(cls) and cls.__dataclass_params__.frozen
-    if not is_record:
+    if not is_dataclass(cls) or not getattr(cls, "__dataclass_params__").frozen:  # noqa: B009 - no type declares it
         raise RecipeError(f"{who}: its settings are {cls!r}; they must be a frozen dataclass")
     if absent := [one.name for one in fields(cls) if one.default is MISSING is one.default_factory]:
         raise RecipeError(f"{who}: its setting {absent[0]!r} has no default")
