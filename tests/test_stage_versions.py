@@ -210,7 +210,7 @@ def test_parts_that_the_settings_do_not_name_are_not_the_code_of_a_job():
 def test_a_process_that_imports_a_stage_has_imported_no_module_outside_its_closure(name, code):
     module = STAGES[name].module
     script = f"""
-import sys, training.contract.running.runner
+import sys, training.contract.running.command_line
 before = set(sys.modules)
 import {module}
 print(*(one for one in sys.modules if one not in before and one.partition(".")[0] in {PACKAGES}))

@@ -25,7 +25,7 @@ import os, signal, sys, time
 from pathlib import Path
 from training.contract.job import DataError, Outcome
 from training.contract.running.phase import Phase
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.contract.stage import Stage
 
 def num_ranks(job):

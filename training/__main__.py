@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.stages import STAGES
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from resources.compute.base import Status
 from training.contract.artifact import checkpoint_step
-from training.contract.running.runner import num_finished
+from training.contract.running.marks import num_finished
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 

@@ -11,7 +11,7 @@ from assets.materialize.events import announce
 from resources.compute.base import read_json
 from training.contract.progress import PHASE, SAVED, WAITS
 from training.contract.running.leftovers import RANKS_FOLDER
-from training.contract.running.runner import TOTAL_FILE, num_finished
+from training.contract.running.marks import TOTAL_FILE, num_finished
 
 if TYPE_CHECKING:
     from assets.materialize.watch import Watch

@@ -62,7 +62,7 @@ def finish(job, work, ranks):
 """
 MAIN = """
 import sys
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.contract.stage import Stage
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ from training.contract.files import erased
 from training.contract.files.writing import write_json, write_sealed
 from training.contract.job import DataError, InputArtifact, RefusedInput, read_job
 from training.contract.records import RecipeError
-from training.contract.running import runner
+from training.contract.running.marks import finished_rank, mark_path
+from training.contract.running.runner import run_job
 from training.order.ledger import Ledger, keep_ledger, read_ledger
 from training.posttrain.trainer import fit
 from training.pretrain.checkpoint import Store, checkpoints
@@ -161,9 +162,9 @@ def make_checkpoints(folder: Path) -> list:
         made.append((path, lambda: fit._problem(folder / "trainer" / "checkpoint-5") != ""))
     write_json(folder / "data.json", {"kept": 1})
     files = artifact.manifest(folder, ["data.json"])
-    write_sealed(runner._mark(folder, 0), {"files": files, "result": {"counts": {"in": 1}}, "spent": {"pid": 1}})
-    for path in (folder / "data.json", runner._mark(folder, 0)):
-        made.append((path, lambda: runner.finished_rank(folder, 0) is None))
+    write_sealed(mark_path(folder, 0), {"files": files, "result": {"counts": {"in": 1}}, "spent": {"pid": 1}})
+    for path in (folder / "data.json", mark_path(folder, 0)):
+        made.append((path, lambda: finished_rank(folder, 0) is None))
     return made
 
 
@@ -223,7 +224,7 @@ def test_a_verdict_that_was_turned_round_is_found_before_use(recipe, copied, lev
     assert states(comparison) == {REPORT: "damaged"}
     assert refuses(RefusedInput, artifact.check_input, item)
     again = replace(decision, output=str(copied / "again"))
-    assert refuses(RefusedInput, runner.run_job, again, EVALUATION_STAGES)  # the next stage's own job
+    assert refuses(RefusedInput, run_job, again, EVALUATION_STAGES)  # the next stage's own job
     assert {cell.key for cell, _ in checked(comparison).problems} == {REPORT}
     assert unfit(comparison) and not unfit(before)  # nor does a promotion act upon it
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
+from training.contract.job import StopRequested
+from training.contract.process.stop_requests import stop_requests
 from training.contract.progress import Progress
-from training.contract.running.runner import StopRequested, stop_requests
 from training.order.ledger import LedgerEntry
 from training.pretrain import checkpoint
 from training.pretrain import diagnostics as bundle

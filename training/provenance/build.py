@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 
 from training.contract.artifact import SCRATCH_FOLDER, write_json, written
 from training.contract.job import Counts, DataError, InputArtifact, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.documents import bytes_of, count_documents, document_files, document_id, read_lines
 from training.data.urls import key_of
 from training.provenance import layout
@@ -196,7 +195,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     work.progress.message(f"{pages} pages of {hosts} hosts, {size / max(pages, 1):.1f} bytes each")
     return Outcome(
         files=layout.FILES,
-        counts=total_counts(ranks),
+        counts=Counts.total([rank["counts"] for rank in ranks]),
         metrics={"pages": pages, "hosts": hosts, "duplicates": copies, "reasons": reasons, "bytes": size},
     )
 

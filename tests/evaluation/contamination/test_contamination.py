@@ -25,7 +25,8 @@ from tests.training.data import chain
 from training.contract.artifact import find
 from training.contract.job import InputArtifact, RefusedInput, write_job
 from training.contract.records import RecipeError, read_record, write_record
-from training.contract.running.runner import main, run_job
+from training.contract.running.command_line import main
+from training.contract.running.runner import run_job
 from training.contract.stage import Input
 from training.data.documents import DocumentWriter, read_lines, write_lines
 from training.data.quality.settings import ToxicityRecipe

@@ -24,7 +24,8 @@ from training.contract import artifact
 from training.contract.files.writing import sealed_text, write_json
 from training.contract.job import InputArtifact, read_job, write_job
 from training.contract.running import reuse
-from training.contract.running.runner import run_job, run_rank
+from training.contract.running.ranks import run_rank
+from training.contract.running.runner import run_job
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
@@ -436,7 +437,7 @@ def test_what_was_edited_is_made_again_and_never_used(corpus: Corpus, base: Made
 
 KILLED = """
 import os, shutil, sys
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.stages import STAGES
 def half(original, copy, _):
     copy.write(original.read(100))
@@ -531,7 +532,7 @@ def test_a_rank_that_reads_another_file_is_not_reused_nor_is_any_after_it(
         return run(job, work, rank)
 
     monkeypatch.setattr(sign, "run_rank", curious)
-    monkeypatch.setattr("training.contract.running.runner._strayed", set())
+    monkeypatch.setattr("training.contract.running.ranks._strayed", set())
     item = base["document_signatures"]
     root = corpus.place / "curious"
     job = read_job(Path(item.path, "job.json"))

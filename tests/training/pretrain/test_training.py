@@ -20,11 +20,11 @@ import pytest
 import torch
 
 from tests.training.pretrain import tiny
-from training.contract.job import RefusedInput, write_job
+from training.contract.job import RefusedInput, StopRequested, write_job
 from training.contract.process.exit_codes import REQUEUE
 from training.contract.progress import read_metrics
 from training.contract.records import RecipeError
-from training.contract.running.runner import StopRequested, run_job
+from training.contract.running.runner import run_job
 from training.order.batches import held_out_bytes
 from training.order.ledger import Ledger
 from training.pretrain import checkpoint, held_out
@@ -522,10 +522,10 @@ import training.pretrain
 
 for module in pkgutil.iter_modules(training.pretrain.__path__):
     importlib.import_module(f"training.pretrain.{module.name}")
-from training.contract.running import runner
+from training.contract.running import command_line
 from training import stages
 
-sys.exit(runner.main(sys.argv[1:], stages.STAGES))
+sys.exit(command_line.main(sys.argv[1:], stages.STAGES))
 """
 
 

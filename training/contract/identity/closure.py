@@ -31,11 +31,12 @@ PACKAGES = ("training", "evaluation")
 
 # Modules that stages import and that do not decide their output, with the reason. Every other imported module counts.
 INFRASTRUCTURE = {
-    "training.contract.running.runner": "calls a stage's functions, commits files; what it decides is in DECIDED",
+    "training.contract.running.marks": "says which ranks are finished; what they wrote is in the stage's modules",
     "training.contract.running.phase": "names the fan-outs of a stage; what a rank does is in the stage's module",
     "training.contract.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.contract.identity.generated_sources": "the table of sources, each of which has a version of its own",
     "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",
+    "training.contract.process.stop_requests": "notes signals, after which a trainer saves what it has",
     "training.contract.process.lifetime": "ends processes, and counts those that live",
     "training.contract.process.lean": "leaves out imports that nobody uses",
     "training.contract.secrets": "masks passwords in sentences for people",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +69,12 @@ class Attempt:
         """Record the end of the process; `error` is a sentence for people, empty if there was no error."""
         self._said |= {"ended": round(time.time(), 3), "exit_code": exit_code, "error": masked(error)}
         self._write()
+
+    def failed(self, exit_code: int, error: object) -> int:
+        """Record an end for which people find a sentence on standard error; return the exit code."""
+        self.ended(exit_code, str(error))
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return exit_code
 
     def _write(self) -> None:
         with suppress(OSError):

@@ -19,16 +19,16 @@ from training.contract.stage import Stage, modules_of
 
 VARIABLE = "PEDIGREE_VERSIONS"  # names the file to compare with; set for jobs that run on other machines
 VERSIONS_FILE = "versions.json"
+_RUNNING = sorted(Path(__file__).parent.glob("*.py"))  # what runs ranks is in no closure of a stage
 
 
 def versions_of(job: Job, stage: Stage) -> dict[str, str]:
     """Return, by name, the versions of Python and libraries and the digests of modules with which ranks are made."""
-    runner = digest_of(Path(__file__).with_name("runner.py").read_text("utf-8"))
     return {
         **reuse.versions(),
         **stage.library_versions(),
         **made_by.own_code(*modules_of(stage, job.settings)),
-        "training.contract.running.runner": runner,
+        **{f"{__package__}.{path.stem}": digest_of(path.read_text("utf-8")) for path in _RUNNING},
     }
 
 

@@ -41,8 +41,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
+from training.contract.running.marks import finished_rank
 from training.contract.running.phase import Phase
-from training.contract.running.runner import finished_rank
 from training.data.dedup import index
 from training.data.dedup.blocks import joined, packed, strings, strings_of, unpacked
 from training.data.dedup.corpus import Corpus, Flags, Group, Orders, corpus_of

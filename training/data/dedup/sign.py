@@ -30,7 +30,6 @@ import xxhash
 
 from training.contract.artifact import written
 from training.contract.job import Counts, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
 from training.data.urls import key_of, page_entry
@@ -84,7 +83,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the results of all ranks into the stage's outcome."""
-    counts = total_counts(ranks)
+    counts = Counts.total([rank["counts"] for rank in ranks])
     documents = counts.kept
     files = tuple(name for rank in ranks for name in rank["files"])
     return Outcome(

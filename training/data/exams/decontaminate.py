@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from training.contract.artifact import SCRATCH_FOLDER, written
 from training.contract.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.documents import (
     DocumentWriter,
     count_documents,
@@ -114,7 +113,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     metrics = seen.metrics(sorted({name for name, _ in names}))
     return Outcome(
         files=(*files, HITS_FILE),
-        counts=total_counts(ranks),
+        counts=Counts.total([rank["counts"] for rank in ranks]),
         metrics={"contaminated_found": sum(result["marked"] for result in ranks), **metrics},
         notes=seen.notes(recipe),
     )

@@ -38,7 +38,6 @@ from training.contract.files.checksums import digest_of
 from training.contract.job import Counts, DataError, Gate, InputArtifact, Job, Outcome, Share, Work
 from training.contract.parts.outside import PartFailed
 from training.contract.running.record_counter import Counted
-from training.contract.running.runner import total_counts
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, problem_of
 from training.data.crawl.folder import FILES, format_of
 from training.data.crawl.reader import ReaderRecipe
@@ -198,7 +197,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
         metrics.update(one["metrics"])
     result = {
         "files": [name for one in written for name in one["files"]],
-        "counts": total_counts(written).as_json(),
+        "counts": Counts.total([one["counts"] for one in written]).as_json(),
         "metrics": metrics,
         "files_in": len(read),
         "collection": collection.as_json(),
@@ -351,7 +350,9 @@ def _measure(fate: Fate, metrics: Counter[str]) -> None:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts and metrics of all ranks into the stage's outcome."""
     close_isolation()  # its time counts when it has ended
-    counts = replace(total_counts(ranks), files_in=sum(rank.get("files_in", 1) for rank in ranks))
+    counts = replace(
+        Counts.total([rank["counts"] for rank in ranks]), files_in=sum(rank.get("files_in", 1) for rank in ranks)
+    )
     read = [rank["archive"] for rank in ranks if "archive" in rank]
     if read and counts.records_in == sum(counts.quarantined.get(reason, 0) for reason in ("empty", "unreadable")):
         raise DataError(

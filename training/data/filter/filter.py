@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from training.contract.job import Counts, DataError, Gate, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.documents import (
     SCHEMA,
     DocumentWriter,
@@ -188,7 +187,7 @@ def shown(text: str) -> str:
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts, tallies and samples of all ranks into the stage's outcome."""
     recipe = job.settings_as(FilterRecipe, "filter")
-    counts = total_counts(ranks)
+    counts = Counts.total([rank["counts"] for rank in ranks])
     tallies = [rank["tally"] for rank in ranks]
     asked_for = recipe.personal_data if "personal_data" in recipe.rules else ()
     redacted = dict.fromkeys(asked_for, 0) | _summed(tallies, "redacted")

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from training.contract.artifact import written
 from training.contract.job import Counts, InputArtifact, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.documents import count_documents, document_files, read_documents, shares_of
 from training.data.filter import personal_data
 from training.data.filter.judge import ReadyRule, make_rules
@@ -62,7 +61,7 @@ def run_rank(job: Job, work: Work, rank: int) -> dict[str, Any]:
 
 def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     """Combine the counts of all ranks into the stage's outcome."""
-    counts = total_counts(ranks)
+    counts = Counts.total([rank["counts"] for rank in ranks])
     return Outcome(
         files=tuple(name for rank in ranks for name in rank["files"]),
         counts=counts,

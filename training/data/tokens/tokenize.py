@@ -35,7 +35,6 @@ from tokenizers import Tokenizer
 
 from training.contract.artifact import sha256_of, write_json, written
 from training.contract.job import Counts, Gate, InputArtifact, Job, Outcome, Share, Work
-from training.contract.running.runner import total_counts
 from training.data.documents import bytes_of, count_documents, document_files, read_tables, utf8_of
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
 from training.data.tokens.tokenize_settings import ShardsRecipe
@@ -283,7 +282,7 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     decoded = sum(rank["decoded"] for rank in ranks)
     return Outcome(
         files=(SHARDS_FILE, *(name for rank in ranks for name in rank["files"])),
-        counts=total_counts(ranks),
+        counts=Counts.total([rank["counts"] for rank in ranks]),
         metrics={
             "tokens": listing["tokens"],
             "documents": listing["documents"],

@@ -30,12 +30,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 from training.contract.artifact import manifest, sha256_of, write_json
 from training.contract.files.writing import Unsealed, read_sealed, write_sealed
 from training.contract.identity import numerics
-from training.contract.job import Gate, Job, Work
+from training.contract.job import Gate, Job, StopRequested, Work
 from training.contract.process.device_kind import kind_of
 from training.contract.process.precision import dtype_here, replaced_here
+from training.contract.process.stop_requests import stop_requests
 from training.contract.progress import WRITING
 from training.contract.records import RecipeError
-from training.contract.running.runner import StopRequested, stop_requests
 from training.generate.passes.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights

@@ -31,10 +31,10 @@ from torch import Tensor
 
 from training.contract.artifact import write_json, written
 from training.contract.identity import numerics
-from training.contract.job import Job, Outcome, RefusedInput, Work
+from training.contract.job import Job, Outcome, RefusedInput, StopRequested, Work
 from training.contract.process.precision import dtype_here, replaced_here
+from training.contract.process.stop_requests import stop_requests
 from training.contract.records import RecipeError, differing_from_defaults
-from training.contract.running.runner import StopRequested, stop_requests
 from training.order.batches import Plan, Sample, Shards, index, open_shards, read_plan, sample_ids
 from training.order.loss_mask import IGNORED
 from training.pretrain.capacity.needs import Pretraining, bytes_beside_reference

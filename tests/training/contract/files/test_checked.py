@@ -22,7 +22,7 @@ import mmap, sys
 from pathlib import Path
 from training.contract.artifact import written
 from training.contract.job import Outcome
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.contract.stage import Stage
 
 STAGE = Stage(name="copy", version="1", module="copy_stage", in_ranks=True)

@@ -16,11 +16,9 @@ from training.contract.identity.made_by import in_words, other_parts
 from training.contract.job import Job, write_job
 
 STAGE = """
-import sys
 from toy import limits
 from training.contract.artifact import write_text
 from training.contract.job import Outcome
-from training.contract.running.runner import main
 from training.contract.stage import Stage
 
 def num_ranks(job):
@@ -33,8 +31,15 @@ def run_rank(job, work, rank):
 def finish(job, work, ranks):
     return Outcome(files=("0.txt", "1.txt"))
 
+STAGES = {"toy": Stage(name="toy", version="1", module="toy.counts")}
+"""
+RUN = """
+import sys
+from toy.counts import STAGES
+from training.contract.running.command_line import main
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy.counts")}))
+    sys.exit(main(sys.argv[1:], STAGES))
 """
 
 
@@ -45,6 +50,7 @@ class Toy:
         self.folder, self.edits = folder, 0
         (folder / "toy").mkdir()
         (folder / "toy" / "counts.py").write_text(STAGE)
+        (folder / "toy" / "run.py").write_text(RUN)
         self.edit("LIMIT = 1")
 
     def edit(self, code):
@@ -60,7 +66,7 @@ class Toy:
         names = {"stage": "toy", "asset": "toys", "partition": "r", "recipe": "r", "fingerprint": "f"}
         write_job(Job(**names, stage_version="1", settings={}, output=str(output)), output / "job.json")
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path])}
-        command = [sys.executable, "-m", "toy.counts", str(output / "job.json"), *arguments]
+        command = [sys.executable, "-m", "toy.run", str(output / "job.json"), *arguments]
         subprocess.run(command, env=environment, check=True, capture_output=True)
         return artifact.find(output)
 
@@ -78,7 +84,7 @@ def test_a_record_names_the_code_of_its_own_process(toy):
     made = toy.run()
     modules = made.record["code"]["modules"]
     assert {"toy.counts", "training.contract.artifact", "training.contract.running.accounts"} <= modules.keys()
-    assert "training.contract.running.runner" not in modules
+    assert "training.contract.stage" not in modules
     assert made.record["code"]["digest"] == artifact.digest_of(modules)
     forged = made.record | {"code": {"digest": "", "modules": {}}}
     assert artifact.record_digest(forged) != made.record_digest

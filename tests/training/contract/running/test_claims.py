@@ -14,7 +14,7 @@ from training.contract.process import cores
 from training.contract.process.cores import available_cores
 from training.contract.running import claims
 from training.contract.running.claims import Claims
-from training.contract.running.runner import num_finished
+from training.contract.running.marks import num_finished
 
 RANKS = 6
 

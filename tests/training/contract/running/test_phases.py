@@ -15,7 +15,10 @@ from tests.outside import importable
 from training.contract import artifact
 from training.contract.job import write_job
 from training.contract.run_settings import RunSettings
-from training.contract.running.runner import RanksMissing, finished_rank, main, num_finished, run_job
+from training.contract.running.command_line import main
+from training.contract.running.marks import finished_rank, num_finished
+from training.contract.running.ranks import RanksMissing
+from training.contract.running.runner import run_job
 from training.contract.stage import Stage
 from training.data.dedup.shuffle import SliceDamaged, name_of
 from training.stages import STAGES
@@ -26,7 +29,7 @@ from pathlib import Path
 from training.contract.artifact import write_text
 from training.contract.job import Outcome
 from training.contract.running.phase import Phase
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.data.dedup.shuffle import name_of, read_slice, writing_slices
 from training.contract.stage import Stage
 

@@ -24,9 +24,10 @@ from training.contract.parts.outside import OutsidePart
 from training.contract.process.exit_codes import BUSY
 from training.contract.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
 from training.contract.run_settings import RunSettings
+from training.contract.running.command_line import main
 from training.contract.running.lease import Lease
 from training.contract.running.leftovers import remove_state
-from training.contract.running.runner import main, run_job
+from training.contract.running.runner import run_job
 from training.contract.stage import Stage
 
 STAGE_MODULE = """
@@ -67,7 +68,7 @@ def finish(job, work, ranks):
 
 MAIN = """
 import sys
-from training.contract.running.runner import main
+from training.contract.running.command_line import main
 from training.contract.stage import Stage
 sys.exit(main(sys.argv[1:], {"toy": Stage(name="toy", version="1", module="toy_stage")}))
 """

@@ -27,7 +27,8 @@ from training.contract import artifact
 from training.contract.files import checked
 from training.contract.files.checked import noting_opened
 from training.contract.job import DataError, InputArtifact, read_job, write_job
-from training.contract.running.runner import run_job, run_rank
+from training.contract.running.ranks import run_rank
+from training.contract.running.runner import run_job
 from training.data.crawl.crawl import source_files
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Record, read_warc

@@ -14,10 +14,9 @@ import torch
 from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.contract.artifact import sha256_of
-from training.contract.job import DataError, Work
+from training.contract.job import DataError, StopRequested, Work
 from training.contract.progress import Progress, read_metrics
 from training.contract.records import RecipeError, read_record
-from training.contract.running.runner import StopRequested
 from training.generate.turns import Chat, Encoded, template
 from training.posttrain.sft import sft
 from training.posttrain.sft.settings import SftRecipe

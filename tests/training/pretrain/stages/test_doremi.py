@@ -17,9 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.training.pretrain import tiny
-from training.contract.job import InputArtifact, RefusedInput
+from training.contract.job import InputArtifact, RefusedInput, StopRequested
 from training.contract.records import RecipeError, write_record
-from training.contract.running.runner import StopRequested
 from training.order import plan as plan_stage
 from training.order.batches import index, sample_ids
 from training.order.settings import MixtureRecipe
