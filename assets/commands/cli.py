@@ -20,10 +20,9 @@ from assets.commands.champion import promote, rollback
 from assets.commands.look import inspect, plan, report, status, verify, why
 from assets.commands.make import demo, run
 from assets.commands.models import attest, chat, compare_, contamination, evaluate, export, serve
-from assets.commands.options import JsonOption
 from assets.commands.pages import takedown, trace
 from assets.commands.recipes import init, list_, show
-from assets.commands.upkeep import dev, gc
+from assets.commands.upkeep import dev, doctor, gc
 from assets.services.signals import exit_code_of
 from assets.terminal.errors import interrupted, sentence_of
 from assets.terminal.standard_error import say
@@ -33,7 +32,6 @@ from training.contract.records import RecipeError
 from training.contract.secrets import masked_output
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="From raw crawl to an evaluated model, every weight traceable.",
@@ -90,19 +88,6 @@ def _say(sentence: str, code: int, prefix: str = "error: ") -> int:
     return code
 
 
-def _not_yet(name: str, what: str) -> None:
-    def refuse(arguments: Annotated[list[str] | None, typer.Argument()] = None, json_: JsonOption = False) -> None:
-        del arguments
-        sentence = f"{name} is not built yet: it will {what}."
-        print(sentence, file=sys.stderr)
-        if json_:
-            print(json.dumps({"ok": False, "error": sentence}))
-        raise typer.Exit(FAILED)
-
-    refuse.__doc__ = f"Not built yet; will {what}."
-    app.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(refuse)
-
-
 def paragraphs(text: str) -> str:
     """Return a docstring with each paragraph on one line, so that a terminal of any width breaks it where it ends."""
     return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
@@ -110,8 +95,7 @@ def paragraphs(text: str) -> str:
 
 COMMANDS = (  # in the order in which `pedigree --help` shows them
     *(run, demo, init, show, list_, plan, status, why, verify, report, promote, rollback, inspect, trace, takedown),
-    *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev),
+    *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev, doctor),
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), help=paragraphs(command.__doc__ or ""))(command)
-_not_yet("doctor", "check this machine and root for what commonly goes wrong")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,29 @@ from training.contract.records import RecipeError, no_such
 from training.contract.user_input.places import local_path
 from training.recipe.recipe import Recipe
 
-RecipeArgument = Annotated[str, typer.Argument(help="name of a recipe, or path of a YAML file")]
+
+def names_of_recipes(incomplete: str) -> list[str]:
+    """Return the recipes whose names begin so, for a shell; files are completed by the shell itself."""
+    return _names_in(recipe_folders(DEFAULT_ROOT.resolve()), incomplete)
+
+
+def names_of_profiles(incomplete: str) -> list[str]:
+    """Return the shipped profiles whose names begin so, for a shell."""
+    from resources.profile import SHIPPED
+
+    return _names_in([SHIPPED], incomplete)
+
+
+def _names_in(folders: Iterable[Path], incomplete: str) -> list[str]:
+    return sorted(
+        {file.stem for folder in folders for file in folder.glob("*.yaml") if file.stem.startswith(incomplete)}
+    )
+
+
+DEFAULT_ROOT = Path("runs")
+RecipeArgument = Annotated[
+    str, typer.Argument(help="name of a recipe, or path of a YAML file", autocompletion=names_of_recipes)
+]
 
 
 def place(param: typer.CallbackParam, given: Path | None) -> Path | None:
@@ -29,8 +52,10 @@ RootOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object last on standard output")]
-ProfileOption = Annotated[str, typer.Option("--profile", help="name of a profile, or path of a YAML file")]
-DEFAULT_ROOT = Path("runs")
+ProfileOption = Annotated[
+    str,
+    typer.Option("--profile", help="name of a profile, or path of a YAML file", autocompletion=names_of_profiles),
+]
 
 
 def check_asset(name: str) -> None:

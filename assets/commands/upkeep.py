@@ -1,4 +1,4 @@
-"""Commands about a root: `gc` removes what nothing needs, `dev` serves the UI over it."""
+"""Commands about a root: `gc` removes what nothing needs, `dev` serves the UI, `doctor` looks for what goes wrong."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
 from training.contract.job import DataError
+from training.contract.process.exit_codes import FAILED, OK
 
 
 def gc(
@@ -39,3 +40,17 @@ def dev(
     from assets.services.dev import serve
 
     raise typer.Exit(serve(root.resolve(), profile, port, mlflow_port))
+
+
+def doctor(
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Look for what commonly goes wrong on this machine, at a root and with a profile; exit code 1 for a problem."""
+    from assets.answers.doctor.doctor import as_json, lines_of, look, problems_of
+    from resources.profile import load_profile
+
+    findings = list(look(load_profile(profile), root.resolve()))
+    print(json.dumps(as_json(findings), ensure_ascii=False) if json_ else "\n".join(lines_of(findings)))
+    raise typer.Exit(FAILED if problems_of(findings) else OK)

@@ -93,7 +93,7 @@ def _open(folder: Path) -> Template:
 
 def _answer_what_is_done(name: str, template: Template) -> None:
     """Refuse what the server does not do, name the served model, and close the addresses of other models."""
-    from fastapi import HTTPException
+    from starlette.exceptions import HTTPException
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serving import chat_completion, completion, response, server, utils
 
@@ -135,7 +135,7 @@ def _answer_what_is_done(name: str, template: Template) -> None:
 
 def add_models(app: Any, name: str) -> None:
     """Add the addresses that name the served model, which alone there is."""
-    from fastapi import HTTPException
+    from starlette.exceptions import HTTPException
 
     model = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "pedigree"}
 
@@ -157,7 +157,7 @@ def _as_asked(model_id: str) -> str:
 
 def _within_context(generate: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method that generates refuse a prompt that fills the model's context, and end answers where it ends."""
-    from fastapi import HTTPException
+    from starlette.exceptions import HTTPException
 
     def bounded(self: Any, model: Any, processor: Any, inputs: Any, settings: Any, *more: Any, **options: Any) -> Any:
         context, given = model.config.max_position_embeddings, inputs["input_ids"].shape[-1]
@@ -187,7 +187,7 @@ def tokenizer_of(folder: Path) -> Any:
 
     The server parses the arguments of calls; the template writes them as text.
     """
-    from fastapi import HTTPException
+    from starlette.exceptions import HTTPException
     from transformers import BatchEncoding
 
     encoder = Encoder(folder)

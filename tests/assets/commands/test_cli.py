@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -71,10 +73,17 @@ def said_of(command: str, columns: int) -> list[str]:
     return answer.output.splitlines()
 
 
-@pytest.mark.parametrize("command", ["doctor"])
-def test_what_is_not_built_says_so_and_fails(monkeypatch, capsys, command):
-    code, answer, errors = said(monkeypatch, capsys, command, "--json")
-    assert code == 1 and "not built yet" in errors and json.loads(answer)["ok"] is False
+def test_a_shell_completes_commands_recipes_and_profiles(tmp_path):
+    script = Path(sys.executable).with_name("pedigree")
+
+    def completed(line: str) -> list[str]:
+        words = {"COMP_WORDS": f"pedigree {line}", "COMP_CWORD": str(len(line.split()))}
+        told = os.environ | words | {"_PEDIGREE_COMPLETE": "complete_bash"}
+        return subprocess.run([script], env=told, cwd=tmp_path, capture_output=True, text=True).stdout.split()
+
+    assert completed("doc") == ["doctor"]
+    assert {"kitchen", "kitchen-leak"} <= set(completed("run kit")) and completed("run own-m") == ["own-model"]
+    assert completed("run kitchen --profile sl") == ["slurm"]
 
 
 def test_a_port_in_use_is_said_before_anything_starts(capsys, tmp_path):

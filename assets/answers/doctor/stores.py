@@ -1,0 +1,55 @@
+"""The databases of Dagster and MLflow, as a run will use them: whole, readable, answering."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from assets.answers.doctor.finding import Finding
+from assets.services.stores import CONFIG_FILE, DAGSTER_FILES, OWN_STORAGE
+from resources.tracking.errors import CheckedClient, TrackingError
+from resources.tracking.store import default_uri, make_client, read_store, shown, sqlite_file
+
+
+def look_at_stores(root: Path, tracking_uri: str | None) -> Iterator[Finding]:
+    """Yield what is found of the stores of a root, with the tracking address of a profile; None: under the root."""
+    yield _dagster(root / "dagster")
+    uri = tracking_uri or default_uri(root)
+    file = sqlite_file(uri)
+    yield _sqlite("MLflow", [Path(file)]) if file else _server(uri, root)
+
+
+def _dagster(home: Path) -> Finding:
+    config = home / CONFIG_FILE
+    if config.exists() and OWN_STORAGE.search(config.read_text("utf-8")):
+        return Finding(
+            "Dagster", "not looked at", f"{config} names a storage of its own", "open the UI: `pedigree dev`"
+        )
+    return _sqlite("Dagster", [home / name for name in DAGSTER_FILES])
+
+
+def _sqlite(what: str, files: list[Path]) -> Finding:
+    """Return what SQLite's own check of each file says; it reads the whole file."""
+    there = [file for file in files if file.exists()]
+    if not there:
+        return Finding(what, "not looked at", "not made yet; the first run makes it")
+    for file in there:
+        try:
+            with read_store(file) as database:
+                said = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            said = str(error)
+        if said != "ok":
+            advice = "end what uses it and look again" if "locked" in said else "set it aside: artifacts make it again"
+            return Finding(what, "problem", f"{file}: {said}", advice)
+    size = sum(file.stat().st_size for file in there) / 1e6
+    return Finding(what, "ok", f"{size:.1f} MB of SQLite, whole")
+
+
+def _server(uri: str, root: Path) -> Finding:
+    try:
+        CheckedClient(uri, lambda: make_client(uri, root)).search_experiments(max_results=1)
+    except TrackingError as error:
+        return Finding("MLflow", "problem", str(error), "start it, or mend tracking_uri; training goes on without it")
+    return Finding("MLflow", "ok", f"{shown(uri)} answers")
