@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from assets.answers.doctor.finding import Finding
+from assets.answers.doctor.finding import Finding, State
 from assets.answers.doctor.machine import look_at_machine
 from assets.answers.doctor.storage import look_at_storage
 from assets.answers.doctor.stores import look_at_stores
@@ -19,7 +19,7 @@ from resources.profile import Profile
 
 WIDTH = 80
 NAME_WIDTH, STATE_WIDTH = 12, 14
-SUMS = {"ok": "ok", "warning": "to know", "problem": "to mend", "not looked at": "not looked at"}
+SUMS: dict[State, str] = {"ok": "ok", "warning": "to know", "problem": "to mend", "not looked at": "not looked at"}
 ELSEWHERE = "run a small recipe with this profile"
 
 
