@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import re
@@ -23,6 +24,11 @@ import yaml
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("assets", "resources", "training", "evaluation")
 SOURCES = sorted(path for package in (*PACKAGES, "benchmarks") for path in (PROJECT / package).rglob("*.py"))
+
+
+@functools.cache
+def tree(path):
+    return ast.parse(path.read_text("utf-8"))
 
 
 def test_imports_go_in_one_direction():
@@ -48,12 +54,27 @@ def test_no_folder_has_more_than_fifteen_modules():
     assert {str(folder.relative_to(PROJECT)): count for folder, count in modules.items() if count > 15} == {}
 
 
+def test_a_chain_of_imports_has_at_most_twenty_modules():
+    """Counted with the imports that run when a module is imported: not those in functions, nor those for types."""
+    paths = [path.relative_to(PROJECT) for package in PACKAGES for path in (PROJECT / package).rglob("*.py")]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): PROJECT / path for path in paths}
+
+    @functools.cache
+    def chain(name):
+        imports = [node for node in tree(modules[name]).body if isinstance(node, ast.ImportFrom)]
+        imported = {one for node in imports for one in (node.module, *(f"{node.module}.{x.name}" for x in node.names))}
+        return (name, *max((chain(one) for one in imported & modules.keys()), key=len, default=()))
+
+    longest = max(map(chain, modules), key=len)
+    assert len(longest) <= 20, longest
+
+
 def test_a_class_name_stands_for_one_thing():
     """Except `Settings`, which each part that is found by its file calls its own settings."""
     places: dict[str, list[str]] = {}
     for path in SOURCES:
         if path.relative_to(PROJECT).parts[0] in PACKAGES:
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(tree(path)):
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(f"{path.relative_to(PROJECT)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1 and name != "Settings"} == {}
@@ -112,7 +133,7 @@ def imported_distributions():
     modules = set()
     for path in SOURCES:
         if path.relative_to(PROJECT).parts[0] in PACKAGES:
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(tree(path)):
                 if isinstance(node, ast.Import):
                     modules |= {alias.name.split(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -230,7 +251,7 @@ def test_every_shipped_recipe_is_readable_on_a_machine_without_the_data(monkeypa
 def test_help_of_every_benchmark_can_be_shown():
     parser = argparse.ArgumentParser()
     for path in (PROJECT / "benchmarks").glob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
+        for call in (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call)):
             for given in call.keywords:
                 if given.arg == "help" and isinstance(given.value, ast.Constant):
                     parser.add_argument(f"--{path.stem}-{given.value.lineno}", help=given.value.value)

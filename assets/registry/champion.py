@@ -10,14 +10,18 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.registry.decision import DECISION, SCORES, model_of
-from assets.state.cell import Comparison
-from resources.tracking.registry import Version, line_in_file
-from resources.tracking.reports import Tracking
+from resources.tracking.registry import line_in_file
 from training.contract import artifact
-from training.contract.artifact import Artifact, Damaged
+from training.contract.artifact import Damaged
+
+if TYPE_CHECKING:
+    from assets.state.cell import Comparison
+    from resources.tracking.registry import Version
+    from resources.tracking.reports import Tracking
+    from training.contract.artifact import Artifact
 
 
 def champion_asked(line: Sequence[Version], root: Path) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from assets.state.cell import Cell, Comparison
+from typing import TYPE_CHECKING
+
 from training.contract.scopes import last_model
+
+if TYPE_CHECKING:
+    from assets.state.cell import Cell, Comparison
 
 DECISION, SCORES, REPORT, CARD = "promoted_model", "model_scores", "contamination_report", "model_card"
 

@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from assets.state.cell import Cell, Comparison
 from assets.state.compare import compare
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import explained, registered_digests
-from resources.tracking.reports import Tracking
 from training.contract.job import DataError
-from training.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from assets.state.cell import Cell, Comparison
+    from resources.tracking.reports import Tracking
+    from training.recipe.recipe import Recipe
 
 
 def compare_exactly(recipe: Recipe, root: Path, tracking: Tracking) -> Comparison:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from assets.registry.numbers import committed_at
 from assets.registry.versions import scores_of
-from assets.state.cell import Comparison
-from resources.tracking.reports import StageRun
-from training.recipe.recipe import Recipe, recipe_as_data
+from training.recipe.recipe import recipe_as_data
+
+if TYPE_CHECKING:
+    from assets.state.cell import Comparison
+    from resources.tracking.reports import StageRun
+    from training.recipe.recipe import Recipe
 
 CARD = "model_card"
 COSTS = ("cpu_seconds", "wall_seconds", "node_hours")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assets.registry.champion import champion_asked, is_stale, named
 from assets.registry.decision import DECISION, lineage_of, model_of
-from assets.state.cell import Comparison
 from assets.state.chain import CHAIN
 from assets.state.tombstones import erased_by
-from resources.tracking.registry import Registry, Version
 from training.contract import artifact
-from training.contract.artifact import Artifact
 from training.contract.scopes import last_model
+
+if TYPE_CHECKING:
+    from assets.state.cell import Comparison
+    from resources.tracking.registry import Registry, Version
+    from training.contract.artifact import Artifact
 
 REPAIR = "`pedigree verify RECIPE --mend` sets aside what has a damaged file, and a run puts right what is damaged"
 BY_HAND = ("override", "rollback")

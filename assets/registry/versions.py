@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from assets.registry.champion import with_digest
 from assets.registry.decision import REPORT, SCORES, lineage_of, model_of
 from assets.registry.standing import REPAIR
-from assets.state.cell import Comparison
 from evaluation.decision.answers import MODELS
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
-from resources.tracking.registry import CANDIDATE, Registry, Version
+from resources.tracking.registry import CANDIDATE
 from resources.tracking.reports import artifact_key
-from training.contract.artifact import Artifact, digest_of, problems_of
+from training.contract.artifact import digest_of, problems_of
 from training.contract.scopes import last_model
 from training.contract.tables import markdown_table
+
+if TYPE_CHECKING:
+    from assets.state.cell import Comparison
+    from resources.tracking.registry import Registry, Version
+    from training.contract.artifact import Artifact
 
 MODEL_NOTE = (
     "Language models by Pedigree recipes. `champion` is the promoted version, `previous` the one before it, and"

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from assets.state.chain import CHAIN, ancestors, trains
-from assets.state.references import Reference, look
+from assets.state.references import look
 from training.contract import artifact
-from training.contract.artifact import Artifact
 from training.contract.identity import made_by
-from training.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from assets.state.references import Reference
+    from training.contract.artifact import Artifact
+    from training.recipe.recipe import Recipe
 
 START_ANEW = "pedigree/start-anew"  # the tag of a run that may begin a training again at step 0
 BEGINS_ANEW = f"with --start-anew (in the UI: the tag {START_ANEW}: true)"

@@ -6,12 +6,15 @@ Fingerprints, Dagster's assets, `pedigree status` and jobs are all derived from 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
 from training.contract.scopes import asks_for, reads
-from training.contract.stage import Asset, Input
-from training.recipe.recipe import Recipe
 from training.stages import ASSETS as TRAINING_ASSETS
+
+if TYPE_CHECKING:
+    from training.contract.stage import Asset, Input
+    from training.recipe.recipe import Recipe
 
 
 def _in_order(assets: Iterable[Asset]) -> dict[str, Asset]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from training.contract.job import DataError
 
 LOCK_FILE = "gc.lock"
+TRASH = "trash"  # a folder beside an asset's artifacts, which no search for artifacts looks into
 PATIENCE_SECONDS = 60.0  # a run holds the lock for about a second
 
 

@@ -20,16 +20,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assets.state.chain import CHAIN
-from training.contract.artifact import Artifact, canonical_json, digest_of
+from assets.state.removal_lock import TRASH
+from training.contract.artifact import canonical_json, digest_of
 from training.contract.files.erased import ERASED_FILE, ErasedState, erased_in
 from training.contract.files.writing import Unsealed, read_sealed, write_sealed, write_text
 from training.contract.job import DataError
 from training.posttrain.source_settings import label
-from training.provenance.swap import ErasedFile, MaskedRecord
-from training.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from training.contract.artifact import Artifact
+    from training.provenance.swap import ErasedFile, MaskedRecord
+    from training.recipe.recipe import Recipe
 
 FILE, HEAD_FILE, LOCK_FILE, FOLDER = "takedowns.jsonl", "takedowns.head.json", "takedowns.lock", "takedowns"
 OVERWRITTEN = ".overwritten.json"  # ends the name of a list of what a takedown overwrote
@@ -269,8 +272,7 @@ def note_overwritten(root: Path, takedown: int, files: Sequence[ErasedFile], rec
 
 def _name_of(folder: Path) -> tuple[str, str]:
     """Return asset and fingerprint of an artifact's folder, also of one that was set aside or lies in the trash."""
-    asset = next((one.name for one in folder.parents if one.name in CHAIN), folder.parent.name)
-    return asset, folder.name.partition(".")[0]
+    return folder.parents[folder.parent.name == TRASH].name, folder.name.partition(".")[0]
 
 
 Noted = Mapping[tuple[str, ...], Sequence[tuple[str, Any]]]

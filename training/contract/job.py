@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from training.contract.errors import DataError as DataError
+from training.contract.errors import RefusedInput
+from training.contract.errors import StopRequested as StopRequested
 from training.contract.files import checked
 from training.contract.files.writing import Unsealed, read_sealed, write_sealed
 from training.contract.progress import Progress
@@ -19,18 +22,6 @@ from training.contract.records import RecipeError, read_record, write_record
 from training.contract.run_settings import RunSettings
 
 T = TypeVar("T")
-
-
-class DataError(ValueError):
-    """Data that a person named cannot be used: it is missing, empty, damaged or of the wrong form. Nothing was lost."""
-
-
-class StopRequested(Exception):
-    """A signal asked the job to stop; its state is saved, and the same command resumes from there."""
-
-
-class RefusedInput(ValueError):
-    """An input artifact exists but may not be used: a gate refused it, its digest changed, or a file is damaged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,12 +18,12 @@ from assets.state.chain import CHAIN, ancestors
 from assets.state.compare import compare
 from assets.state.recipe_folders import recipe_files, recipe_folders
 from assets.state.references import read_reference
+from assets.state.removal_lock import TRASH
 from training.contract import artifact
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damaged
 from training.contract.job import DataError
 from training.contract.records import RecipeError
 
-TRASH = "trash"  # a folder beside an asset's artifacts, which no search for artifacts looks into
 NAME = re.compile(r"(?P<fingerprint>[0-9a-f]{32})(?:\.(?P<aside>replaced|damaged)-\d+)?")
 IDENTITY = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{32})(?![0-9a-f])")  # a digest or a fingerprint
 NAMING = ("inputs", "guards", "settings")  # fields of records and jobs that name other artifacts

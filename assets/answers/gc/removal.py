@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from assets.answers.gc.needed import TRASH, Folder, in_trash
+from assets.answers.gc.needed import Folder, in_trash
 from assets.answers.gc.unneeded import (
     RUN,
     STATE,
@@ -28,7 +28,7 @@ from assets.answers.gc.unneeded import (
     known_runs,
     unreached,
 )
-from assets.state.removal_lock import nobody_looks, only_one
+from assets.state.removal_lock import TRASH, nobody_looks, only_one
 from training.contract.running.leftovers import remove_state
 
 GONE = ".gone"  # ends the name of a folder in the trash that nobody needs, and whose files may be missing

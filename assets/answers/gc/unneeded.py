@@ -16,7 +16,6 @@ from typing import Any
 from assets.answers.gc.needed import (
     ARTIFACT,
     IDENTITY,
-    TRASH,
     UNFINISHED,
     Folder,
     Folders,
@@ -30,7 +29,7 @@ from assets.answers.gc.needed import (
     needed,
 )
 from assets.state.liveness import at_work
-from assets.state.removal_lock import LOCK_FILE
+from assets.state.removal_lock import LOCK_FILE, TRASH
 from resources.profile import Profile
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.contract.artifact import digest_of
+from training.contract.errors import DataError
 from training.contract.identity.closure import Code
-from training.contract.job import DataError
 from training.contract.parts.outside import OutsidePart
 from training.contract.records import RecipeError
 

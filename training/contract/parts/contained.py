@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from training.contract.job import DataError, Job
+from training.contract.errors import DataError
 from training.contract.process.lifetime import SignsOfLife
+
+if TYPE_CHECKING:
+    from training.contract.job import Job
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from training.contract.job import DataError, RefusedInput, StopRequested
+from training.contract.errors import DataError, RefusedInput, StopRequested
 from training.contract.parts.contained import PartFailed, running
 from training.contract.records import RecipeError, did_you_mean, read_record
 
