@@ -35,7 +35,8 @@ from training.data.words.ngrams import Hashes
 if TYPE_CHECKING:
     from training.data.words.hashes import Folding
 
-_CODES: Final = (*range(0x80, 0xD800), *range(0xE000, 0x110000))
+# The planes that have characters, without surrogates. What is private is no letter, no digit and no format character.
+_CODES: Final = (*range(0x80, 0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000))
 # Combining marks for letters of any script, and variation selectors. Marks of a single script count as its letters.
 _DIACRITICS: Final = (
     "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef"
