@@ -94,11 +94,8 @@ def test_loss_and_gradients_equal_their_definition(monkeypatch, form, caps, temp
 
 # while it traces, torch hides warnings about what it does itself; here they would be errors before that
 @pytest.mark.filterwarnings("ignore")
-def test_a_teachers_loss_is_compiled_once_for_all_steps(monkeypatch):
-    from torch._dynamo.testing import CompileCounterWithBackend
-
-    counter = CompileCounterWithBackend("inductor")
-    compiled = torch.compile(distill._fused_to_gradients, backend=counter)
+def test_a_teachers_loss_is_compiled_once_for_all_steps(monkeypatch, compile_counter):
+    compiled = torch.compile(distill._fused_to_gradients, backend=compile_counter)
     monkeypatch.setattr(distill, "compiled_to_gradients", lambda: compiled)
     draw = torch.Generator().manual_seed(4)
     hidden, head = (torch.randn(size, generator=draw, requires_grad=True) for size in ((128, 8), (20, 8)))
@@ -110,7 +107,7 @@ def test_a_teachers_loss_is_compiled_once_for_all_steps(monkeypatch):
         assert torch.allclose(*losses)
         for ours, plain in zip(*(torch.autograd.grad(loss, (hidden, head)) for loss in losses), strict=True):
             assert torch.allclose(ours, plain, atol=1e-6)
-    assert counter.frame_count <= 2  # the second is for any scale
+    assert compile_counter.frame_count <= 2  # the second is for any scale
 
 
 def test_a_student_that_says_what_its_teacher_says_learns_from_the_text_alone():

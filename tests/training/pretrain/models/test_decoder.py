@@ -207,11 +207,8 @@ def test_softcap_and_z_loss_equal_their_definitions(softcap, z_loss, form):
 
 # while it traces, torch hides warnings about what it does itself; here they would be errors before that
 @pytest.mark.filterwarnings("ignore")
-def test_a_loss_is_compiled_once_for_all_steps(monkeypatch):
-    from torch._dynamo.testing import CompileCounterWithBackend
-
-    counter = CompileCounterWithBackend("inductor")
-    compiled = torch.compile(loss_module._fused_to_gradients, backend=counter)
+def test_a_loss_is_compiled_once_for_all_steps(monkeypatch, compile_counter):
+    compiled = torch.compile(loss_module._fused_to_gradients, backend=compile_counter)
     monkeypatch.setattr(loss_module, "compiled_to_gradients", lambda: compiled)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(128, 8, generator=generator, requires_grad=True)
@@ -222,7 +219,7 @@ def test_a_loss_is_compiled_once_for_all_steps(monkeypatch):
         assert torch.allclose(one, other)
         for ours, plain in zip(*(torch.autograd.grad(loss, (hidden, head)) for loss in (one, other)), strict=True):
             assert torch.allclose(ours, plain, atol=1e-6)
-    assert counter.frame_count <= 2  # the second is for any scale
+    assert compile_counter.frame_count <= 2  # the second is for any scale
 
 
 def test_z_loss_by_hand():
