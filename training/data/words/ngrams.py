@@ -23,6 +23,8 @@ _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"
 )
+# All planes that have characters, without surrogates. What is private is no letter, no digit and no format character.
+CODES: Final = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000))
 _MARKS: Final = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 # In _WORD, SINGLE comes first, so that a mark of an unspaced script is a word by itself.
 LETTER: Final = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])"  # pattern of a character in a word of several characters
@@ -71,8 +73,7 @@ def word_hash(word: str) -> int:
 
 def letters() -> Iterator[tuple[str, bool]]:
     """Yield every character that can be part of a word, and whether it is a word by itself at the start of a word."""
-    text = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
-    for character in re.findall(f"{SINGLE}|{LETTER}", text):
+    for character in re.findall(f"{SINGLE}|{LETTER}", "".join(map(chr, CODES))):
         yield character, bool(_SINGLE.match(character))
 
 

@@ -35,8 +35,7 @@ from training.data.words.ngrams import Hashes
 if TYPE_CHECKING:
     from training.data.words.hashes import Folding
 
-# The planes that have characters, without surrogates. What is private is no letter, no digit and no format character.
-_CODES: Final = (*range(0x80, 0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000))
+_CODES: Final = ngrams.CODES[0x80:]
 # Combining marks for letters of any script, and variation selectors. Marks of a single script count as its letters.
 _DIACRITICS: Final = (
     "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef"
@@ -193,5 +192,5 @@ def _folded_letter(character: str) -> str:
 
 def _letters() -> Iterator[tuple[str, bool]]:
     single = re.compile(ngrams.SINGLE)
-    for character in re.findall(f"{ngrams.SINGLE}|{_LETTER}", "".join(map(chr, (*range(0x80), *_CODES)))):
+    for character in re.findall(f"{ngrams.SINGLE}|{_LETTER}", "".join(map(chr, ngrams.CODES))):
         yield character, bool(single.match(character))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import unicodedata
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ from training.data.exams.search.folding import folded_hashes, folded_words, fold
 from training.data.exams.search.lookalikes import lookalikes
 from training.data.exams.search.rarity import weight
 from training.data.words.hashes import hash_words
-from training.data.words.ngrams import words
+from training.data.words.ngrams import CODES, words
 
 RIVERS = "Which of the rivers don't meet"
 # A table of its own: the letters that a person would type to deceive.
@@ -50,6 +52,11 @@ DECEIVING = str.maketrans("aceopxyWhichABEHKMOPTXijs", "асеорхуᎳһіϲ�
 def test_a_hidden_text_has_the_same_words(hidden):
     assert folded_words(hidden) == ["which", "of", "the", "rivers", "dont", "meet"] == words(RIVERS)
     assert folded_hashes(readable(hidden)).tolist() == folded_hashes(RIVERS).tolist()
+
+
+def test_all_characters_are_in_the_planes_that_are_looked_at():
+    others = {*range(sys.maxunicode + 1)} - {*CODES, *range(0xD800, 0xE000)}
+    assert {unicodedata.category(chr(code)) for code in others} == {"Cn", "Co"}  # unassigned and private
 
 
 def test_what_dedup_takes_for_other_words_was_hidden():
