@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that reads the real data waits for it."""
     if item.get_closest_marker("data") and not os.environ.get("PEDIGREE_DATA"):
         pytest.skip("PEDIGREE_DATA is not set")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def copied_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """This process makes an empty store of MLflow and of Dagster once; where another one is needed, it gets a copy."""
+    from assets.services import stores
+    from resources.tracking import store
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((store, "_make_tables"), (stores, "_make_files")):
+            patch.setattr(module, name, _once(getattr(module, name), tmp_path_factory.mktemp("store") / "first"))
+        yield
+
+
+def _once(make: Callable[[Path], None], first: Path) -> Callable[[Path], None]:
+    """A function that copies the file or folder that `make` makes at `first` when it is first needed."""
+
+    def copied(place: Path) -> None:
+        if not first.exists():
+            make(first)
+        shutil.copytree(first, place, dirs_exist_ok=True) if first.is_dir() else shutil.copyfile(first, place)
+
+    return copied
 
 
 @pytest.hookimpl(optionalhook=True)
