@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from assets.state.chain import CHAIN
 from assets.state.compare import compare
 from assets.state.references import write_reference
 from training.contract import artifact
+from training.contract.artifact import Artifact
 from training.contract.identity.closure import current_code
 from training.contract.progress import METRICS_FILE
 from training.contract.stage import modules_of
@@ -24,18 +26,34 @@ def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = Non
 
     `failing` maps an asset to the gate that refuses it; the assets that follow from it are left out.
     """
+
+    def make(comparison: Comparison, cell: Cell) -> Artifact:
+        return make_one(comparison, cell, (failing or {}).get(cell.asset, ""))
+
+    return make_each(recipe, root, make)
+
+
+def make_each(
+    recipe: Recipe,
+    root: Path,
+    make: Callable[[Comparison, Cell], Artifact],
+    *,
+    leave: Callable[[Cell], bool] = lambda cell: False,
+) -> Comparison:
+    """Let `make` make every cell that is not done, in order, but those to `leave` and those that wait for them."""
     while True:
-        comparison = compare(recipe, root)
-        ready = [cell for cell in comparison.to_do() if _is_ready(comparison, cell)]
-        if not ready:
+        comparison, is_over = compare(recipe, root), True
+        for cell in comparison.to_do():
+            if not leave(cell) and _is_ready(comparison, cell):
+                comparison.cells[cell.key] = replace(cell, state="made", artifact=make(comparison, cell))
+                is_over = False
+        if is_over:
             return comparison
-        for cell in ready:
-            make_one(comparison, cell, (failing or {}).get(cell.asset, ""))
 
 
 def _is_ready(comparison: Comparison, cell: Cell) -> bool:
     made = all(comparison.cells[key].artifact is not None for key in cell.waits_for)
-    return made and comparison.refused_by(cell) is None
+    return made and cell.state != "unavailable" and comparison.refused_by(cell) is None
 
 
 def make_one(
@@ -47,7 +65,7 @@ def make_one(
     more: Callable[[Path], Iterable[str]] = lambda folder: (),
     gates: Iterable[str] = (),
     metrics: Mapping[str, float] | None = None,
-) -> None:
+) -> Artifact:
     """Commit one artifact as the runner would. `more` writes further files and names them; `gates` passed."""
     folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     artifact.write_text(folder / "data.txt", content or cell.fingerprint)
@@ -80,7 +98,7 @@ def make_one(
         "code": {"digest": artifact.digest_of(code), "modules": code},
         "code_revision": "",
     }
-    _commit(comparison, cell, record)
+    return _commit(comparison, cell, record)
 
 
 def _inputs(comparison: Comparison, keys: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -94,12 +112,13 @@ def _inputs(comparison: Comparison, keys: Iterable[tuple[str, str]]) -> list[dic
     return inputs
 
 
-def _commit(comparison: Comparison, cell: Cell, record: dict[str, Any]) -> None:
+def _commit(comparison: Comparison, cell: Cell, record: dict[str, Any]) -> Artifact:
     folder = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     artifact.commit_record(folder, record)
     found = artifact.find(folder)
     assert found is not None
     write_reference(comparison.root, found, cell.partition)
+    return found
 
 
 def point_to_shared(recipe: Recipe, root: Path) -> Comparison:

@@ -20,8 +20,8 @@ from assets.state.recipe_folders import SHIPPED, load_recipe
 from assets.state.references import write_reference
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
-from tests.assets.fabricate import make_one
-from training.contract.artifact import write_text
+from tests.assets.fabricate import make_each, make_one
+from training.contract.artifact import Artifact, write_text
 from training.data.documents import write_lines
 from training.recipe.recipe import Recipe
 
@@ -73,13 +73,12 @@ class Kitchen:
 
     def make(self, recipe: Recipe, *, right: float, refused_by: str = "") -> None:
         """What `recipe` lacks up to its card; `refused_by` is an asset whose gate says no."""
-        while True:
-            comparison = compare(recipe, self.root)
-            ready = [cell for cell in comparison.to_do() if _is_ready(comparison, cell)]
-            if not ready:
-                break
-            for cell in ready:
-                _make(comparison, cell, right, refused_by)
+        comparison = make_each(
+            recipe,
+            self.root,
+            lambda comparison, cell: _make(comparison, cell, right, refused_by),
+            leave=lambda cell: cell.asset == "promoted_model" or cell.is_damaged,
+        )
         model = comparison.cells["aligned_model", recipe.name]
         made = {"asset": model.asset, "partition": model.partition, "fingerprint": model.fingerprint}
         tags = {"recipe_digest": "d"}
@@ -115,21 +114,15 @@ class Kitchen:
         return json.loads((made.path / "decision.json").read_text("utf-8"))
 
 
-def _is_ready(comparison: Comparison, cell: Cell) -> bool:
-    made = all(comparison.cells[key].artifact is not None for key in cell.waits_for)
-    lacks = cell.asset != "promoted_model" and not cell.is_damaged
-    return made and lacks and comparison.refused_by(cell) is None
-
-
-def _make(comparison: Comparison, cell: Cell, right: float, refused_by: str) -> None:
+def _make(comparison: Comparison, cell: Cell, right: float, refused_by: str) -> Artifact:
     """One artifact; what another recipe made is pointed to."""
     if cell.artifact is not None:
         write_reference(comparison.root, cell.artifact, cell.partition)
-        return
+        return cell.artifact
     gates = ["contamination"] if cell.asset == "contamination_report" else []
     more = _FILES.get(cell.asset, lambda folder, right: ())
     failing = "contamination" if cell.asset == refused_by else ""
-    make_one(comparison, cell, failing, more=lambda folder: more(folder, right), gates=[] if failing else gates)
+    return make_one(comparison, cell, failing, more=lambda folder: more(folder, right), gates=[] if failing else gates)
 
 
 def _scores(folder: Path, right: float) -> Iterable[str]:
