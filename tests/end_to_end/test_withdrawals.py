@@ -101,11 +101,7 @@ def test_a_text_goes_with_all_its_copies_whichever_of_them_is_named(tmp_path, po
     pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
     pages |= dict.fromkeys(twins, text) | {"http://near.example/": near}
     place = root_of(tmp_path, pages, more=f"withdrawals: {{duplicates: {policy}}}\n")
-    for url in (
-        twins[0],
-        twins[3],
-        "http://near.example/",
-    ):  # of what was kept, and of what was dropped
+    for url in (twins[0], twins[3], "http://near.example/"):  # of what was kept, and of what was dropped
         told = of_url(place, url)
         assert told["duplicates"]["pages"] == 4 and told["duplicates"]["in_shards"] == (url != twins[0])
         (page,) = pedigree("trace", "withdrawals", "--url", url, root=place).answer["pages"]
