@@ -117,6 +117,7 @@ COMES_WITH = {
     "huggingface-hub": "transformers",
     "markupsafe": "jinja2",
     "requests": "tldextract",
+    "sqlalchemy": "mlflow",
     "starlette": "dagster-webserver",
     "urllib3": "trafilatura",
     "uvicorn": "dagster-webserver",
