@@ -1,6 +1,6 @@
 """Run a recipe whose parts are all from an installed package: `python -m tests.seams FOLDER`, or `make seams`.
 
-A package is written into FOLDER and installed there by pip. It registers eleven parts by entry points: the examples of
+A package is written into FOLDER and installed there by pip. It registers twelve parts by entry points: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
 runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call those
 assets outdated by it that read the part, and no others.
@@ -35,6 +35,7 @@ PARTS = {
     "rewards": "polite:reward",
     "methods": "sampling:method",
     "tasks": "first_word:task",
+    "harnesses": "second_try:harness",
     "judges": "brief:judge",
 }
 SAMPLING = """
@@ -60,6 +61,7 @@ CHANGES = {
     "polite.py": ('"thank you" in', '"thank" in', {"aligned_model", "alignment_rewards"}),
     "sampling.py": ('samples", train', 'samples",  start_gates=(), train', {"aligned_model", "alignment_rewards"}),
     "brief.py": ("return 0.0", "return -1.0", {"alignment_rewards"}),
+    "second_try.py": ("(number + 1)", "(number + 2)", {"model_scores"}),
     "first_word.py": ("Answer:", "Reply:", {"model_scores", "alignment_rewards", "data_contamination"}),
 }
 RECIPE: dict[str, Any] = {
@@ -79,7 +81,7 @@ RECIPE: dict[str, Any] = {
     "model": {"family": "granite", "qk_norm": False},
     "pretrain": {"optimizer": "adamax", "objective": {"kind": "later_half"}},
     "align": {"method": "sampling", "verifiable_reward_weight": 0.0, "rewards": {"right_answer": 0.5, "polite": 0.5}},
-    "promote": {"model_name": "seams"},
+    "promote": {"model_name": "seams", "above_chance": "not_required"},
 }
 
 
@@ -169,7 +171,8 @@ def main() -> None:
     suite = {"name": "first", "uri": "kitchen://questions", "kind": "generate", "task": "first_word"}
     suite |= {"fewshot_uri": str(folder / "shown.jsonl"), "num_fewshot": 1, "limit": 8}
     suite |= {"lm_eval": {"generation_kwargs": {"until": ["\n"], "max_gen_toks": 8}}}
-    evaluation = {"suites": [suite], "alignment_prompts": "kitchen://alignment", "judge": "brief"}
+    own = {"name": "tries", "uri": "kitchen://questions", "kind": "generate", "harness": "second_try", "limit": 8}
+    evaluation = {"suites": [suite, own], "alignment_prompts": "kitchen://alignment", "judge": "brief"}
     (folder / "seams.yaml").write_text(yaml.safe_dump(RECIPE | {"evaluation": evaluation}))
     write_pages(folder / "saved")
     code, answer, errors = pedigree(folder, "run")

@@ -259,8 +259,8 @@ def _above_chance(rule: str, evidence: Evidence) -> Check:
 
 def _commonest(answers: Answers) -> float:
     """Return the share of items that a model answers right which always gives the commonest right answer."""
-    targets = Counter(target for _, target, _, _ in answers.correct)
-    return max(targets.values()) / targets.total() if targets else 0.0
+    targets = Counter(target for _, target, _, _ in answers.correct if target)
+    return max(targets.values(), default=0) / max(len(answers.correct), 1)
 
 
 def _beside_chance(suite: str, one: Mapping[str, Any]) -> str:

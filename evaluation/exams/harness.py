@@ -28,6 +28,7 @@ from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
 from training.data.exams.settings import BenchmarkRecipe
+from training.generate.turns import Message
 
 Form = Literal["raw", "chat"]
 TASK_VERSION = 1.0
@@ -131,9 +132,13 @@ def _fitting(
             return kept
         # Asked again, because the examples in a prompt are drawn by the item's place.
         kept = [item for place, item in enumerate(kept) if place not in long]
-    raise DataError(
-        f"{benchmark.name}: none of {len(items)} items fits with its answer into the {model.max_length} positions of"
-        " the model"
+    raise none_fits(benchmark, items, model.max_length)
+
+
+def none_fits(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], positions: int) -> DataError:
+    """Return the error that a model can be asked none of a suite's items."""
+    return DataError(
+        f"{benchmark.name}: none of {len(items)} items fits with its answer into the {positions} positions of the model"
     )
 
 
@@ -208,8 +213,8 @@ def _mean(metric: str) -> dict[str, Any]:
 def _document(item: ExamItem, benchmark: BenchmarkRecipe, form: Form) -> dict[str, Any]:
     if benchmark.kind == "multiple_choice":
         return {"id": item.id, "prompt": item.asked, "choices": list(item.choices), "gold": item.gold}
-    turns = "\n".join(message["content"] for message in item.messages if message["role"] != "system")
-    shown = {"prompt": f"Question: {turns}\nAnswer:"} if form == "raw" else {"prompt": turns, "messages": item.messages}
+    messages = item.messages
+    shown = {"prompt": raw_prompt(messages)} if form == "raw" else {"prompt": turns_of(messages), "messages": messages}
     return {
         "id": item.id,
         **shown,
@@ -218,6 +223,16 @@ def _document(item: ExamItem, benchmark: BenchmarkRecipe, form: Form) -> dict[st
         "rivals": list(item.rivals),
         "asked": [message["content"] for message in item.messages] + [item.question],
     }
+
+
+def turns_of(messages: Sequence[Message]) -> str:
+    """Return the turns of a conversation as lines of text, without the system prompt."""
+    return "\n".join(message["content"] for message in messages if message["role"] != "system")
+
+
+def raw_prompt(messages: Sequence[Message]) -> str:
+    """Return how a model without a chat template is asked a conversation; it answers to the end of the line."""
+    return f"Question: {turns_of(messages)}\nAnswer:"
 
 
 # Judging a generated answer.
@@ -274,7 +289,7 @@ def _result(
         n=len(records),
         chance=fmean(chances),
         metrics={key.removesuffix(",none"): float(value) for key, value in numbers.items()},
-        kinds=_by_kind(items, values, chances),
+        kinds=by_kind(items, values, chances),
         samples=[_sample(record, item, task, metric) for record, item in zip(records, items, strict=True)],
         how={
             "form": form,
@@ -289,14 +304,14 @@ def _result(
 
 
 def check_shown(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], records: Sequence[Mapping[str, Any]]) -> None:
-    """Raise RecipeError if a task's prompts do not show the questions by which its items are searched for.
+    """Raise RecipeError if an exam's prompts do not show the questions by which its items are searched for.
 
     A prompt shows a question that has half of its words in it; half of the items must be shown.
     """
     hidden = sum(not _shows(record, item) for record, item in zip(records, items, strict=True))
     if 2 * hidden > len(items):
         raise RecipeError(
-            f"{benchmark.name}: the task does not show the field {benchmark.question_field!r} of {hidden} of"
+            f"{benchmark.name}: the exam does not show the field {benchmark.question_field!r} of {hidden} of"
             f" {len(items)} items; training data are searched by question_field, so name the field that is asked"
         )
 
@@ -307,7 +322,7 @@ def _shows(record: Mapping[str, Any], item: ExamItem) -> bool:
     return 2 * len(words & shown) >= len(words)
 
 
-def _by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequence[float]) -> dict[str, dict[str, Any]]:
+def by_kind(items: Sequence[ExamItem], values: Sequence[float], chances: Sequence[float]) -> dict[str, dict[str, Any]]:
     """Return {kind: {"score", "interval", "n", "chance"}} for the items that have a kind."""
     places: dict[str, list[int]] = {}
     for place, item in enumerate(items):

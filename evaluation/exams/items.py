@@ -60,11 +60,13 @@ class Exam:
 def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     """Read the items of a suite; items that cannot be scored meaningfully are set apart, with the reason.
 
+    A harness from outside decides itself what can be scored.
+
     `settings` are the job's. Raise DataError, with file, item and field, if a row does not have the form of an item,
     and also if no item is left.
     """
     items = [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
-    reasons = refusals(items, is_choice=benchmark.kind == "multiple_choice")
+    reasons = {} if benchmark.harness else refusals(items, is_choice=benchmark.kind == "multiple_choice")
     refused = [{"row": row, "item": items[row].id, "reason": reason} for row, reason in sorted(reasons.items())]
     if len(refused) == len(items):
         raise DataError(

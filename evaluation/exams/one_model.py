@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from training.contract.artifact import ARTIFACT_FILE
 from training.contract.job import DataError
 from training.contract.model_files import model_digest
+from training.contract.parts.contained import Bounds, contained
 from training.contract.records import RecipeError, read_record
 from training.contract.run_settings import RunSettings
 from training.recipe.settings.evaluation import EvaluationRecipe
@@ -49,6 +52,11 @@ def scores_of(
     return scores
 
 
+def _bounds(request: Mapping[str, Any]) -> Bounds:
+    """Return where parts from outside may write: in the folder of the results, and never in that of the model."""
+    return Bounds(folder=request["output"] or tempfile.gettempdir(), stores=(request["model"],))
+
+
 def main(arguments: list[str]) -> int:
     """Score the model that a request file describes; the file is the only argument."""
     from training.pretrain.parallel.world import joined_world
@@ -57,7 +65,7 @@ def main(arguments: list[str]) -> int:
     recipe = read_record(EvaluationRecipe, request["evaluation"], where="evaluation")
     output = Path(request["output"]) if request["output"] else None
     try:
-        with joined_world() as world:
+        with joined_world() as world, contained(_bounds(request) if recipe.outside_parts() else None):
             scores = scores_of(Path(request["model"]), recipe, request["settings"], output, shard=request["shard"])
     except (DataError, RecipeError) as error:
         print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))

@@ -13,6 +13,7 @@ The files of the artifact:
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,17 +189,27 @@ def sit(
     """
     from evaluation.exams.harness import run_suites
     from evaluation.exams.local_model import LocalModel, template_digest
+    from evaluation.exams.own_exam import ask_folder, ask_generator
     from evaluation.exams.unseen_text import bits_per_byte
     from training.posttrain.answer_weights import while_answering
 
+    recipe.check_processes(int(os.environ.get("WORLD_SIZE", "1")))
     candidate = Candidate(name, identity)
+    asked_by = {benchmark.name: own and own.harness.model for benchmark, _ in exams for own in (benchmark.own_harness,)}
+    # Before the model is in memory, which such a harness opens itself.
+    results = [ask_folder(one, items, folder) for one, items in exams if asked_by[one.name] == "folder"]
     run = run or RunSettings()
     rows = recipe.batch_size
     gathers, why = while_answering(folder, run.answer_weights, shard=run.shard, rows=rows)
     candidate.answer_weights = why
     model = LocalModel(folder, batch_size=rows, shard=run.shard, gathers=gathers)
     template = template_digest(model.tokenizer)
-    candidate.results = run_suites(model, exams, has_template=template is not None, settings=settings)
+    own = [exam for exam in exams if asked_by[exam[0].name] == "generator"]
+    results += [ask_generator(one, items, model.sampler) for one, items in own]
+    by_lm_eval = [exam for exam in exams if not asked_by[exam[0].name]]
+    results += run_suites(model, by_lm_eval, has_template=template is not None, settings=settings)
+    order = [benchmark.name for benchmark, _ in exams]
+    candidate.results = sorted(results, key=lambda one: order.index(one.suite))
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}
     candidate.identity |= {
         "chat_template_sha256": template,

@@ -55,7 +55,11 @@ def dataset_of(suite: BenchmarkRecipe) -> str:
 
 def _notes(result: Mapping[str, Any], asked: Mapping[str, Any], model: str, scores: str) -> str:
     low, high = result["interval"]
+    if asked["form"] == "harness":
+        how = f"harness {asked['harness']}, code {asked['code']}"
+    else:
+        how = f"{asked['num_fewshot']} examples, lm-eval {asked['lm_eval']}, task {asked['task_hash']}"
     return (
-        f"{result['metric']}, {result['n']} items, 95 % interval {low:.4f} to {high:.4f}, {asked['num_fewshot']}"
-        f" examples, lm-eval {asked['lm_eval']}, task {asked['task_hash']}, model {model}, scores {scores}"
+        f"{result['metric']}, {result['n']} items, 95 % interval {low:.4f} to {high:.4f}, {how}, model {model}, scores"
+        f" {scores}"
     )

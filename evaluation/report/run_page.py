@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from evaluation.contamination.verdict import REPORT_FILE, told_of
-from evaluation.decision.answers import MODELS, sample_file
+from evaluation.decision.answers import MODELS, sample_file, score_of
 from evaluation.decision.intervals import in_percent, share_interval
 from evaluation.report.figures import Bar, bars_picture, funnel_picture, funnel_steps, line_picture, thinned
 from evaluation.report.kept_models import kept_models
@@ -255,7 +255,7 @@ def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
             "prompt": row["prompt"],
             "target": row["target"],
             "answers": {
-                model: {"text": samples[model][i]["response"], "correct": samples[model][i]["correct"]}
+                model: {"text": samples[model][i]["response"], "score": score_of(samples[model][i])}
                 for model in samples
             },
         }

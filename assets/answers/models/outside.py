@@ -114,6 +114,7 @@ def evaluate(
     or exams.
     """
     evaluation, settings = suites
+    evaluation.check_processes(size.processes if size.shard > 1 else 1)
     request = {
         "model": str(folder),
         "evaluation": write_record(evaluation),

@@ -312,6 +312,8 @@ def _check_tuning_memory(recipe: Recipe, section: Section, size: Size) -> None:
 
 
 def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
+    if asset == "model_scores":
+        recipe.evaluation.check_processes(size.nodes * size.processes)
     _check_shard(size)
     _check_answer_weights(size, size.shard)
     check = partial(_check_scoring_memory, recipe, asset)

@@ -80,7 +80,8 @@ def model_scores(root: Path) -> InputArtifact:
     entry["kinds"] = {"stated": kind}
     folder = root / "scores"
     for model in ("base", "sft", "aligned"):
-        row = {"item": "c0", "prompt": ATTACK, "target": "ok", "response": ATTACK, "correct": False}
+        row = {"item": "c0", "prompt": ATTACK, "target": "ok", "response": ATTACK, "correct": model == "sft"}
+        row |= {"score": 0.25} if model == "aligned" else {}
         write_lines(folder / "samples" / f"{model}_chat.jsonl.zst", [row])
     (folder / "scores.json").write_text(json.dumps({model: {"chat": entry} for model in ("base", "sft", "aligned")}))
     bits = {"bits_per_byte": 1.5, "interval": [1.25, 1.75], "texts": 2, "bytes": 2000}
@@ -207,6 +208,7 @@ def test_a_leak_a_refusal_and_the_parts_of_the_true_reward_are_shown(inputs):
     assert "mark" in {tag for tag, _ in page.tags}
     kind = "chatstated425.0ngram 25.0, pairs 50.0" + "50.0 (15.0 to 85.0)*" * 3
     assert kind in "".join(page.text.split("\n"))
+    assert (page.text.count("right: <script>"), page.text.count("25.0 %: <script>")) == (1, 1)
     assert "right (worth +1)75.0 (50.0 to 87.5)+75.0 (+50.0 to +87.5)" in " ".join(page.text.split())
 
 

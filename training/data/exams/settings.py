@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from training.contract.parts.outside import OutsidePart, PartsOf, registered
 from training.contract.records import RecipeError, Uri, all_of, check_above_zero
 from training.contract.user_input.names import check_name
 from training.data.exams.generation import check_generation
+from training.data.exams.own_harness import KIND as HARNESSES
+from training.data.exams.own_harness import ReadyHarness, outside_harness
 from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
 
@@ -40,7 +42,7 @@ class BenchmarkRecipe:
     passage_field: str | None = None  # None: the items have no passage
     id_field: str = "id"
     limit: int | None = None  # number of items to read; None: all
-    max_new_tokens: int = 16  # of an answer that is scored as `kind` says
+    max_new_tokens: int = 16  # of an answer that is scored as `kind` says, or by a harness that says no other number
     # lm-eval's name of a task that asks and scores the items, or a task from outside; None: `kind` decides
     task: str | None = None
     task_file: Uri | None = None  # or such a task as YAML, in lm-eval's form
@@ -48,7 +50,8 @@ class BenchmarkRecipe:
     num_fewshot: int | None = None  # examples in the prompt; None: as many as the task has
     fewshot_uri: Uri | None = None  # rows from which examples are drawn
     metric: str | None = None  # `metric` or `metric,filter` of lm-eval that scores; None: the task's first
-    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a task from outside: `from`, settings
+    harness: str | None = None  # from outside, which asks and scores the items in place of lm-eval; None: lm-eval
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of task or harness from outside: `from`, settings
 
     def __post_init__(self) -> None:
         all_of(
@@ -66,7 +69,8 @@ class BenchmarkRecipe:
     def _check_task(self) -> None:
         if self.task and self.task_file:
             raise RecipeError(f"{self.name}: task={self.task!r} and task_file={self.task_file!r}; name one of them")
-        self._parts.check_used([self.task] if self.task else [])
+        self._parts.check_used([name for name in (self.task, self.harness) if name])
+        _ = self.own_harness  # checks itself
         if self.outside_task() is not None:
             _ = outside_fields(self.task or "", self._parts)  # checks itself
         elif self.task:
@@ -74,6 +78,9 @@ class BenchmarkRecipe:
 
     def _check_lm_eval(self) -> None:
         """Raise RecipeError for fields that have no effect, or that the suite decides."""
+        of_tasks = ("task", "task_file", "lm_eval", "num_fewshot", "fewshot_uri", "metric")
+        if self.harness and (idle := [name for name in of_tasks if getattr(self, name)]):
+            raise RecipeError(f"{self.name}: {', '.join(idle)} without effect beside harness={self.harness!r}")
         idle = [name for name in ("num_fewshot", "fewshot_uri", "metric") if getattr(self, name)]
         if idle and not self.is_task:
             raise RecipeError(f"{self.name}: {', '.join(idle)} need a task, task_file or lm_eval to have an effect")
@@ -96,6 +103,23 @@ class BenchmarkRecipe:
     def outside_fields(self) -> dict[str, Any]:
         """Return the fields of lm-eval's TaskConfig that the task from outside gives; empty without such a task."""
         return {} if self.outside_task() is None else outside_fields(self.task or "", self._parts)
+
+    @property
+    def own_harness(self) -> ReadyHarness | None:
+        """The harness from outside; None if lm-eval asks the items."""
+        return None if self.harness is None else outside_harness(self.harness, self._parts)
+
+    @property
+    def without_harness(self) -> BenchmarkRecipe:
+        """The suite as it is for what reads its items and does not ask them."""
+        return self if self.harness is None else replace(self, harness=None, parts={})
+
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Return the task or harness from outside by name."""
+        if self.harness is not None:
+            return {self.harness: self._parts.find(HARNESSES, self.harness, (), "harness")}
+        part = self.outside_task()
+        return {} if part is None else {self.task or "": part}
 
     @property
     def is_task(self) -> bool:

@@ -59,14 +59,27 @@ class EvaluationRecipe:
     NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
 
     def outside_parts(self) -> dict[str, OutsidePart]:
-        """Return the tasks of the suites, and the judge, that are from outside, by name."""
-        asked = ((suite.task, suite.outside_task()) for suite in self.suites)
-        found = {name: part for name, part in asked if name and part is not None}
-        if self.judge is not None:
-            own = self._parts.find(KIND, self.judge, (), "judge")
-            if found.setdefault(self.judge, own) != own:
-                raise RecipeError(f"evaluation: a task and the judge are both named {self.judge!r}; rename one")
+        """Return the tasks and harnesses of the suites, and the judge, that are from outside, by name.
+
+        Raise RecipeError if one name stands for several.
+        """
+        named = [pair for suite in self.suites for pair in suite.outside_parts().items()]
+        named += [] if self.judge is None else [(self.judge, self._parts.find(KIND, self.judge, (), "judge"))]
+        found = dict[str, OutsidePart]()
+        for name, part in named:
+            if found.setdefault(name, part) != part:
+                raise RecipeError(f"evaluation: {name!r} is {found[name].place} and {part.place}; give them two names")
         return found
+
+    def check_processes(self, processes: int) -> None:
+        """Raise RecipeError if suites have harnesses of their own, which ask in one process, and there are more."""
+        own = [suite.name for suite in self.suites if suite.harness]
+        if own and processes > 1:
+            raise RecipeError(
+                f"evaluation.suites: {', '.join(own)}: a harness from outside asks a whole model in one process, and"
+                f" there are {processes}; set nodes, processes and shard to 1 for model_scores, under `stages` in the"
+                " profile"
+            )
 
     @property
     def _parts(self) -> PartsOf:

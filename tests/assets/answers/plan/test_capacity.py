@@ -251,6 +251,17 @@ def test_a_model_that_cannot_be_scored_in_its_place_is_refused_with_the_nearest_
         checks[asset](read_size({**gpus, "nodes": nodes, "shard": nearest}, where=""))
 
 
+@pytest.mark.usefixtures("examples")
+def test_exams_of_a_harness_from_outside_are_refused_several_processes(monkeypatch, profile):
+    with_memory(monkeypatch, 8)
+    part = {"harness": "mine", "parts": {"mine": {"from": "second_try:harness"}}}
+    suites = tuple(dataclasses.replace(suite, **part) for suite in RECIPE.evaluation.suites)
+    recipe = dataclasses.replace(RECIPE, evaluation=dataclasses.replace(RECIPE.evaluation, suites=suites))
+    with pytest.raises(ProfileError, match=r"model_scores: evaluation.suites: cloze, .*: .* one process, .* 2;"):
+        check_fit(recipe, profile("default: {processes: 2}\n"))
+    check_fit(recipe, profile("default: {processes: 2}\nstages: {model_scores: {processes: 1}}\n"))
+
+
 def test_a_warmup_and_a_decay_that_overlap_are_refused():
     wrong = {"schedule": "wsd", "warmup_fraction": 0.3, "decay_fraction": 0.8}
     with pytest.raises(RecipeError, match=r"0.3 \+ decay_fraction=0.8 = 1.1 .* such as decay_fraction=0.7"):

@@ -63,6 +63,12 @@ KINDS: dict[str, tuple[str, str, str, Callable[..., Any]]] = {
     ),
     "methods": ("align.method", "anchored:method", "dpo", lambda name, **of: AlignRecipe(method=name, **of)),
     "tasks": ("own.task", "first_word:task", "", lambda name, **of: BenchmarkRecipe(task=name, **SUITE, **of)),
+    "harnesses": (
+        "own.harness",
+        "second_try:harness",
+        "",
+        lambda name, **of: BenchmarkRecipe(harness=name, **SUITE, **of),
+    ),
     "judges": ("evaluation.judge", "brief:judge", "", lambda name, **of: EvaluationRecipe(suites=(), judge=name, **of)),
 }
 
