@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.artifact import Artifact, write_text
-from training.contract.records import read_record
-from training.data.exams.settings import BenchmarkRecipe
-from training.recipe.settings.evaluation import EvaluationRecipe
 
 RESULTS_FOLDER = ".eval_results"
 ON_THE_HUB = re.compile(r"(?:hf://datasets/|https://huggingface\.co/datasets/)(?P<id>[^/@]+/[^/@]+)")
@@ -30,13 +27,14 @@ def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
     import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    suites = {one.name: one for one in read_record(EvaluationRecipe, scores.record["settings"]["evaluation"]).suites}
+    # As plain data: a part from outside that a suite names need not be here.
+    places = {one["name"]: one["uri"] for one in scores.record["settings"]["evaluation"]["suites"]}
     harness, values = (json.loads((scores.path / name).read_text("utf-8")) for name in ("harness.json", "scores.json"))
     names = []
     for model in (name for name, asked in harness.items() if asked["digest"] == digest):
         for suite, result in values[model].items():
             entry = EvalResultEntry(
-                dataset_id=dataset_of(suites[suite]),
+                dataset_id=dataset_of(places[suite]),
                 task_id=suite,
                 value=result["score"],
                 notes=_notes(result, harness[model]["suites"][suite], digest, scores.digest),
@@ -47,15 +45,15 @@ def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
     return names
 
 
-def dataset_of(suite: BenchmarkRecipe) -> str:
-    """Return the hub's id of a suite's exam, or the exam's own address if the hub does not have it."""
-    found = ON_THE_HUB.match(suite.uri)
-    return found["id"] if found else suite.uri
+def dataset_of(uri: str) -> str:
+    """Return the hub's id of an exam, or the exam's own address if the hub does not have it."""
+    found = ON_THE_HUB.match(uri)
+    return found["id"] if found else uri
 
 
 def _notes(result: Mapping[str, Any], asked: Mapping[str, Any], model: str, scores: str) -> str:
     low, high = result["interval"]
-    if asked["form"] == "harness":
+    if "harness" in asked:
         how = f"harness {asked['harness']}, code {asked['code']}"
     else:
         how = f"{asked['num_fewshot']} examples, lm-eval {asked['lm_eval']}, task {asked['task_hash']}"

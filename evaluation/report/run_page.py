@@ -36,9 +36,7 @@ from evaluation.report.scoreboard import (
 from evaluation.report.stage_details import look_at
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.progress import METRICS_FILE, read_metrics
-from training.contract.records import read_record
 from training.data.documents import read_lines
-from training.recipe.settings.evaluation import EvaluationRecipe
 
 SHOWN_SAMPLES = 3  # for each outcome and reason
 SHOWN_ANSWERS = 8  # for each suite
@@ -238,11 +236,10 @@ def answers_side_by_side(records: Sequence[Record]) -> list[dict[str, Any]]:
     if not scored:
         return []
     folder, record = sound(*scored[-1]), scored[-1][1]
-    recipe = read_record(EvaluationRecipe, record["settings"]["evaluation"], where="evaluation")
     return [
-        {"suite": suite.name, "rows": _rows(folder, suite.name)}
-        for suite in recipe.suites
-        if suite.kind != "multiple_choice"
+        {"suite": suite["name"], "rows": _rows(folder, suite["name"])}
+        for suite in record["settings"]["evaluation"]["suites"]  # as plain data: a part from outside need not be here
+        if suite["kind"] != "multiple_choice"
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_file_that_is_not_the_records_is_not_laid_out(parts, tmp_path):
 
 
 SUITES = [
-    {"name": "own", "uri": "data://own/exam.jsonl", "kind": "multiple_choice"},
+    {"name": "own", "uri": "data://own/exam.jsonl", "kind": "multiple_choice", "harness": "no_such_package:it"},
     {"name": "gpqa", "uri": "hf://datasets/Idavidrein/gpqa/gpqa_diamond.csv", "kind": "multiple_choice"},
 ]
 
@@ -57,7 +57,10 @@ def scores(parts, tmp_path):
     asked = {"num_fewshot": 0, "lm_eval": "0.4.13", "task_hash": "ab12"}
     names = [one["name"] for one in SUITES]
     harness = {
-        name: {"digest": digest, "suites": dict.fromkeys(names, asked)}
+        name: {
+            "digest": digest,
+            "suites": dict.fromkeys(names, asked) | {"own": {"harness": "mine:it", "code": "c0de"}},
+        }
         for name, digest in (("sft", "another"), ("aligned", model.digest))
     }
     values = {"sft": dict.fromkeys(names, result | {"score": 0.5}), "aligned": dict.fromkeys(names, result)}
@@ -85,6 +88,7 @@ def test_the_scores_of_this_model_alone_are_laid_out_as_the_hub_reads_them(parts
         "gpqa": "Idavidrein/gpqa",
     }
     assert {entry.value for entry in read.values()} == {0.25}
+    assert "harness mine:it, code c0de" in read["own"].notes and "lm-eval 0.4.13, task ab12" in read["gpqa"].notes
     assert all(model.digest in entry.notes and scores.digest in entry.notes for entry in read.values())
 
 
