@@ -17,7 +17,17 @@ from pathlib import Path
 from training.contract.job import DataError
 from training.data.crawl import token_files
 from training.data.crawl.crawl import SHARDS, SUFFIXES
-from training.data.crawl.folder import ENDINGS, FILES, UNNAMED, ending_of, format_of, pdf_library, walked, why_no_text
+from training.data.crawl.folder import (
+    ENDINGS,
+    FILES,
+    UNNAMED,
+    UNOPENED,
+    ending_of,
+    format_of,
+    pdf_library,
+    walked,
+    why_no_text,
+)
 from training.data.crawl.warc import Record, read_warc
 from training.data.extract.extract import documents_of
 from training.data.extract.pages.html import decode
@@ -49,6 +59,7 @@ _REASONS = {
     "another format of books; convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
 }
 _WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split()}
+NO_FORMAT = ("hidden", "no file", UNOPENED)  # reasons that say nothing about the ending
 NO_PDF_LIBRARY = "needs pypdf: pip install 'pedigree[pdf]'"
 
 
@@ -106,6 +117,8 @@ def look_at(place: str) -> OwnPlace:
     """
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))
+        if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
+            raise DataError(f"{place}: {UNOPENED}")
         if shards := _shards(place):
             return shards
     found, left = _divided(place)
@@ -157,11 +170,11 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
     found = {source: [] for source in (*SUFFIXES, FILES)}
     for file, path, why in walked(place):
         source = next((name for name, suffixes in SUFFIXES.items() if path.endswith(suffixes)), "")
-        if source and why != "hidden" and file.is_file():
+        if source and why not in ("hidden", UNOPENED) and file.is_file():
             found[source].append(str(file))
         elif why or (format_of(path) == "pdf" and pdf_library() == "absent"):
             ending = ending_of(path)
-            is_format = why and not format_of(path) and why not in ("hidden", "no file") and not file.is_symlink()
+            is_format = why and not format_of(path) and why not in NO_FORMAT and not file.is_symlink()
             left[(_WHY.get(ending, why) if is_format else why or NO_PDF_LIBRARY), ending] += 1
         else:
             found[FILES].append(str(file))

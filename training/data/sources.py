@@ -122,10 +122,11 @@ def _http_response(method: str, url: str) -> Iterator[Any]:
 
 
 def _check_file(uri: str, location: str) -> None:
-    if os.path.isfile(location):
+    if os.path.isfile(location) and os.access(location, os.R_OK):
         return
     hint = f" ({DATA_VARIABLE}={os.environ.get(DATA_VARIABLE)})" if uri.startswith("data://") else ""
-    what = "is a folder, not a file" if os.path.isdir(location) else "no such file"
+    there = "is a folder, not a file" if os.path.isdir(location) else "is no file that can be opened"
+    what = there if os.path.lexists(location) else "no such file"
     raise DataError(f"{uri}: {what}{hint}")
 
 

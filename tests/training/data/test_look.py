@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
+import socket
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,3 +192,62 @@ def test_a_file_without_an_ending_is_read_if_it_may_be_text(tmp_path):
     assert look_at(str(tmp_path / "notes")).files == 1
     with pytest.raises(DataError):
         look_at(str(tmp_path / "blob"))
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may open, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def as_nobody(call):
+    """Return what a call returns, or raise what it raises, in a process that may open only what everybody may."""
+    ours, theirs = multiprocessing.Pipe()
+
+    def ask():
+        if not os.getuid():
+            os.setgroups([]), os.setgid(65534), os.setuid(65534)
+        try:
+            theirs.send(call())
+        except DataError as error:
+            theirs.send(error)
+
+    process = multiprocessing.get_context("fork").Process(target=ask)
+    process.start()
+    theirs.close()
+    said = ours.recv()
+    process.join()
+    if isinstance(said, DataError):
+        raise said
+    return said
+
+
+def test_what_cannot_be_opened_is_counted_and_ends_nothing(open_folder):
+    place = open_folder / "mine"
+    place.mkdir()
+    for name in ("a.md", "b.md", "locked.md", "rows.jsonl", "README", "locked"):
+        (place / name).write_text('{"text": "a"}\n')
+    (place / "closed").mkdir()
+    (place / "closed/in.md").write_text("a")
+    for name in ("locked.md", "rows.jsonl", "README", "locked", "closed"):
+        (place / name).chmod(0)
+    (place / "gone.md").symlink_to(place / "nowhere.md")
+    (place / "round.md").symlink_to(place / "round.md")
+    os.mkfifo(place / "pipe.txt")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place / "socket.md"))
+    found = as_nobody(lambda: look_at(str(place)))
+    assert found.left == {
+        ("cannot be opened", ".md"): 1,
+        ("cannot be opened", ".jsonl"): 1,
+        ("cannot be opened", ""): 3,
+        ("no file", ".md"): 3,
+        ("no file", ".txt"): 1,
+    }
+    read = as_nobody(lambda: [file.path for file in folder_files([str(place)])])
+    assert found.files == 2 and read == ["a.md", "b.md"]
+    for name, why in (("rows.jsonl", "is no file that can be opened"), ("closed", "cannot be opened")):
+        with pytest.raises(DataError, match=f"{name}: {why}"):
+            as_nobody(lambda name=name: look_at(str(place / name)))

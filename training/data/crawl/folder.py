@@ -57,6 +57,7 @@ _TEXT_NAMES = frozenset("readme license licence copying".split())  # also if the
 _HEAD_BYTES = 8192
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
+UNOPENED: Final = "cannot be opened"
 MAX_NAME_BYTES: Final = 200  # of a file; the path of a longer one is in the document's title
 MAX_GIT_BYTES: Final = 64_000
 _HEADS = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE")
@@ -154,14 +155,19 @@ def folder_files(paths: Iterable[str]) -> list[FolderFile]:
 
 
 def walked(folder: str) -> Iterator[tuple[Path, str, str]]:
-    """Yield every file below a folder, its path there, and why it is not read ("" if it is), sorted by path."""
+    """Yield every file below a folder, its path there, and why it is not read ("" if it is), sorted by path.
+
+    Folders that cannot be listed come last.
+    """
     top = os.path.realpath(folder)
-    for place, folders, names in os.walk(folder):
+    closed: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=closed.append):
         folders.sort()
         for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(place, one)))]):
             file = Path(place, name)
             path = os.path.relpath(file, folder)
             yield file, path, _why_not(file, path, top)
+    yield from ((Path(one.filename), os.path.relpath(one.filename, folder), UNOPENED) for one in closed)
 
 
 def _why_not(file: Path, path: str, top: str) -> str:
@@ -173,6 +179,8 @@ def _why_not(file: Path, path: str, top: str) -> str:
         return "a link out of the folder"
     if not file.is_file():
         return "no file"
+    if not os.access(file, os.R_OK):
+        return UNOPENED
     form = format_of(path)
     if form and ending_of(path).removesuffix(PACKED) not in ENDINGS and not path.endswith(PACKED):
         return why_no_text(file)
@@ -185,7 +193,7 @@ def why_no_text(file: Path) -> str:
         with open(file, "rb") as stream:
             head = stream.read(_HEAD_BYTES)
     except OSError:
-        return "cannot be opened"
+        return UNOPENED
     is_text = head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROLS.search(head)
     return "" if is_text else "bytes that are no text"
 
@@ -228,12 +236,27 @@ def _said_of(file: FolderFile) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _repository_of(folder: str) -> str:
-    """Return the folder, or the nearest one above it, that has a `.git` folder; empty if there is none."""
+    """Return the folder, or the nearest one above it, that has a `.git`; empty if there is none."""
     git = os.path.join(folder, ".git")
-    if os.path.isdir(git) and not os.path.islink(git):
+    if os.path.exists(git) and not os.path.islink(git):
         return folder
     above = os.path.dirname(folder)
     return "" if above == folder else _repository_of(above)
+
+
+def _git_folder(root: str) -> str:
+    """Return the folder with the files of git of a repository; empty if a stranger could have named it.
+
+    The `.git` of a submodule is a file that names a folder of the repository around it.
+    """
+    git = os.path.join(root, ".git")
+    if os.path.isdir(git):
+        return git
+    named = _beginning(git).removeprefix("gitdir:").strip()
+    around = _repository_of(os.path.dirname(root))
+    modules = os.path.join(os.path.realpath(_git_folder(around)), "modules", "") if around else ""
+    place = os.path.realpath(os.path.join(root, named))
+    return place if modules and place.startswith(modules) else ""
 
 
 def _beginning(place: str) -> str:
@@ -252,7 +275,7 @@ def _remote_of(root: str) -> str:
     """Return the https address of a repository without names and passwords; empty if its `.git/config` states none."""
     remotes: dict[str, str] = {}
     section = None
-    for line in _beginning(os.path.join(root, ".git", "config")).splitlines():
+    for line in _beginning(os.path.join(_git_folder(root), "config")).splitlines():
         if begins := _SECTION.match(line):
             section = begins[1]
         elif section is not None and (found := _URL.match(line)):

@@ -173,6 +173,33 @@ def test_a_remote_becomes_an_address_without_its_secrets(tmp_path, remote, url):
     assert said.get("url", "") == (f"{url}/blob/HEAD/a.py" if url else "")
 
 
+def test_a_submodule_is_a_repository_of_its_own(tmp_path):
+    """Its `.git` is a file. One that leads elsewhere than into the repository around it is not followed."""
+    repositories = {
+        "top": ".git",
+        "part": ".git/modules/part",
+        "deep": ".git/modules/part/modules/deep",
+        "other": "elsewhere",
+    }
+    for name, git in repositories.items():
+        (tmp_path / git).mkdir(parents=True, exist_ok=True)
+        (tmp_path / git / "config").write_text(f'[remote "origin"]\nurl = https://host.example/{name}.git\n')
+    (tmp_path / "LICENSE").write_text(MIT)
+    for place, git in (
+        ("lib", "../.git/modules/part"),
+        ("lib/in", "../../.git/modules/part/modules/deep"),
+        ("bad", "../elsewhere"),
+    ):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / ".git").write_text(f"gitdir: {git}\n")
+    paths = ("a.py", "lib/a.py", "lib/in/a.py", "bad/a.py")
+    said = said_of_files([FolderFile(str(tmp_path / path), path) for path in paths])
+    urls = {path: said[FolderFile("", path).name].get("url", "").removesuffix("/blob/HEAD/a.py") for path in paths}
+    top = "https://host.example"
+    assert urls == {"a.py": f"{top}/top", "lib/a.py": f"{top}/part", "lib/in/a.py": f"{top}/deep", "bad/a.py": ""}
+    assert [said[FolderFile("", path).name].get("licence") for path in paths] == ["MIT", None, None, None]
+
+
 def test_what_a_stranger_put_into_a_git_folder_is_not_followed(tmp_path):
     (tmp_path / "secret").write_text('[remote "origin"]\nurl = https://secret.example/x\n')
     (tmp_path / "repo/.git").mkdir(parents=True)
