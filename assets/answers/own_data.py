@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -69,11 +70,19 @@ def write_recipe(place: str, name: str, output: Path | None) -> Path:
     name = name or name_of(place)
     check_name(name, "--name")
     file = output or Path(f"{name}.yaml")
-    if file.exists():
-        raise RecipeError(f"{file} exists; choose another name with --name or another file with --output")
     if not file.parent.is_dir():
         raise DataError(f"{file.parent}: no such folder")
-    file.write_text(recipe_for(place, name, str(file)), "utf-8")
+    there = RecipeError(f"{file} exists; choose another name with --name or another file with --output")
+    if os.path.lexists(file):
+        raise there
+    text = recipe_for(place, name, str(file))
+    try:
+        with open(file, "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:  # it has come meanwhile
+        raise there from None
+    except PermissionError as error:
+        raise DataError(f"{file}: {error.strerror}") from None
     return file
 
 

@@ -135,6 +135,17 @@ def test_the_recipe_is_ten_lines_that_read_exactly_these_files(folders, tmp_path
     assert [name_of(one) for one in ("/a/My Crawl/", "s3://b/x.jsonl.gz", "/")] == ["my-crawl", "x", "own"]
 
 
+def test_what_stands_under_the_name_of_a_recipe_is_never_written_over(tmp_path, open_folder):
+    (tmp_path / "a.txt").write_text(sentences(1))
+    (tmp_path / "theirs.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    with pytest.raises(RecipeError, match=r"theirs\.yaml exists; choose another name"):
+        write_recipe(str(tmp_path / "a.txt"), "", tmp_path / "theirs.yaml")
+    assert not (tmp_path / "elsewhere.yaml").exists()
+    (open_folder / "a.txt").write_text(sentences(1))
+    with pytest.raises(DataError, match=r"mine\.yaml: Permission denied"):
+        as_nobody(lambda: write_recipe(str(open_folder / "a.txt"), "", open_folder / "mine.yaml"))
+
+
 def test_a_folder_of_token_shards_becomes_a_recipe_with_their_tokenizer(tmp_path):
     (tmp_path / "shards").mkdir()
     for name in ("a.ds", "a.ds.index", "alone.bin"):
