@@ -352,17 +352,19 @@ def rewards(
 ) -> list[float]:
     """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer.
 
-    The processes of a job share out the batches, and with `shard` the weights. A batch is one pass, and has fewer than
-    `batch_size` conversations where these are long.
+    Conversations are made of tokens by the folder's own template and tokenizer. The processes of a job share out the
+    batches, and with `shard` the weights. A batch is one pass; it has fewer than `batch_size` conversations where these
+    are long, and one alone if the model has no padding.
     """
     model = open_model(folder, dtype="auto", reward=True, shard=shard).eval()
     longest = int(model.config.max_position_embeddings)
     encoded = [tokens[-longest:] for tokens in Encoder(folder).conversations(conversations, is_prompt=False)]
     results = [0.0] * len(encoded)
+    fill = model.config.pad_token_id
 
     def scored(batch: list[int]) -> list[float]:
         rows = [encoded[i] for i in batch]
-        inputs_BT = padded(rows, int(model.config.pad_token_id), left=False).to(model.device)
+        inputs_BT = padded(rows, fill or 0, left=False).to(model.device)
         lengths_B = torch.tensor([len(row) for row in rows], device=inputs_BT.device)
         mask_BT = torch.arange(inputs_BT.shape[1], device=inputs_BT.device)[None] < lengths_B[:, None]
         with torch.inference_mode():
@@ -370,7 +372,7 @@ def rewards(
                 model(input_ids=inputs_BT, attention_mask=mask_BT.long(), use_cache=False).logits[:, 0].float().tolist()
             )
 
-    for batch, values in shared_out(in_passes(encoded, batch_size), scored, model=model):
+    for batch, values in shared_out(in_passes(encoded, 1 if fill is None else batch_size), scored, model=model):
         for i, value in zip(batch, values, strict=True):
             results[i] = value
     return results

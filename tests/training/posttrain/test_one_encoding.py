@@ -10,6 +10,7 @@ import pytest
 from evaluation.exams.harness import run_suites
 from evaluation.exams.items import ExamItem
 from evaluation.exams.local_model import LocalModel, rewards
+from tests.evaluation.conftest import make_model
 from tests.training.posttrain import tiny
 from tests.training.posttrain.align.test_align import RL, alignment
 from training.contract.job import DataError
@@ -137,6 +138,28 @@ def test_the_server_reads_what_training_reads(folder, prompts):
 def test_a_judge_in_training_and_one_in_evaluation_give_a_conversation_one_score(chain):
     folder, whole = chain / "reward_model" / "model", list(map(answered, TYPED))
     assert rewards(folder, whole, batch_size=4) == pytest.approx(Judge(folder).scores(whole), abs=1e-5)
+
+
+@pytest.mark.parametrize("pad", [1, None])
+def test_a_strangers_reward_model_judges_by_its_own_template_and_tokenizer(tmp_path, pad):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = make_model(tmp_path / "judge", template=False, reward=True)
+    tiny.write_tokenizer(folder, ["User asks: what is this? Expert says: bread."], vocabulary=300)
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ 'User asks: ' if m.role == 'user' else 'Expert says: ' }}{{ m.content }}{% endfor %}"
+    )
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": pad}))
+    whole = [answered("bread " * length) for length in (1, 4, 2)]
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
+    expected = [
+        float(model(**tokenizer.apply_chat_template(one, return_dict=True, return_tensors="pt")).logits.detach())
+        for one in whole
+    ]
+    assert len(set(expected)) == 3 and rewards(folder, whole, batch_size=4) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(DataError, match="not a template of this project"):
+        Judge(folder)
 
 
 def test_a_scored_answer_is_cut_where_the_conversation_ends(folder, prompts):
