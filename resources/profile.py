@@ -25,7 +25,7 @@ from training.contract.parts.outside import PartsOf
 from training.contract.process.cores import available_cores
 from training.contract.records import RecipeError, all_of, no_such, read_record
 from training.contract.secrets import masked, remember, remember_address, without_secrets
-from training.contract.user_input.bounded import Allowed, check_bounds, check_values, why_no_host
+from training.contract.user_input.bounded import Allowed, check_bounds, check_texts, check_values, why_no_host
 from training.contract.user_input.plain_data import read_yaml
 
 SHIPPED = Path(__file__).parent / "profiles"
@@ -63,6 +63,10 @@ class Notify:
 
     webhook: str | None = field(default=None, repr=False)  # `${NAME}` is an environment variable; None: no messages
     ui: str = "http://127.0.0.1:3000"  # the UI's address, for links to runs
+
+    def __post_init__(self) -> None:
+        if not re.match(r"https?://[^/\s]", self.ui):
+            raise RecipeError(f"ui={masked(self.ui)!r}; an address that begins with http:// or https:// is right")
 
     @property
     def address(self) -> str | None:
@@ -176,6 +180,7 @@ def load_profile(name_or_path: str) -> Profile:
     if isinstance(webhook, (str, list, dict)):
         remember(str(webhook))  # before reading, so that no message repeats it
     try:
+        check_texts(data)
         check_bounds(data, BOUNDS)
         profile = read_record(Profile, data)
         check_values(profile, "", VALUES)

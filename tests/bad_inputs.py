@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -38,7 +39,9 @@ from training.contract.user_input.plain_data import json_value, yaml_value
 
 SECONDS = 120
 SHOWN = 160
-SENTENCE, ACCEPTED, EXCEPTION, ENDLESS = "one sentence before the start", "wrongly accepted", "exception", "endless"
+SENTENCE, UNNAMED, ACCEPTED = "one sentence before the start", "a sentence without the field", "wrongly accepted"
+EXCEPTION, ENDLESS = "exception", "endless"
+KINDS = (SENTENCE, UNNAMED, ACCEPTED, EXCEPTION, ENDLESS)
 
 
 def main() -> None:
@@ -50,12 +53,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for name, call in inputs(Path(place)):
             if only in name:
-                kind, said = answer_here(call) if name.startswith("field") else answer(call, Path(place, "said"))
+                kind, said = answer_here(name, call) if name.startswith("field") else answer(call, Path(place, "said"))
                 counts[kind] += 1
                 print(
                     f"{'' if kind == SENTENCE else f'! {kind}: '}{name}: {said.replace(place, '')[:SHOWN]}", flush=True
                 )
-    told = ", ".join(f"{kind} {counts[kind]}" for kind in (SENTENCE, ACCEPTED, EXCEPTION, ENDLESS))
+    told = ", ".join(f"{kind} {counts[kind]}" for kind in KINDS)
     print(f"{counts.total()} bad inputs in {time.monotonic() - started:.0f} s: {told}")
     raise SystemExit(0 if counts.total() == counts[SENTENCE] else 1)
 
@@ -130,14 +133,18 @@ def answer(call: Callable[[], object], said: Path) -> tuple[str, str]:
     return SENTENCE if is_right else EXCEPTION, f"{code}, {' '.join(lines) or text[-SHOWN:]}"
 
 
-def answer_here(call: Callable[[], object]) -> tuple[str, str]:
-    """Return the same for a call in this process that does nothing but read a recipe or profile."""
+def answer_here(name: str, call: Callable[[], object]) -> tuple[str, str]:
+    """Return the same for a call in this process that does nothing but read a recipe or profile.
+
+    What is said must hold the last part of the field in the input's `name`, or its line.
+    """
+    field = re.sub(r"\.\d+$", "", name.partition("=")[0]).rpartition(".")[2].rpartition(" ")[2]
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(SECONDS)
     try:
         call()
     except (RecipeError, ProfileError) as error:
-        return SENTENCE, f"2, {error}"
+        return SENTENCE if re.search(rf"{field}|line \d+, column \d+", str(error)) else UNNAMED, f"2, {error}"
     except KeyboardInterrupt:
         return ENDLESS, f"does not end within {SECONDS} s"
     except Exception as error:

@@ -27,12 +27,17 @@ ADDRESSES = (
     "http://a b/c",
     "s3://",
 )
+NO_SCALARS = ([["zebra"]], {"zebra": 1}, [], {})
+NO_NUMBERS = (10**30, -(10**30), float("nan"), float("inf"), "zebra", "", *NO_SCALARS)
+NO_TEXTS = ("", " ", 7, True, "a\x00b", "a\x1b[2Jb", "\udc80", "z" * 10**6, *NO_SCALARS)
+NO_LISTS = ("zebra", 7, {"zebra": 1})
+NO_MAPPINGS = ("zebra", 7, ["zebra"])
 BAD: dict[Any, tuple[Any, ...]] = {
-    int: (-1, 2**63, "zebra", 0.5),
-    float: (-1.0, 1e300, "1e300", "zebra", "nan"),
-    str: ("", " ", 7),
-    bool: ("zebra", 2),
-    Uri: ("", " ", 7, *ADDRESSES),
+    int: (-1, 2**63, 0.5, *NO_NUMBERS),
+    float: (-1.0, 1e300, "1e300", "nan", *NO_NUMBERS),
+    str: NO_TEXTS,
+    bool: ("zebra", 2, *NO_SCALARS),
+    Uri: (*NO_TEXTS, *ADDRESSES),
 }
 MAY = {  # what is right, and why
     "description": "a recipe need not describe itself",
@@ -56,26 +61,33 @@ def of_recipes() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def of_profiles() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each bad profile's name and its content."""
-    sections = ((Profile, ()), (Size, ("default",)), (Size, ("stages", "base_model")), (SlurmSettings, ("slurm",)))
+    sections = (
+        (Profile, ()),
+        (Size, ("default",)),
+        (Size, ("stages", "base_model")),
+        (SlurmSettings, ("parts", "slurm")),
+    )
     for cls, where in (*sections, (Notify, ("notify",))):
         for name, hint in get_type_hints(cls, include_extras=True).items():
             for value in () if name in MAY else bad(hint, None):
                 inside: Any = {name: value}
                 for key in reversed(where):
                     inside = {key: inside}
-                yield f"{'.'.join((*where, name))}={value!r:.40}", {"name": "mine", **inside}
+                uses = {"default": {"backend": "slurm"}} if cls is SlurmSettings else {}
+                yield f"{'.'.join((*where, name))}={value!r:.40}", {"name": "mine", **uses, **inside}
 
 
 def bad(hint: Any, now: Any) -> tuple[Any, ...]:
     """Return bad values for a field of this type that holds `now`."""
     if get_origin(hint) in (Union, types.UnionType):
-        return tuple(one for part in get_args(hint) if part is not types.NoneType for one in bad(part, now))
+        parts = [part for part in get_args(hint) if part is not types.NoneType]
+        return tuple(one for part in parts for one in bad(part, now) if not (one is True and bool in parts))
     if get_origin(hint) is Literal:
-        return ("zebra", "")
+        return tuple(one for one in ("zebra", *NO_TEXTS) if one not in get_args(hint))
     if get_origin(hint) is tuple:
         repeats = now and isinstance(now[0], (str, dict)) and get_args(hint)[0] is not float
-        return ("zebra", [now[0], now[0]]) if repeats else ("zebra",)
-    return ("zebra",) if get_origin(hint) is dict else BAD.get(hint, ())
+        return (*NO_LISTS, [now[0], now[0]]) if repeats else NO_LISTS
+    return NO_MAPPINGS if get_origin(hint) is dict else BAD.get(hint, ())
 
 
 def leaves(

@@ -24,7 +24,8 @@ ABOVE_ZERO = (
     *("rank_cpus", "rank_memory_gb"),
 )
 OF_RAY = ("ray_address", "rank_cpus", "rank_memory_gb", "rank_retries")  # only the engine `ray` reads them
-ADDRESS = re.compile(r"[A-Za-z0-9_.-]+:[0-9]+|\[[0-9A-Fa-f:]+\]:[0-9]+")
+MOST_PORT = 65535
+ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +84,8 @@ class Size(RunSettings):
         ]
         if self.engine == "local" and idle:
             raise RecipeError(f"{', '.join(idle)}: without effect, because `engine` is local; set `engine: ray`")
-        if self.ray_address and not ADDRESS.fullmatch(self.ray_address):
+        address = ADDRESS.fullmatch(self.ray_address or "")
+        if self.ray_address and not (address and 0 < int(address[1]) <= MOST_PORT):
             raise RecipeError(
                 f"ray_address={self.ray_address!r}; HOST:PORT of the head of a Ray cluster is right, or nothing for Ray"
                 " of the job's own"

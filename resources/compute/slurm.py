@@ -52,6 +52,7 @@ SETTLE_SECONDS = 3.0  # a submission that timed out may still be in the controll
 SILENCE_SECONDS = 3600.0  # jobs keep running while the controller is down; after this long a job counts as lost
 SIGNAL_SECONDS_BEFORE_END = 60
 ANSWER_SECONDS = 60  # within which a node that is not lost starts a process
+MOST_POLL_SECONDS = 3600
 OBJECT_STORE_BYTES = 75 * 2**20  # the least that Ray takes; ranks hand over files
 
 # Environment variables that every job gets, for paths and user. The profile lists all others.
@@ -76,8 +77,23 @@ class SlurmSettings:
     poll_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.poll_seconds <= 0:
-            raise RecipeError(f"poll_seconds={self.poll_seconds}; above 0 is right")
+        named = {name: getattr(self, name) for name in ("partition", "account", "qos")}
+        wrong = [
+            f"{name}={value!r}; letters, digits and _.:,=@/+- are right"
+            for name, value in named.items()
+            if value is not None and not (value and _SAFE.match(value))
+        ]
+        wrong += [
+            f"environment: {one!r} is not the name of a variable"
+            for one in self.environment
+            if not _VARIABLE.match(one)
+        ]
+        if self.python is not None and (not self.python.strip() or "\n" in self.python):
+            wrong.append(f"python={self.python!r}; the path of an interpreter is right")
+        if not 0 < self.poll_seconds <= MOST_POLL_SECONDS:
+            wrong.append(f"poll_seconds={self.poll_seconds:g}; above 0, to {MOST_POLL_SECONDS}, is right")
+        if wrong:
+            raise RecipeError(*wrong)
 
 
 class SlurmBackend:

@@ -48,8 +48,26 @@ def written(tmp_path, **content):
         ({"partitions_at_once": 65}, "mine.yaml: partitions_at_once=65; 1 to 64 is right"),
         (
             {"default": {"backend": "slurm"}, "parts": {"slurm": {"poll_seconds": 0}}},
-            "mine.yaml: profile.parts.slurm: poll_seconds=0.*; above 0 is right",
+            "mine.yaml: profile.parts.slurm: poll_seconds=0; above 0, to 3600, is right",
         ),
+        *(
+            ({"default": {"backend": "slurm"}, "parts": {"slurm": given}}, f"mine.yaml: profile.parts.slurm: {said}")
+            for given, said in (
+                ({"partition": "a\n#SBATCH --uid=0"}, r"partition='a\\n#SBATCH --uid=0'; letters, digits and"),
+                ({"account": "a b"}, "account='a b'; letters, digits"),
+                ({"qos": " "}, "qos=' '; letters"),
+                ({"python": " "}, "python=' '; the path of an interpreter"),
+                ({"environment": ["A", "B=C"]}, "environment: 'B=C' is not the name of a variable"),
+                ({"poll_seconds": 3601}, "poll_seconds=3601; above 0, to 3600, is right"),
+            )
+        ),
+        ({"notify": {"ui": "http://127.0.0.1:65536"}}, "mine.yaml: notify.ui: http://127.0.0.1:65536: names no port"),
+        ({"notify": {"ui": "127.0.0.1:3000"}}, "notify: ui='127.0.0.1:3000'; an address that begins with http://"),
+        ({"tracking_uri": "http://host:zebra"}, "mine.yaml: tracking_uri: http://host:zebra: names no port from 1"),
+        ({"default": {"engine": "ray", "ray_address": "a:65536"}}, "ray_address='a:65536'; HOST:PORT of the head"),
+        ({"name": "a\x07"}, "mine.yaml: name: has U.0007, which is no character that is printed"),
+        ({"default": {"a\x1b": 1}}, "mine.yaml: default: has U.001B"),
+        ({"description": "z" * 100_001}, "mine.yaml: description: a text of 100001 characters; at most 100000"),
         ({"parts": {"slurm": {"partition": "x"}}}, "profile.parts.slurm: without effect; the section uses no part"),
         ({"parts": {"local": {"from": "a:b"}}}, "parts.local.from: 'local' is a part of Pedigree's; name yours otherw"),
         ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),

@@ -14,6 +14,7 @@ from resources.compute.base import Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmError, SlurmSettings, job_name, render, render_array, status_of
 from resources.compute.slurm_states import REFUSALS
+from training.contract.records import RecipeError
 
 PROJECT = str(Path(resources.compute.slurm.__file__).parent.parent.parent)
 SETTINGS = SlurmSettings(partition="gpu", account="lab", python="/opt/python", environment=("HF_TOKEN",))
@@ -159,12 +160,12 @@ def test_a_string_that_could_bend_an_sbatch_line_is_refused(hostile):
         render(task_of(key=hostile), SETTINGS)
     with pytest.raises(SlurmError, match=r"folder: .* #SBATCH"):
         render(task_of(folder=f"/runs/{hostile}"), SETTINGS)
-    with pytest.raises(SlurmError, match=r"partition: .* #SBATCH"):
-        render(task_of(), SlurmSettings(partition=hostile))
+    with pytest.raises(RecipeError, match=r"partition=.*; letters, digits and"):
+        SlurmSettings(partition=hostile)
     with pytest.raises(SlurmError, match="name of a variable"):
         render(task_of(environment={f"A{hostile}": "1"}), SETTINGS)
-    with pytest.raises(SlurmError, match="name of a variable"):
-        render(task_of(), SlurmSettings(environment=(f"A{hostile}",)))
+    with pytest.raises(RecipeError, match="name of a variable"):
+        SlurmSettings(environment=(f"A{hostile}",))
 
 
 @pytest.mark.parametrize("hostile", ["x\nreboot", "$(touch {mark})", "x; touch {mark}", "`touch {mark}`", "it's"])

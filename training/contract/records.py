@@ -318,8 +318,10 @@ def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, where, problems)
     if origin is Literal:
-        if value not in arguments:
+        if isinstance(value, str) and value not in arguments:
             raise RecipeError(*unknown_names(where, value, arguments))
+        if value not in arguments:
+            raise RecipeError(f"{where}: expected {' or '.join(map(repr, arguments))}, got {value!r}")
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):

@@ -31,7 +31,7 @@ from training.contract.records import (
 from training.contract.scopes import asks_for
 from training.contract.secrets import masked, secret_in
 from training.contract.stage import Asset
-from training.contract.user_input.bounded import check_bounds, check_values
+from training.contract.user_input.bounded import check_bounds, check_texts, check_values
 from training.contract.user_input.names import check_name
 from training.contract.user_input.plain_data import read_yaml
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
@@ -186,6 +186,7 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
 
     A section may be the record that was made of it for another recipe.
     """
+    check_texts(data)
     refuse_secrets(data)
     if not isinstance(data.get("name", ""), str):
         raise RecipeError(f"name: expected str, got {data['name']!r}")

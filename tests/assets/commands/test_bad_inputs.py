@@ -33,6 +33,15 @@ RECIPES = {
     ),
     "text for a number": (KITCHEN + "pretrain: {tokens: many}\n", "tokens: expected int or 'auto', got 'many'"),
     "list for a section": (KITCHEN + "pretrain: [1]\n", r"pretrain: expected a mapping, got \[1\]"),
+    "number for a name": (
+        KITCHEN + "pretrain: {packing: 7}\n",
+        "pretrain.packing: expected 'end_to_end' or 'best_fit', got 7",
+    ),
+    "list for a name": (KITCHEN + "sft: {precision: []}\n", r"sft.precision: expected 'bf16' or 'fp32', got \[\]"),
+    "half a megabyte for a label": (
+        KITCHEN + f"snapshots: [{{name: a, source: kitchen, label: {'z' * 500_000}}}]\n",
+        r"snapshots\[0\].label: a text of 500000 characters; at most 100000 are right",
+    ),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'blocks_or_trafilatura'"),
     "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),

@@ -1,11 +1,12 @@
 """Check the values of a recipe or profile by the types of its fields, beyond what each record checks itself.
 
-Numbers are bounded before any record is made of them. All values are looked at in the record, so
+Numbers and texts are bounded before any record is made of them. All values are looked at in the record, so
 that a new field is checked without a line here. Standard library only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +17,8 @@ from urllib.parse import urlsplit
 from training.contract.records import RecipeError, Uri
 
 LARGEST = 2**63 - 1
+LONGEST = 100_000  # characters of a text
+_UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
 def check_bounds(data: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]]) -> None:
@@ -32,6 +35,34 @@ def check_bounds(data: Mapping[str, Any], bounds: Mapping[str, tuple[float, floa
     ]
     if wrong:
         raise RecipeError(*dict.fromkeys(wrong))
+
+
+def check_texts(data: Any) -> None:
+    """Raise RecipeError that lists the texts and names in plain data that are too long, or that nobody could see."""
+    if wrong := [f"{place}: {why}" for place, text in _texts(data, "") if (why := _why_no_text(text))]:
+        raise RecipeError(*wrong)
+
+
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield each text of plain data with its place, and each name in a mapping with the mapping's place."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            if isinstance(name, str) and _why_no_text(name):
+                yield place or "a field", name
+            else:
+                yield from _texts(one, _joined(place, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _texts(one, f"{place}[{number}]")
+    elif isinstance(value, str):
+        yield place, value
+
+
+def _why_no_text(text: str) -> str:
+    if len(text) > LONGEST:
+        return f"a text of {len(text)} characters; at most {LONGEST} are right"
+    found = _UNPRINTED.search(text)
+    return f"has U+{ord(found[0]):04X}, which is no character that is printed" if found else ""
 
 
 def _bounds_of(bounds: Mapping[str, tuple[float, float]], field: str) -> tuple[str, float, float]:
@@ -138,11 +169,15 @@ def _default(field: Any) -> Any:
 
 
 def why_no_host(uri: str) -> str:
-    """Return why a web address cannot be asked: it names no host, or has white space; empty if it can."""
+    """Return why a web address cannot be asked: no host, a port that is none, or white space; empty if it can."""
+    host = None
     try:
         host = urlsplit(uri).hostname
+        is_port = urlsplit(uri).port != 0
     except ValueError:
-        host = None
+        is_port = False
+    if host and not is_port:
+        return f"{uri}: names no port from 1 to 65535"
     if not host:
         return f"{uri}: names no host"
     return f"{uri}: has white space; write a space as %20" if set(uri.partition("?")[0]) & set(" \t\n") else ""
