@@ -10,7 +10,7 @@ import pytest
 from assets.state.cell import last_made
 from assets.state.chain import CHAIN, descendants, trains
 from assets.state.compare import compare
-from assets.state.reasons import as_read
+from assets.state.reasons import as_read, class_lines
 from assets.state.recipe_folders import find_recipe, load_recipe
 from assets.state.repairs import held_digests
 from tests.assets.fabricate import make_all, make_one
@@ -319,6 +319,23 @@ def test_a_guard_that_was_changed_after_the_training_is_noticed(kitchen, tmp_pat
         shutil.rmtree(tmp_path / asset)
     cell = compare(kitchen, tmp_path).cells["data_contamination", "kitchen"]
     assert cell.state == "damaged" and any("_model [kitchen] was made from it" in line for line in cell.reasons)
+
+
+UNKNOWN = "the same fingerprint with another result; the numerics class of one of them is not on record"
+
+
+@pytest.mark.parametrize(
+    ("asset", "why", "classes"),
+    [("instruction_data", "the same fingerprint with another result", 0), ("base_model", UNKNOWN, 2)],
+)
+def test_what_was_made_again_with_another_result_is_told_of_its_reader(kitchen, tmp_path, asset, why, classes):
+    comparison = make_all(kitchen, tmp_path)
+    cell = comparison.cells[asset, "kitchen"]
+    cell.artifact.path.rename(cell.artifact.path.with_name(f"{cell.fingerprint}.replaced-1"))
+    again = make_one(comparison, cell, content="another")
+    assert compare(kitchen, tmp_path).cells["sft_model", "kitchen"].reasons == (f"input {asset} was made again: {why}",)
+    lines = ["numerics class: not on record", f"replaced {cell.artifact.digest[:12]} by {again.digest[:12]}: {why}"]
+    assert class_lines(asset, again) == lines[:classes]
 
 
 def test_an_artifact_made_again_replaces_every_digest_that_points_to_the_lost_one(kitchen, tmp_path):

@@ -202,6 +202,7 @@ def test_a_planted_page_is_named_with_its_warc_record(tmp_path):
     (finding,) = findings
     start, end = finding["span"]
     assert texts[1][start:end] == finding["text"] and "market of Tessara" in finding["text"]
+    assert (finding["before"], finding["after"]) == (texts[1][start - 160 : start], texts[1][end : end + 160])
     assert report["suites"]["market"]["found_fraction"] == 0.25
 
 

@@ -81,6 +81,7 @@ LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item"
             Champion(version="1", digest="b", answers=GOOD.answers),
             ["drop_chat", "drop_cloze"],
         ),
+        (replace(RECIPE, min_scores={"cloze": 0.7}), GOOD, Champion(), []),  # as much as is asked for
         (replace(RECIPE, min_scores={"cloze": 0.71}), GOOD, Champion(), ["score_cloze"]),
         (replace(RECIPE, min_scores={"clozze": 0.1}), GOOD, Champion(), ["score_clozze"]),
         (RECIPE, replace(GOOD, contamination=LEAK), Champion(), ["contamination"]),
@@ -107,6 +108,7 @@ def at(share: float, *, n: int = 64, chance: float = 0.25, rights: str = "") -> 
         (at(0.25, n=10_000), "required", False),
         (at(21 / 64), "required", False),
         (at(25 / 64), "required", True),
+        (at(0.0, chance=0.0), "required", False),  # nothing is not above nothing
         (at(0.01, n=100, chance=0.0, rights=SIGNS), "required", False),  # one answer may always be right
         (at(0.06, n=100, chance=0.0, rights=SIGNS), "required", True),
         (at(0.62, n=100, chance=0.5, rights="y" * 62 + "n" * 38), "required", False),  # it always says yes
