@@ -44,9 +44,10 @@ def why_no_address(uri: str) -> str:
     """Return why an address in a profile can name nothing; empty if it can."""
     scheme, separator, _ = uri.partition("://")
     scheme = scheme.lower()
-    plugins = entry_points(group="mlflow.tracking_store").names  # such as azureml
-    if separator and scheme.partition("+")[0] not in STORES and scheme not in plugins:
-        return f"{masked(uri)}: {scheme}:// is not known; there are paths and {', '.join((*STORES, *sorted(plugins)))}"
+    if separator and scheme.partition("+")[0] not in STORES:
+        plugins = entry_points(group="mlflow.tracking_store").names  # such as azureml
+        known = ", ".join((*STORES, *sorted(plugins)))
+        return "" if scheme in plugins else f"{masked(uri)}: {scheme}:// is not known; there are paths and {known}"
     return masked(why_no_host(uri)) if separator and scheme in STORES[:2] else ""
 
 
