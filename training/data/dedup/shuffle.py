@@ -118,11 +118,10 @@ class SliceFile:
             self._stream.close()
 
     def __len__(self) -> int:
-        """Number of slices, as the file says; 0 if it cannot be read."""
+        """Number of slices, as the file says; 0 if it cannot be read or is too short for them."""
         with suppress(OSError, struct.error):
             if self._stream is not None:
-                self._stream.seek(-_NUMBER.size, os.SEEK_END)
-                return _NUMBER.unpack(self._stream.read())[0]
+                return _num_slices(self._stream)[0]
         return 0
 
     def read(self, number: int) -> bytes | None:
@@ -142,9 +141,8 @@ def _is_sound(data: bytes, what: str, number: int) -> bool:
 
 def _slice(stream: IO[bytes], number: int) -> bytes:
     """Return a slice followed by its checksum, or nothing if the file has no such slice."""
-    end = stream.seek(-_NUMBER.size, os.SEEK_END)
-    (total,) = _NUMBER.unpack(stream.read())
-    if number >= total or total * _PLACE.size > end:
+    total, end = _num_slices(stream)
+    if number >= total:
         return b""
     stream.seek(end - _PLACE.size * (total - number))
     begin, size = _PLACE.unpack(stream.read(_PLACE.size))
@@ -152,6 +150,13 @@ def _slice(stream: IO[bytes], number: int) -> bytes:
         return b""
     stream.seek(begin)
     return stream.read(size + _CHECKSUM_BYTES)
+
+
+def _num_slices(stream: IO[bytes]) -> tuple[int, int]:
+    """Return the number of slices in a file, 0 if it is too short for the list of their places, and where this ends."""
+    end = stream.seek(-_NUMBER.size, os.SEEK_END)
+    (total,) = _NUMBER.unpack(stream.read())
+    return total if total * _PLACE.size <= end else 0, end
 
 
 def _path(work: Work, phase: str, rank: int) -> Path:

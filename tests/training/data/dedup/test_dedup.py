@@ -35,7 +35,7 @@ from training.data.crawl.warc import Record, read_warc
 from training.data.dedup import corpus, dedup, duplicates
 from training.data.dedup import sign as signatures
 from training.data.dedup.settings import DedupRecipe
-from training.data.dedup.shuffle import SliceDamaged, name_of
+from training.data.dedup.shuffle import SliceDamaged, SliceFile, name_of
 from training.data.extract.extract import _response
 from training.data.extract.pages.html import extract_html
 from training.data.extract.responses import payload
@@ -291,6 +291,12 @@ def test_an_index_replaces_the_earlier_files_and_a_damaged_one_changes_nothing(t
     assert made_again(two, Path(two.path).with_name("again")) == two.digest
     assert len(removed(two)) == 2
     assert {earlier[str(folder)] for folder, *_ in opened if str(folder) in earlier} == read
+
+
+def test_an_index_that_is_too_short_for_its_number_of_slices_has_none(tmp_path):
+    (tmp_path / "cut").write_bytes(b"\x7f" * 30)
+    with SliceFile(tmp_path / "cut", "an index") as file:
+        assert len(file) == 0 and file.read(0) is None
 
 
 def test_the_index_serves_jobs_with_more_and_with_fewer_ranges(tmp_path, monkeypatch):
