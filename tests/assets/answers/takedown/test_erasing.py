@@ -147,7 +147,7 @@ KINDS: dict[str, Callable[[Path, str], Path]] = {
     "warc": in_bytes(".warc.gz", packed_page),
     "binary": in_bytes(".dat", lambda data: b"\x00\x01\xff" * 900 + data + b"\x00" * 90),
     "without a name": in_bytes("", bytes),
-    "after many bytes": in_bytes(".out", lambda data: b"word " * 900_000 + data + b" word" * 900_000),
+    "after many bytes": in_bytes(".out", lambda data: b"word " * 900_000 + data + b" word" * 9),
     "parquet": in_parquet,
     "sqlite": in_sqlite,
     "removed rows of sqlite": in_free_pages_of_sqlite,
