@@ -279,6 +279,14 @@ def test_a_decision_that_was_rewritten_with_all_that_points_to_it_is_not_what_ml
     assert not kitchen.decide(recipe)["promoted"] and verify(kitchen, recipe)[0] == 0
 
 
+def test_a_model_of_which_a_report_was_refused_is_unfit(kitchen):
+    recipe = kitchen.model("refused", right=5, refused_by="contamination_report")
+    assert unfit(compare(recipe, kitchen.root)) == [
+        "contamination_report [refused] was refused by contamination",
+        "model_card [refused] is not made as the recipe asks for it",
+    ]
+
+
 def test_a_file_far_behind_the_model_stops_the_promotion(kitchen):
     """The weights behind the model are read; of what may be terabytes the sizes are looked at."""
     recipe = kitchen.model("whole", right=5)
