@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -69,7 +68,7 @@ def _problem(one: Any, known: Collection[str], found: Collection[str]) -> str:
         return f"answered {one.item!r}, which is no item of the suite"
     if one.item in found:
         return f"answered the item {one.item!r} twice"
-    if not isinstance(one.score, bool | int | float) or not math.isfinite(one.score) or not 0 <= one.score <= 1:
+    if not isinstance(one.score, bool | int | float) or not 0 <= one.score <= 1:
         return f"gave the item {one.item!r} the score {one.score!r}; it must be a number from 0 to 1"
     if not isinstance(one.response, str):
         return f"gave the item {one.item!r} a {type(one.response).__name__} as response; it must be text"
