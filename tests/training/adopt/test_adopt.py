@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
     [
         (
             lambda folder: _config(folder, model_type="gpt2"),
-            "model_type 'gpt2'; readable are deepseek_v3, llama, olmo2, olmo3, qwen3",
+            "model_type 'gpt2'; readable are deepseek_v3, llama, mistral, olmo2, olmo3, qwen2, qwen3",
         ),
         (lambda folder: _config(folder, attention_bias=True), "biases"),
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "is a pickle"),

@@ -327,12 +327,13 @@ def drawn(model: Decoder, *, zero_outputs: bool, generator: torch.Generator) -> 
 
     Embedding and head are normal with standard deviation 0.02, the matrices of the layers with 1 / sqrt(inputs), which
     preserves the scale of activations at any width. Matrices that write into the residual stream are divided by sqrt(2
-    · layers) (GPT-2), or are zero with `zero_outputs`, so that each block starts as the identity. Norm gains are 1.
+    · layers) (GPT-2), or are zero with `zero_outputs`, so that each block starts as the identity. Norm gains are 1,
+    biases 0.
     """
     for name, parameter in model.named_parameters():
         weight = torch.empty(parameter.shape, dtype=parameter.dtype)
         if weight.dim() == 1:
-            weight.fill_(1.0)
+            weight.fill_(0.0 if name.endswith("_bias") else 1.0)
         elif name in ("embedding", "head"):
             weight.normal_(0.0, EMBEDDING_DEVIATION, generator=generator)
         elif not name.endswith(("attention.output", "mlp.down", "mlp.shared_down")):

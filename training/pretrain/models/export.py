@@ -195,6 +195,8 @@ def _written(name: str, view: Tensor) -> Tensor:
 
 
 def _written_shape(name: str, view: Tensor) -> tuple[int, ...]:
+    if name.endswith(".bias"):
+        return (view.numel(),)
     if ".self_attn." in name and view.dim() > 1:
         return view.numel() // view.shape[-1], view.shape[-1]
     return tuple(view.shape)

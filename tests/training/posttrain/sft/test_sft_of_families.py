@@ -21,6 +21,7 @@ from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
 SHAPE = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 2, "mlp_width": 64, "max_length": 128}
 FAMILIES = {
+    "qwen2": {"family": "qwen2"},
     "olmo2": {"family": "olmo2", "qk_norm": True},
     "deepseek_v3": {
         "family": "deepseek_v3",

@@ -37,6 +37,7 @@ YARN = RotaryScaling(kind="yarn", factor=4.0, original_length=64)
 SHAPES = {
     "plain": SMALL,
     "qk-norm, wide heads": dataclasses.replace(SMALL, qk_norm=True, head_width=16, tied_embeddings=False),
+    "qwen2": dataclasses.replace(SMALL, family="qwen2", head_width=16),
     "olmo2": dataclasses.replace(SMALL, family="olmo2", qk_norm=True, head_width=16),
     "olmo3": dataclasses.replace(
         SMALL, family="olmo3", qk_norm=True, window=20, window_pattern=("window", "full"), rope_scaling=YARN

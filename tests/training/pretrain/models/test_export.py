@@ -45,6 +45,14 @@ SHAPES = {
     "llama linear": {"rope_scaling": RotaryScaling(kind="linear", factor=2.0)},
     "llama yarn": {"rope_scaling": RotaryScaling(kind="yarn", factor=4.0, original_length=16)},
     "llama llama3": {"rope_scaling": RotaryScaling(kind="llama3", factor=4.0, original_length=16)},
+    "mistral": {"window": 5, "window_pattern": ("window",), "tied_embeddings": False},
+    "qwen2": {"family": "qwen2"},
+    "qwen2 windows, untied": {
+        "family": "qwen2",
+        "tied_embeddings": False,
+        "window": 5,
+        "window_pattern": ("window", "full"),
+    },
     "qwen3": {"qk_norm": True},
     "qwen3 untied": {"qk_norm": True, "tied_embeddings": False, "head_width": 16},
     "qwen3 windows": {"qk_norm": True, "window": 5, "window_pattern": ("window", "full")},
@@ -161,6 +169,8 @@ def test_a_raised_base_is_written_as_the_base_that_it_is(tokenizer, tmp_path):
 
 SAVED = {
     "Llama": {},
+    "Mistral": {"sliding_window": 5},
+    "Qwen2": {},
     "Qwen3": {},
     "Olmo3": {
         "sliding_window": 5,
@@ -290,6 +300,11 @@ def test_a_model_that_no_class_is_keeps_its_own_layout(tokenizer, tmp_path, name
 def test_a_configuration_that_cannot_be_read_is_refused(changed, said):
     with pytest.raises(DataError, match=said):
         read_config(export.hugging_face_config(SMALL, eos_id=0) | changed)
+
+
+def test_a_mistral_without_a_window_is_a_llama():
+    data = export.hugging_face_config(SMALL, eos_id=0)
+    assert read_config(data | {"model_type": "mistral", "sliding_window": None}) == read_config(data)
 
 
 def test_a_published_configuration_is_read():

@@ -29,6 +29,9 @@ DEEPSEEK = {
     ("fields", "name"),
     [
         ({}, "llama"),
+        ({"window": 8, "window_pattern": ("window",)}, "mistral"),
+        ({"window": 8, "window_pattern": ("window", "full")}, "llama"),
+        ({"family": "qwen2"}, "qwen2"),
         ({"qk_norm": True}, "qwen3"),
         ({"qk_norm": True, "experts": EXPERTS}, "qwen3_moe"),
         ({"experts": EXPERTS}, "qwen3_moe"),
@@ -56,10 +59,10 @@ def test_windows_come_back_from_the_config(pattern):
 
 
 def test_a_shape_that_a_class_cannot_run_says_what_of_it():
-    windowed = dataclasses.replace(PLAIN, window=8, window_pattern=("window",), logit_softcap=15.0)
+    windowed = dataclasses.replace(PLAIN, window=8, window_pattern=("window", "full"), logit_softcap=15.0)
     assert [reason.partition(":")[0] for reason in inexpressible(windowed)] == [
         "logit_softcap",
-        "window without qk_norm",
+        "window in some layers without qk_norm",
     ]
 
 

@@ -24,6 +24,7 @@ MODELS = {
         experts=ExpertLayers(count=4, active=2, width=24, shared=1, balancing="bias"),
         parts={"deepseek_v3": {"query_rank": 20, "key_value_rank": 12, "plain_width": 9, "value_width": 10}},
     ),
+    "qwen2": dataclasses.replace(SMALL, family="qwen2"),
     "olmo2": dataclasses.replace(SMALL, family="olmo2", qk_norm=True),
     "olmo3": dataclasses.replace(SMALL, family="olmo3", qk_norm=True, window=8, window_pattern=("window", "full")),
 }

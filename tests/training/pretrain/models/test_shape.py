@@ -29,8 +29,8 @@ def shape_of(name: str) -> ModelConfig:
 
 # Written down here and not read from the presets: parameters of the published weight files, a tied head counted once,
 # and what their cards and papers print of them (Llama: arXiv 2407.21783 and the cards of meta-llama; Qwen3: arXiv
-# 2505.09388, tables 1 and 2, and the cards, which also give the count without embeddings; OLMo 2 and 3: the
-# safetensors totals and cards of allenai), in 10^9.
+# 2505.09388, tables 1 and 2, and the cards, which also give the count without embeddings; OLMo 2 and 3,
+# Qwen2.5 and Mistral: the safetensors totals and cards), in 10^9.
 PUBLISHED = {
     "llama-3.2-1b": (1_235_814_400, 1.23, None),
     "llama-3.2-3b": (3_212_749_824, 3.21, None),
@@ -38,6 +38,7 @@ PUBLISHED = {
     "llama-3.1-8b": (8_030_261_248, 8.03, None),
     "llama-3-70b": (70_553_706_496, 70.6, None),
     "llama-3.1-70b": (70_553_706_496, 70.6, None),
+    "mistral-7b-v0.1": (7_241_732_096, 7.24, None),
     "olmo-2-1b": (1_484_916_736, 1.48, None),
     "olmo-2-7b": (7_298_617_344, 7.3, None),
     "olmo-2-13b": (13_716_198_400, 13.7, None),
@@ -46,6 +47,10 @@ PUBLISHED = {
     "olmo-3-32b": (32_233_522_176, 32.2, None),
     # The paper's table and the card count the files' numbers, which include 14,848 of the routers' biases.
     "deepseek-v3": (671_026_404_352, 671, None),
+    "qwen2.5-0.5b": (494_032_768, 0.49, 0.36),
+    "qwen2.5-1.5b": (1_543_714_304, 1.54, 1.31),
+    "qwen2.5-3b": (3_085_938_688, 3.09, 2.77),
+    "qwen2.5-7b": (7_615_616_512, 7.61, 6.53),
     "qwen3-0.6b": (596_049_920, 0.6, 0.44),
     "qwen3-1.7b": (1_720_574_976, 1.7, 1.4),
     "qwen3-4b": (4_022_468_096, 4.0, 3.6),
@@ -195,7 +200,7 @@ def test_a_recipe_may_name_a_preset_and_change_a_field_of_it(tmp_path):
     [
         ("{logit_softcap: 30.0}", "logit_softcap: none of the classes caps logits"),
         ("{activation: relu2}", "activation relu2: the classes' MLPs are gated"),
-        ("{qk_norm: false, window: 8, window_pattern: [window]}", "window without qk_norm"),
+        ("{qk_norm: false, window: 8, window_pattern: [window, full]}", "window in some layers without qk_norm"),
         ("{qk_norm: false, experts: {count: 4, width: 8}}", "experts without qk_norm"),
         ("{experts: {count: 4, width: 8, shared: 1}}", "experts.shared: Qwen3-MoE has none"),
         ("{experts: {count: 4, width: 8, balancing: bias}}", "experts.balancing bias"),

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from training.contract.records import write_record
+from training.pretrain.models.families import mistral
 from training.pretrain.models.family import Family, Fields, Preset, preset, sizes
 from training.pretrain.models.shape import ModelConfig, RotaryScaling
 
 
 def has(config: ModelConfig) -> bool:
     """Whether a shape belongs to the Llama family."""
-    return not config.qk_norm and not config.experts.count
+    return not config.qk_norm and not config.experts.count and not mistral.has(config)
 
 
 def why_not(config: ModelConfig) -> list[str]:
     """Return which features of the shape transformers' Llama class does not have; empty if it has all."""
-    return ["window without qk_norm: Llama has no windows, Qwen3 has both"] if config.window else []
+    return ["window in some layers without qk_norm: Mistral has it in all, Qwen3 has both"] if config.window else []
 
 
 def _llama_3(
