@@ -358,7 +358,8 @@ class RowTooLarge(ValueError):
 def rows_of_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
     """Yield the rows of one group of a parquet file from outside, of which only some are held at a time.
 
-    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average.
+    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average, and ArrowInvalid for values that are none
+    of their column's type, such as texts that are not UTF-8.
     """
     described = parquet.metadata.row_group(group)
     if described.total_byte_size > MAX_LINE_BYTES * max(described.num_rows, 1):
@@ -366,8 +367,11 @@ def rows_of_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | 
     # A dictionary lets a small file hold large rows, which are then read one by one.
     is_large = described.total_byte_size > LARGE_ROW_BYTES * described.num_rows
     number = 1 if is_large else ROWS_AT_ONCE
-    for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
-        yield from batch.to_pylist()
+    try:
+        for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
+            yield from batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> int:

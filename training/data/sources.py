@@ -408,7 +408,7 @@ def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
             for name in names:
                 with archive.open(name) as member:
                     yield {"text": decoded(_bounded(member, f"{uri}: {name}")), "name": name}
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: not a readable zip file: {error}") from None
 
 

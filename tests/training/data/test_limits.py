@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import struct
+import zipfile
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -58,6 +61,32 @@ def test_large_rows_of_a_parquet_file_are_not_held_together(tmp_path):
     pq.write_table(pa.table({"text": ["y", text * 5]}), path, use_dictionary=False)
     assert [one.reason for one in parquet_items(file, None)] == ["too_large"]
     with pytest.raises(DataError, match="a row has more than 32 MiB"):
+        list(read_rows(str(path)))
+
+
+def test_a_text_that_is_not_utf_8_damages_its_group_of_rows_and_no_other(tmp_path):
+    path = tmp_path / "rows.parquet"
+    wrong = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 3], np.int32)), pa.py_buffer(b"a\xb7b"))
+    with pq.ParquetWriter(path, pa.schema({"text": pa.string()})) as writer:
+        for texts in (pa.array(["first"]), wrong, pa.array(["last"])):
+            writer.write_table(pa.table({"text": texts}))
+    file = SimpleNamespace(path=path, name=path.name, text_field="text", url_field="url", prompt_field="")
+    first, damaged, last = parquet_items(file, None)
+    assert (first, last) == ((0, {"text": "first"}), (2, {"text": "last"}))
+    assert (damaged.offset, damaged.reason) == (1, "damaged_compression") and "'utf-8' codec" in damaged.detail
+    with pytest.raises(DataError, match="not a readable parquet file: 'utf-8' codec"):
+        list(read_rows(str(path)))
+
+
+def test_a_zip_file_whose_directory_leads_before_its_beginning_is_named(tmp_path):
+    path = tmp_path / "texts.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "some text")
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 16 : end + 20] = struct.pack("<L", 2**31)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="not a readable zip file"):
         list(read_rows(str(path)))
 
 

@@ -636,7 +636,7 @@ def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Number
                     number += 1
             except RowTooLarge as error:
                 yield Quarantined(offset=number, reason="too_large", detail=f"{end - number} rows: {error}")
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 yield Quarantined(offset=number, reason="damaged_compression", detail=f"{end - number} rows: {error}")
             number = end
 
