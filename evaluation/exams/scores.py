@@ -195,19 +195,16 @@ def sit(
 
     recipe.check_processes(int(os.environ.get("WORLD_SIZE", "1")))
     candidate = Candidate(name, identity)
-    asked_by = {benchmark.name: own and own.harness.model for benchmark, _ in exams for own in (benchmark.own_harness,)}
-    # Before the model is in memory, which such a harness opens itself.
-    results = [ask_folder(one, items, folder) for one, items in exams if asked_by[one.name] == "folder"]
+    asked = _by_what_they_ask(exams)
+    results = [ask_folder(*exam, folder) for exam in asked["folder"]]  # before the model is in memory for the others
     run = run or RunSettings()
     rows = recipe.batch_size
     gathers, why = while_answering(folder, run.answer_weights, shard=run.shard, rows=rows)
     candidate.answer_weights = why
     model = LocalModel(folder, batch_size=rows, shard=run.shard, gathers=gathers)
     template = template_digest(model.tokenizer)
-    own = [exam for exam in exams if asked_by[exam[0].name] == "generator"]
-    results += [ask_generator(one, items, model.sampler) for one, items in own]
-    by_lm_eval = [exam for exam in exams if not asked_by[exam[0].name]]
-    results += run_suites(model, by_lm_eval, has_template=template is not None, settings=settings)
+    results += [ask_generator(*exam, model.sampler) for exam in asked["generator"]]
+    results += run_suites(model, asked["lm-eval"], has_template=template is not None, settings=settings)
     order = [benchmark.name for benchmark, _ in exams]
     candidate.results = sorted(results, key=lambda one: order.index(one.suite))
     candidate.bits = {name: bits_per_byte(model, some) for name, some in (texts or {}).items() if some}
@@ -219,6 +216,15 @@ def sit(
         "truncated_prompts": model.truncated_prompts,
     }
     return candidate
+
+
+def _by_what_they_ask(exams: Exams) -> dict[str, list[tuple[BenchmarkRecipe, Sequence[ExamItem]]]]:
+    """Return the exams that lm-eval asks, and those whose harness asks our generator or the model's folder."""
+    found = {"lm-eval": [], "generator": [], "folder": []}
+    for benchmark, items in exams:
+        own = benchmark.own_harness
+        found[own.harness.model if own else "lm-eval"].append((benchmark, items))
+    return found
 
 
 def completeness(

@@ -134,7 +134,9 @@ def test_items_that_do_not_fit_are_set_aside_and_hidden_questions_refused(tmp_pa
             result_of(body)
 
 
-def test_what_cannot_be_asked_is_refused_when_the_recipe_is_read(tmp_path):
+def test_what_cannot_be_asked_is_refused_when_the_recipe_is_read(tmp_path, write):
+    with pytest.raises(RecipeError, match=r"own\.harness: mine asks for 'agent'; there are generator, folder"):
+        suite(tmp_path, f"{write(HARNESS.format(body='', model='agent'))}:harness")
     for given, said in (
         ({"settings": {"tries": 0}}, r"own\.parts\.mine: ValueError: tries=0; at least 1 is right"),
         ({"settings": {"tries": "two"}}, r"own\.parts\.mine\.tries: expected int"),

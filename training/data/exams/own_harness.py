@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, named
+from training.contract.records import RecipeError
 
 KIND = "harnesses"
+Asked = Literal["generator", "folder"]
+MODELS: tuple[str, ...] = get_args(Asked)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +34,7 @@ class Harness:
     """
 
     ask: Callable[[Any, Sequence[Any], Any], Iterable[ItemScore]]
-    model: Literal["generator", "folder"] = "generator"
+    model: Asked = "generator"
     settings: type = NoSettings
 
 
@@ -78,4 +81,6 @@ def _problem(one: Any, known: Collection[str], found: Collection[str]) -> str:
 def outside_harness(name: str, parts: PartsOf) -> ReadyHarness:
     """Return the harness from outside that `harness` of a suite names. Raise RecipeError if there is none."""
     found = parts.load(KIND, name, (), field="harness", cls=Harness)
+    if found.model not in MODELS:
+        raise RecipeError(f"{parts.section}.harness: {name} asks for {found.model!r}; there are {', '.join(MODELS)}")
     return ReadyHarness(name, found, parts.settings(name, found.settings))
