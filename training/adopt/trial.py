@@ -29,7 +29,7 @@ from training.contract.records import RecipeError
 from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
-from training.pretrain.models.config_json import read_config
+from training.pretrain.models.config_json import read_config, read_either_config
 
 Kind = Literal["model", "adopted", "teacher", "tokenizer"]
 
@@ -108,10 +108,10 @@ def try_folder(folder: Path, what: Kind) -> None:
     _try_weights(folder, config)
     _try_tokenizer(folder, config)
     _try_templates(folder)
-    if what == "model" or (what == "teacher" and "shape" in config):  # which is this project's own form
+    if what == "model":
         return
     try:
-        read_config(config)
+        (read_either_config if what == "teacher" else read_config)(config)
     except KeyError as error:
         raise DataError(f"config.json has no {error}") from None
     if what == "adopted":

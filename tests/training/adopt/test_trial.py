@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 
-from tests.model_folders import CASES, IN_WEIGHTS, changed, sound
+from tests.model_folders import CASES, CONFIG, IN_WEIGHTS, changed, sound
 from training.adopt import trial
 from training.adopt.folder import shape_of
 from training.contract.job import DataError
@@ -41,6 +44,29 @@ def test_a_folder_is_tried_in_a_process_of_its_own(good, tmp_path, case):
     folder = changed(case, good, tmp_path / "changed")
     with pytest.raises(RecipeError, match=r"^adopt\.model: \S"):
         shape_of(str(folder))
+
+
+OWN = {"vocab_size": 300, "width": 32, "layers": 2, "heads": 4, "kv_heads": 4, "mlp_width": 64, "max_length": 64}
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong"),
+    [
+        ({"model_type": "pedigree_decoder", "shape": OWN}, ""),
+        ({"model_type": "pedigree_decoder", "shape": OWN | {"layers": 0}}, "layers"),
+        ({"model_type": "pedigree_decoder"}, "config.json has no 'shape'"),
+        ({"model_type": "gpt2", "shape": OWN}, "model_type 'gpt2'"),
+        ({"model_type": "gpt2", "shape": None}, "model_type 'gpt2'"),
+    ],
+)
+def test_a_teacher_is_of_a_family_or_of_the_projects_own_form(good, tmp_path, config, wrong):
+    folder = shutil.copytree(good, tmp_path / "teacher")
+    (folder / CONFIG).write_text(json.dumps(config), "utf-8")
+    if not wrong:
+        trial.try_folder(folder, "teacher")
+        return
+    with pytest.raises((DataError, RecipeError), match=wrong):
+        trial.try_folder(folder, "teacher")
 
 
 def test_what_does_not_end_is_ended(good, tmp_path, monkeypatch):

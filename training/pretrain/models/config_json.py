@@ -1,4 +1,4 @@
-"""Read the shape of a model from the `config.json` of its folder, as transformers writes it. No torch.
+"""Read the shape of a model from the `config.json` of its folder, in the form of transformers or its own. No torch.
 
 `training/pretrain/models/export.py` writes such files.
 """
@@ -8,10 +8,26 @@ from __future__ import annotations
 from typing import Any
 
 from training.contract.job import DataError
+from training.contract.records import read_record
 from training.pretrain.models.families import FAMILIES, family_of_type
 from training.pretrain.models.family import Family
 from training.pretrain.models.rotary_json import given_rotary, read_rotary
 from training.pretrain.models.shape import ModelConfig
+
+OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
+OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
+
+
+def read_either_config(data: dict[str, Any]) -> ModelConfig:
+    """Return the shape that a `config.json` of a family, or of this package's own form, describes."""
+    if data.get("model_type") != OWN_TYPE:
+        return read_config(data)
+    return read_record(ModelConfig, renamed(data["shape"], {name: own for own, name in OWN_NAMES.items()}))
+
+
+def renamed(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Return the fields of a `config.json` with these names in the place of their own."""
+    return {names.get(name, name): value for name, value in data.items()}
 
 
 def read_config(data: dict[str, Any]) -> ModelConfig:

@@ -20,11 +20,11 @@ from training.contract.artifact import write_json
 from training.contract.job import DataError
 from training.contract.model_files import INDEX, WEIGHTS, check_tied, loaded, open_weights, tensor_of
 from training.contract.parts.outside import FROM
-from training.contract.records import RecipeError, read_record, write_record
+from training.contract.records import RecipeError, write_record
 from training.contract.tokenizer_files import write_tokenizer
 from training.pretrain.models.account import FILE_BYTES, FP32
 from training.pretrain.models.attention import one_document
-from training.pretrain.models.config_json import read_config
+from training.pretrain.models.config_json import OWN_NAMES, OWN_TYPE, read_either_config, renamed
 from training.pretrain.models.decoder import Block, Decoder, meta_decoder
 from training.pretrain.models.families import family_of, find_family, inexpressible
 from training.pretrain.models.layer_views import layer_views
@@ -32,8 +32,6 @@ from training.pretrain.models.rotary_json import written_rotary
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.tensor_files import save_tensors
 
-OWN_TYPE = "pedigree_decoder"  # the model_type of a model that no class of transformers can run
-OWN_NAMES = {"tied_embeddings": "tied", "norm_epsilon": "norm_eps"}  # fields with another name in such a config.json
 TOLERANCE = 1e-4  # largest difference of fp32 logits
 
 
@@ -118,7 +116,7 @@ def write_weights(
     copied = write_tokenizer(tokenizer, folder, max_length=shape.max_length)
     bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
     if own_layout:
-        named = _renamed(_written_fields(shape), OWN_NAMES)
+        named = renamed(_written_fields(shape), OWN_NAMES)
         config = {"model_type": OWN_TYPE, "shape": named, "eos_token_id": eos_id}
     else:
         config = hugging_face_config(shape, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
@@ -204,17 +202,7 @@ def _written_shape(name: str, view: Tensor) -> tuple[int, ...]:
 
 def read_shape(folder: Path) -> ModelConfig:
     """Return the shape of the model in a folder of either layout. Raise DataError if it cannot be read."""
-    return _shape(_config(folder))
-
-
-def _shape(data: dict[str, Any]) -> ModelConfig:
-    if data.get("model_type") != OWN_TYPE:
-        return read_config(data)
-    return read_record(ModelConfig, _renamed(data["shape"], {name: own for own, name in OWN_NAMES.items()}))
-
-
-def _renamed(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in data.items()}
+    return read_either_config(_config(folder))
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -224,7 +212,7 @@ def _config(folder: Path) -> dict[str, Any]:
 @torch.no_grad()
 def read_model(folder: Path) -> Decoder:
     """Load the model in a folder of either layout; see `read_weights` for the errors."""
-    model = Decoder(_shape(_config(folder)))
+    model = Decoder(read_either_config(_config(folder)))
     own = dict(own_views(model))
     for name, weight in read_weights(model.config, folder):
         own[name].copy_(weight)
