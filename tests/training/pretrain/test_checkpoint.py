@@ -232,6 +232,15 @@ def test_what_a_killed_save_left_is_no_checkpoint_and_goes(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
 
 
+def test_a_checkpoint_under_way_counts_when_its_run_ends_unless_by_an_error(tmp_path):
+    with Store(tmp_path, world()) as store:
+        store.begin(step=1, tensors=TENSORS, own={}, state={"ledger": []})
+    with pytest.raises(KeyError), Store(tmp_path, world()) as store:
+        store.begin(step=2, tensors=TENSORS, own={}, state={"ledger": []})
+        raise KeyError
+    assert Store(tmp_path, world()).newest().state["step"] == 1
+
+
 def test_a_run_may_always_go_back_some_steps_though_few_checkpoints_are_kept(tmp_path):
     store, back = Store(tmp_path, world()), 20
     for step in range(0, 120, 7):
