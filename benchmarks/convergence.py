@@ -26,7 +26,7 @@ from benchmarks.rows import BYTES_VOCABULARY, plan_over_texts
 from training.order.batches import Plan, Shards, held_out_samples, index
 from training.order.loss_mask import IGNORED
 from training.pretrain.capacity.usage import keep_freed_memory
-from training.pretrain.losses.cross_entropy import token_losses
+from training.pretrain.losses.chunked import token_losses
 from training.pretrain.models.attention import document_mask
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.export import hugging_face_config, hugging_face_views

@@ -83,6 +83,7 @@ CARD = Stage(
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
+        ("training.pretrain.losses.terms", "all"),
         ("training.pretrain.optim.optimizers", "all"),
         ("training.pretrain.models.families", "all"),
         ("training.posttrain.rewards", "none"),

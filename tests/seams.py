@@ -1,6 +1,6 @@
 """Run a recipe whose parts are all from an installed package: `python -m tests.seams FOLDER`, or `make seams`.
 
-A package is written into FOLDER and installed there by pip. It registers twelve parts by entry points: the examples of
+A package is written into FOLDER and installed there by pip. It registers thirteen parts by entry points: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
 runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call those
 assets outdated by it that read the part, and no others.
@@ -30,6 +30,7 @@ PARTS = {
     "extractors": "plain_tags:extractor",
     "survivors": "original:survivor",
     "optimizers": "adamax:optimizer",
+    "losses": "focal:loss",
     "objectives": "later_half:objective",
     "families": "granite:family",
     "rewards": "polite:reward",
@@ -56,6 +57,7 @@ CHANGES = {
     "plain_tags.py": ("if len(line) >=", "if len(line) >", {"extracted_documents"}),
     "original.py": ("return -len", "return 1 - len", {"deduplicated_documents"}),
     "adamax.py": ("numbers=for_each_number(2)", "numbers=for_each_number(3)", {"base_model"}),
+    "focal.py": ("(1 - (-", "(1.0 - (-", {"base_model"}),
     "later_half.py": ("< settings.hidden", "<= settings.hidden", {"base_model"}),
     "granite.py": ("SHARE = 0.22", "SHARE = 0.23", {"base_model"}),
     "polite.py": ('"thank you" in', '"thank" in', {"aligned_model", "alignment_rewards"}),
@@ -79,7 +81,7 @@ RECIPE: dict[str, Any] = {
     "filter": {"rules": ["url", "language", "gopher_quality", "long_lines", "classifier", "personal_data"]},
     "dedup": {"survivor": "original"},
     "model": {"family": "granite", "qk_norm": False},
-    "pretrain": {"optimizer": "adamax", "objective": {"kind": "later_half"}},
+    "pretrain": {"optimizer": "adamax", "loss": "focal", "objective": {"kind": "later_half"}},
     "align": {"method": "sampling", "verifiable_reward_weight": 0.0, "rewards": {"right_answer": 0.5, "polite": 0.5}},
     "promote": {"model_name": "seams", "above_chance": "not_required"},
 }

@@ -8,7 +8,10 @@ from typing import Any, Literal
 from training.contract.parts.outside import NoSettings, OutsidePart, PartsOf
 from training.contract.records import RecipeError
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.pretrain.losses.settings import DistillRecipe
+from training.pretrain.losses.loss import KIND as LOSS_KIND
+from training.pretrain.losses.loss import ChosenLoss, outside_loss
+from training.pretrain.losses.settings import DistillRecipe, LossRecipe
+from training.pretrain.losses.terms import LOSSES
 from training.pretrain.objectives.settings import ObjectiveRecipe
 from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.optimizer import Optimizer
@@ -30,6 +33,7 @@ class PretrainRecipe:
     batch_warmup: tuple[BatchPhase, ...] = ()  # first phases with shorter rows or smaller batches; part of the budget
     packing: Literal["end_to_end", "best_fit"] = "end_to_end"  # best_fit never cuts a document that fits into a row
     objective: ObjectiveRecipe = field(default_factory=ObjectiveRecipe)
+    loss: str = "cross_entropy"  # a file of training/pretrain/losses/terms, or a part from outside
     distill: DistillRecipe = field(default_factory=DistillRecipe)
     optimizer: str = "adamw"  # a file of training/pretrain/optim/optimizers, or a part from outside
     learning_rate: float = 3e-3  # with Muon: AdamW's rate, for embeddings, norms, routers and head
@@ -52,7 +56,8 @@ class PretrainRecipe:
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
-    parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of an optimizer from outside: `from`, settings
+    # Of a loss: its settings; of one from outside, and of an optimizer from outside, also `from`.
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -68,13 +73,14 @@ class PretrainRecipe:
         check_schedule(self, "pretrain")
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise RecipeError(f"pretrain.gradient_clip={self.gradient_clip:g}; above 0, or null for no limit")
-        if self.distill.teacher and (self.z_loss or not self.objective.is_causal):
+        is_plain = self.loss == "cross_entropy" and not self.z_loss and self.objective.is_causal
+        if self.distill.teacher and not is_plain:
             raise RecipeError(
-                f"pretrain.distill: not with objective {self.objective.kind} and z_loss={self.z_loss}; a teacher says"
-                " the next token, and its probabilities keep the logits where they are"
+                f"pretrain.distill: not with objective {self.objective.kind}, loss {self.loss}, z_loss={self.z_loss}; a"
+                " teacher says the next token, and its probabilities keep the logits where they are"
             )
-        self._parts.check_used([self.optimizer], OPTIMIZERS)
-        _ = self.own_settings  # checks itself
+        self._parts.check_used([self.optimizer, self.loss], OPTIMIZERS, LOSSES)
+        _ = self.own_settings, self.chosen_loss  # check themselves
 
     @property
     def batches(self) -> BatchesRecipe:
@@ -96,15 +102,15 @@ class PretrainRecipe:
         return OPTIMIZERS.get(self.optimizer) or outside_optimizer(self.optimizer, self._parts, tuple(OPTIMIZERS))
 
     def outside_parts(self) -> dict[str, OutsidePart]:
-        """Return the optimizer and the objective by name if they are not Pedigree's."""
+        """Return the optimizer, the loss and the objective by name if they are not Pedigree's."""
         found = self.objective.outside_parts()
-        if self.optimizer in OPTIMIZERS:
-            return found
-        own = self._parts.find(KIND, self.optimizer, OPTIMIZERS, "optimizer")
-        if found.setdefault(self.optimizer, own) != own:
-            raise RecipeError(
-                f"pretrain: optimizer and objective are both named {self.optimizer!r}; name one otherwise"
-            )
+        for kind, where, name, known in (
+            (KIND, "optimizer", self.optimizer, OPTIMIZERS),
+            (LOSS_KIND, "loss", self.loss, LOSSES),
+        ):
+            own = None if name in known else self._parts.find(kind, name, known, where)
+            if own is not None and found.setdefault(name, own) != own:
+                raise RecipeError(f"pretrain: objective, optimizer or loss: two are named {name!r}; name one otherwise")
         return found
 
     @property
@@ -112,6 +118,17 @@ class PretrainRecipe:
         """The settings of an optimizer from outside as its record; Pedigree's have none of their own."""
         known = self.optimizer_part.settings
         return NoSettings() if self.optimizer in OPTIMIZERS else self._parts.settings(self.optimizer, known)
+
+    @property
+    def chosen_loss(self) -> ChosenLoss:
+        """The loss with its settings. Raise RecipeError if it is neither Pedigree's nor one from outside."""
+        part = LOSSES.get(self.loss) or outside_loss(self.loss, self._parts, tuple(LOSSES))
+        return ChosenLoss(
+            part=part,
+            recipe=LossRecipe(z_loss=self.z_loss, distill=self.distill),
+            settings=self._parts.settings(self.loss, part.settings),
+            who="" if self.loss in LOSSES else f"loss {self.loss}",
+        )
 
     @property
     def phases(self) -> tuple[BatchPhase, ...]:

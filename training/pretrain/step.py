@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -24,8 +24,9 @@ from training.order.batches import Plan, Sample, Shards, index, trained_tokens
 from training.order.loss_mask import IGNORED
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import Fp8Product
-from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
-from training.pretrain.losses.distillation import Teacher
+from training.pretrain.losses.chunked import ChunkedLoss, Taught, token_losses
+from training.pretrain.losses.distillation import DISTILLATION
+from training.pretrain.losses.teacher import taught
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
 from training.pretrain.models.decoder import Decoder, Hidden
 from training.pretrain.models.layers import softcapped
@@ -130,10 +131,17 @@ class Trainer:
         self.is_audited = is_audited  # sum gradients in the same order for every number of processes
         self.alive = alive  # called at every sign of progress
         self.objective = objective  # None: next-token prediction
-        self.teacher: Teacher | None = None  # None: no distillation
+        self.teacher: Decoder | None = None  # None: no distillation
+        self.loss = ChunkedLoss(recipe.chosen_loss, softcap=model.config.logit_softcap)
         self.compiles_loss = False
         self._places: dict[tuple[int, tuple[str, ...]], Tensor] = {}  # this process's positions, by length and axes
         self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
+
+    def learn_from(self, teacher: Decoder) -> None:
+        """Distil a frozen teacher, which no longer leaves the loss to the text alone."""
+        self.teacher = teacher
+        caps = {"softcap": self.model.config.logit_softcap, "teacher_softcap": teacher.config.logit_softcap}
+        self.loss = ChunkedLoss(replace(self.recipe.chosen_loss, part=DISTILLATION), **caps)
 
     def run_step(self, told: Told = Told()) -> StepReport:  # noqa: B008 - immutable
         """Train on the global batch of the present step and move to the next step that the ledger does not contain.
@@ -298,14 +306,8 @@ class Trainer:
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
-        if self.teacher is None:
-            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
-        else:
-            head, softcap = self.model.head_weight.to(self.dtype), self.model.config.logit_softcap
-            given = (hidden.states.flatten(0, 1), head, targets.flatten())
-            objective, likelihood = self.teacher.loss(
-                tokens, mask, *given, scale=scale, softcap=softcap, compiled=self.compiles_loss
-            )
+        said = None if self.teacher is None else taught(self.teacher, tokens, mask, dtype=self.dtype)
+        objective, likelihood = self._loss(hidden.states, targets, scale=scale, said=said)
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
         self._see(objective, hidden)
@@ -317,17 +319,12 @@ class Trainer:
         if not self.states_format:
             self.products, self.states_format = products_in(result), formats_of([hidden.states])
 
-    def _loss(self, states: Tensor, targets: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
-        """Return the objective to minimize and its likelihood part, from the last layer's states."""
-        return next_token_loss(
-            states.flatten(0, 1),
-            self.model.head_weight.to(self.dtype),
-            targets.flatten(),
-            scale=scale,
-            softcap=self.model.config.logit_softcap,
-            z_loss=self.recipe.z_loss,
-            compiled=self.compiles_loss,
-        )
+    def _loss(
+        self, states: Tensor, targets: Tensor, *, scale: float, said: Taught | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the objective to minimize and its likelihood part, from the last layer's states and a teacher's."""
+        given = (states.flatten(0, 1), self.model.head_weight.to(self.dtype), targets.flatten())
+        return self.loss(*given, scale=scale, taught=said, compiled=self.compiles_loss)
 
     def _balance(self, batch: Batch, hidden: Hidden) -> Tensor | None:
         """Return the load-balancing loss of the experts to minimize; None if there is none."""

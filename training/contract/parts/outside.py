@@ -70,7 +70,10 @@ class PartsOf:
             raise RecipeError(*(f"{where}: {one}" for one in error.problems)) from None
 
     def load(self, kind: str, name: str, known: Iterable[str], *, field: str, cls: type[T]) -> T:
-        """Return the part from outside that `field` names, which must be of class `cls`."""
+        """Return the part from outside that `field` names, which must be of class `cls`.
+
+        Its settings, if it may have some, must be a dataclass with a default for each field.
+        """
         part = self.find(kind, name, known, field)
         found = part.load()
         if not isinstance(found, cls):
@@ -89,21 +92,21 @@ class PartsOf:
         given = {key: value for key, value in self.parts.get(name, {}).items() if key != FROM}
         return read_settings(cls, given, where=f"{self.section}.parts.{name}")
 
-    def check_used(self, used: Iterable[str], own: Iterable[str] = ()) -> None:
+    def check_used(self, used: Iterable[str], own: Iterable[str] = (), settled: Iterable[str] = ()) -> None:
         """Raise RecipeError for settings of a part that the section does not use, or that would replace Pedigree's.
 
-        `own` are the names of Pedigree's parts that have no settings here.
+        `own` are the names of Pedigree's parts that have no settings here, and `settled` of those that have some.
         """
-        used, own = set(used), set(own)
+        used, own, settled = set(used), set(own), set(settled)
         for name, given in self.parts.items():
             if name not in used:
                 raise RecipeError(f"{self.section}.parts.{name}: without effect; the section uses no part of this name")
-            if name in own:
+            if not isinstance(given, Mapping):
+                raise RecipeError(f"{self.section}.parts.{name}: expected a mapping, got {given!r}")
+            if name in own or (name in settled and FROM in given):
                 raise RecipeError(
                     f"{self.section}.parts.{name}: {name!r} is a part of Pedigree's; name yours otherwise"
                 )
-            if not isinstance(given, Mapping):
-                raise RecipeError(f"{self.section}.parts.{name}: expected a mapping, got {given!r}")
 
 
 def check_settings(cls: Any, who: str) -> None:

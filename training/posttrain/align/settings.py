@@ -128,7 +128,7 @@ class AlignRecipe:
 
     def _check_parts(self) -> None:
         """Raise RecipeError for rewards that cannot be added up, or settings that no part takes."""
-        self._parts.check_used([self.method, *self.rewards], [*method_names(), *MODELLED])
+        self._parts.check_used([self.method, *self.rewards], [*method_names(), *MODELLED], REWARDS)
         if self.method not in method_names():
             _ = self.own_settings  # checks itself
         for name, reward in self.reward_parts.items():

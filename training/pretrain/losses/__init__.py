@@ -1,4 +1,5 @@
 """Losses from the hidden states of a pass, in chunks, so that the logits of a batch never exist at once.
 
-From outside, `settings` is read by recipes (no torch), and `cross_entropy` and `distillation` by trainers.
+From outside, `settings`, `loss`, `outside_losses` and `terms` are read by recipes (no torch), and `chunked` and
+`teacher` by trainers.
 """

@@ -1,8 +1,8 @@
-"""The settings of a distillation."""
+"""The settings of a distillation, and the fields of `pretrain` that a loss reads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from training.contract.records import RecipeError
 
@@ -24,3 +24,11 @@ class DistillRecipe:
             raise RecipeError(
                 f"pretrain.distill: temperature={self.temperature} must be above 0, weight={self.weight} above 0, to 1"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossRecipe:
+    """The fields of `pretrain` that every loss may read. Settings of only one loss are in its own record."""
+
+    z_loss: float = 0.0
+    distill: DistillRecipe = field(default_factory=DistillRecipe)

@@ -41,7 +41,7 @@ from training.pretrain.capacity.needs import Pretraining, bytes_beside_reference
 from training.pretrain.capacity.room import check_memory
 from training.pretrain.capacity.usage import memory_of
 from training.pretrain.checkpoint import RETRY_SECONDS, Store, check_identity, data_identity, pack, pack_own, unpack
-from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
+from training.pretrain.losses.chunked import ChunkedLoss, token_losses
 from training.pretrain.models import export
 from training.pretrain.models.attention import attention_kind, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
@@ -301,6 +301,7 @@ class Proxy:
         self.model.to(self.device)
         self.reference = reference.to(self.device)
         self.optimizers = make_optimizers(self.model, self.recipe)
+        self.loss = ChunkedLoss(recipe.chosen_loss, softcap=self.model.config.logit_softcap)
         self.dtype = dtype_here(recipe.precision, self.device)
         self.rows_at_once = rows_at_once or plan.phases[0].rows
         read = [number for number, source in enumerate(plan.record.sources) if source.samples]
@@ -388,16 +389,8 @@ class Proxy:
         parts = []
         for source in np.unique(sources):
             own = torch.from_numpy(np.flatnonzero(sources == source)).to(self.device)
-            parts.append(
-                next_token_loss(
-                    states[own].flatten(0, 1),
-                    head,
-                    targets[own].flatten(),
-                    scale=float(scales[source]),
-                    softcap=self.model.config.logit_softcap,
-                    z_loss=self.recipe.z_loss,
-                )
-            )
+            given = (states[own].flatten(0, 1), head, targets[own].flatten())
+            parts.append(self.loss(*given, scale=float(scales[source])))
         torch.stack([objective for objective, _ in parts]).sum().backward()
         return sum(likelihood.item() for _, likelihood in parts)
 

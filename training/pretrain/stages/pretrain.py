@@ -42,7 +42,7 @@ from training.pretrain.capacity.room import check_disk, check_memory
 from training.pretrain.capacity.usage import keep_freed_memory, memory_of
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
-from training.pretrain.losses.distillation import read_teacher, teacher_folder
+from training.pretrain.losses.teacher import read_teacher, teacher_folder
 from training.pretrain.models import export
 from training.pretrain.models.attention import activate_flash_3, check_varlen
 from training.pretrain.models.decoder import drawn, meta_decoder
@@ -126,7 +126,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         )
         if fallback and world.is_first:
             work.progress.message(fallback, level="WARNING")
-        trainer.teacher = read_teacher(taught_by, recipe, world) if taught_by else None
+        if taught_by:
+            trainer.learn_from(read_teacher(taught_by, world))
         model.set_recompute(job.run.recompute)
         compile_model(trainer, job.run.compile)
         if job.run.attention != "auto":
@@ -367,7 +368,7 @@ def _notes(trainer: Trainer, broken: tuple[str, ...], resumed_at: int) -> dict[s
     if trainer.world.is_split:
         notes["mesh"] = trainer.world.degrees.sizes(trainer.world.size)
     if trainer.teacher is not None:
-        notes["teacher_parameters"] = trainer.teacher.model.config.parameter_count
+        notes["teacher_parameters"] = trainer.teacher.config.parameter_count
     if resumed_at:
         notes["resumed_at_step"] = resumed_at
     if broken:

@@ -21,6 +21,7 @@ PRETRAIN = Stage(
     version="11",
     module="training.pretrain.stages.pretrain",
     parts=(
+        ("training.pretrain.losses.terms", "all"),
         ("training.pretrain.optim.optimizers", "all"),
         ("training.pretrain.models.families", "all"),
     ),
@@ -36,6 +37,7 @@ DOREMI = Stage(
     version="9",
     module="training.pretrain.stages.doremi",
     parts=(
+        ("training.pretrain.losses.terms", "all"),
         ("training.pretrain.optim.optimizers", "all"),
         ("training.pretrain.models.families", "all"),
     ),
@@ -48,6 +50,7 @@ EXTEND = Stage(
     version="11",
     module="training.pretrain.stages.long_context",
     parts=(
+        ("training.pretrain.losses.terms", "all"),
         ("training.pretrain.optim.optimizers", "all"),
         ("training.pretrain.models.families", "all"),
     ),

@@ -48,6 +48,12 @@ KINDS: dict[str, tuple[str, str, str, Callable[..., Any]]] = {
         "adamw",
         lambda name, **of: PretrainRecipe(optimizer=name, **BATCHES, **of),
     ),
+    "losses": (
+        "pretrain.loss",
+        "focal:loss",
+        "cross_entropy",
+        lambda name, **of: PretrainRecipe(loss=name, **BATCHES, **of),
+    ),
     "objectives": (
         "pretrain.objective.kind",
         "later_half:objective",

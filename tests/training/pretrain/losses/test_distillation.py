@@ -17,9 +17,10 @@ from training.contract.model_files import model_digest  # noqa: E402
 from training.contract.records import RecipeError  # noqa: E402
 from training.order.loss_mask import IGNORED  # noqa: E402
 from training.pretrain.capacity.needs import Pretraining, certain_bytes, most  # noqa: E402
-from training.pretrain.losses import distillation as distill  # noqa: E402
-from training.pretrain.losses.cross_entropy import next_token_loss  # noqa: E402
-from training.pretrain.losses.distillation import Caps, distillation_loss  # noqa: E402
+from training.pretrain.losses import chunked  # noqa: E402
+from training.pretrain.losses import teacher as distill  # noqa: E402
+from training.pretrain.losses.chunked import ChunkedLoss, Taught  # noqa: E402
+from training.pretrain.losses.distillation import DISTILLATION  # noqa: E402
 from training.pretrain.losses.settings import DistillRecipe  # noqa: E402
 from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
 from training.pretrain.parallel.degrees import Degrees  # noqa: E402
@@ -28,6 +29,11 @@ from training.pretrain.stages import pretrain as stage  # noqa: E402
 
 ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 LOGITS = torch.eye(2)  # as a head: logits are the hidden state itself
+
+
+def loss_of(softcap: float = 0.0, teacher_softcap: float = 0.0, **recipe) -> ChunkedLoss:
+    chosen = replace(replace(PRETRAIN, distill=DistillRecipe(**recipe)).chosen_loss, part=DISTILLATION)
+    return ChunkedLoss(chosen, softcap=softcap, teacher_softcap=teacher_softcap)
 
 
 @pytest.mark.parametrize(
@@ -42,43 +48,40 @@ LOGITS = torch.eye(2)  # as a head: logits are the hidden state itself
     ],
 )
 def test_the_loss_of_one_position_by_hand(temperature, weight, objective):
-    made, likelihood = distillation_loss(
+    made, likelihood = loss_of(temperature=temperature, weight=weight)(
         torch.zeros(1, 2, requires_grad=True),
         LOGITS,
         torch.tensor([0]),
-        torch.tensor([[math.log(3.0), 0.0]]),
-        LOGITS,
         scale=1.0,
-        recipe=DistillRecipe(temperature=temperature, weight=weight),
+        taught=Taught(torch.tensor([[math.log(3.0), 0.0]]), LOGITS),
     )
     assert made.item() == pytest.approx(objective, abs=2e-6)
     assert likelihood.item() == pytest.approx(math.log(2.0))
 
 
-@pytest.fixture(params=["as it is", "to be compiled"])
+@pytest.fixture(params=["by hand", "to be compiled"])
 def form(request, monkeypatch):
     """Whether the loss is computed in the form that is given to the compiler, here without it."""
-    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: distill._fused_to_gradients)
+    monkeypatch.setattr(torch, "compile", lambda call: call)
     return {"compiled": request.param == "to be compiled"}
 
 
-@pytest.mark.parametrize("caps", [Caps(), Caps(student=3.0, teacher=2.0)])
+@pytest.mark.parametrize("is_capped", [False, True])
 @pytest.mark.parametrize(("temperature", "weight"), [(1.0, 0.3), (2.5, 0.7), (0.5, 1.0)])
-def test_loss_and_gradients_equal_their_definition(monkeypatch, form, caps, temperature, weight):
-    monkeypatch.setattr(distill, "CHUNK", 8)
+def test_loss_and_gradients_equal_their_definition(monkeypatch, form, is_capped, temperature, weight):
+    monkeypatch.setattr(chunked, "CHUNK", 8)
     draw = torch.Generator().manual_seed(2)
     hidden, head = (torch.randn(size, generator=draw, requires_grad=True) for size in ((20, 6), (11, 6)))
     taught, taught_head = (torch.randn(size, generator=draw) for size in ((20, 9), (11, 9)))
     targets = torch.randint(11, (20,), generator=draw)
     targets[[3, 12, 19]] = IGNORED
-    recipe = DistillRecipe(temperature=temperature, weight=weight)
-    made, likelihood = distillation_loss(
-        hidden, head, targets, taught, taught_head, scale=0.1, recipe=recipe, caps=caps, **form
-    )
+    caps = {"softcap": 3.0, "teacher_softcap": 2.0} if is_capped else {}
+    loss = loss_of(temperature=temperature, weight=weight, **caps)
+    made, likelihood = loss(hidden, head, targets, scale=0.1, taught=Taught(taught, taught_head), **form)
     gradients = torch.autograd.grad(made, (hidden, head))
 
     logits, wanted = hidden @ head.t(), taught @ taught_head.t()
-    if caps.student:
+    if is_capped:
         logits, wanted = 3.0 * torch.tanh(logits / 3.0), 2.0 * torch.tanh(wanted / 2.0)
     trained = targets != IGNORED
     cross = torch.nn.functional.cross_entropy(logits[trained], targets[trained], reduction="sum")
@@ -92,32 +95,13 @@ def test_loss_and_gradients_equal_their_definition(monkeypatch, form, caps, temp
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-# while it traces, torch hides warnings about what it does itself; here they would be errors before that
-@pytest.mark.filterwarnings("ignore")
-def test_a_teachers_loss_is_compiled_once_for_all_steps(monkeypatch, compile_counter):
-    compiled = torch.compile(distill._fused_to_gradients, backend=compile_counter)
-    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: compiled)
-    draw = torch.Generator().manual_seed(4)
-    hidden, head = (torch.randn(size, generator=draw, requires_grad=True) for size in ((128, 8), (20, 8)))
-    taught, taught_head = (torch.randn(size, generator=draw) for size in ((128, 9), (20, 9)))
-    targets = torch.randint(20, (128,), generator=draw)
-    given, recipe = (hidden, head, targets, taught, taught_head), DistillRecipe(temperature=2.0, weight=0.5)
-    for scale in (0.1, 0.2, 0.3):  # of a step with another number of trained tokens
-        losses = [distillation_loss(*given, scale=scale, recipe=recipe, compiled=form)[0] for form in (True, False)]
-        assert torch.allclose(*losses)
-        for ours, plain in zip(*(torch.autograd.grad(loss, (hidden, head)) for loss in losses), strict=True):
-            assert torch.allclose(ours, plain, atol=1e-6)
-    assert compile_counter.frame_count <= 2  # the second is for any scale
-
-
 def test_a_student_that_says_what_its_teacher_says_learns_from_the_text_alone():
     draw = torch.Generator().manual_seed(3)
     hidden, head = torch.randn(7, 5, generator=draw), torch.randn(9, 5, generator=draw)
     targets = torch.randint(9, (7,), generator=draw)
-    made, likelihood = distillation_loss(
-        hidden, head, targets, hidden, head, scale=1.0, recipe=DistillRecipe(weight=0.25, temperature=3.0)
-    )
-    plain, _ = next_token_loss(hidden, head, targets, scale=1.0)
+    loss, given = loss_of(weight=0.25, temperature=3.0), (hidden, head, targets)
+    made, likelihood = loss(*given, scale=1.0, taught=Taught(hidden, head))
+    plain, _ = ChunkedLoss(PRETRAIN.chosen_loss)(*given, scale=1.0)
     assert likelihood.item() == pytest.approx(plain.item(), rel=1e-6)
     assert made.item() == pytest.approx(0.75 * plain.item(), rel=1e-5)
 
@@ -167,11 +151,10 @@ def test_a_smaller_model_learns_from_a_teacher(chain, taught):
 def test_a_teachers_loss_is_compiled_where_the_ordinary_one_is(chain, taught, monkeypatch):
     calls = []
 
-    def counted(*given, **how):
-        calls.append(given)
-        return distill._fused_to_gradients(*given, **how)
+    def counted(call):
+        return lambda *given: calls.append(given) or call(*given)
 
-    monkeypatch.setattr(distill, "compiled_to_gradients", lambda: counted)
+    monkeypatch.setattr(torch, "compile", counted)
     monkeypatch.setattr(stage, "compile_model", lambda trainer, _: setattr(trainer, "compiles_loss", True))
     _, outcome = student(chain, "compiled", Path(chain.teacher.path))
     assert len(calls) >= PRETRAIN.steps
@@ -242,16 +225,13 @@ def test_a_teacher_with_windows_sees_through_its_own(chain):
     config = replace(MODEL, qk_norm=True, window=4, window_pattern=("window",)).shape(vocab_size=258)
     model = Decoder(config)
     initialise(model, zero_outputs=False, generator=torch.Generator().manual_seed(1))
-    teacher = distill.Teacher(model=model, recipe=DistillRecipe(weight=1.0))
     tokens = torch.arange(32)[None]
     from training.pretrain.models.attention import one_document
 
     wide, own = (one_document(tokens, dtype=torch.float32, window=window) for window in (0, 4))
     with torch.no_grad():
         states = model(tokens, own).states.flatten(0, 1)
-    head = model.head_weight.detach()
-    made, _ = teacher.loss(tokens, wide, states, head, torch.zeros(32, dtype=torch.long), scale=1.0, softcap=0.0)
-    assert made.item() == pytest.approx(0.0, abs=1e-5)
+    assert torch.allclose(distill.taught(model, tokens, wide, dtype=torch.float32).states, states, atol=1e-6)
 
 
 def test_a_student_that_is_spread_over_processes_is_refused(chain):

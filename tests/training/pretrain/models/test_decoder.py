@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from training.order.loss_mask import IGNORED
-from training.pretrain.losses import cross_entropy as loss_module
-from training.pretrain.losses.cross_entropy import next_token_loss, token_losses
 from training.pretrain.models.attention import Visibility, attend, document_mask, grouped_attention, one_document
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.layers import feed_forward, unit_rms
@@ -151,90 +147,6 @@ def test_hand_written_gradients_pass_the_numerical_check():
 def test_positions_restart_with_each_document():
     mask = document_mask(torch.tensor([[0, 0, 0, 1, 1, 2]]), dtype=torch.float32)
     assert mask.positions.tolist() == [[0, 1, 2, 0, 1, 0]]
-
-
-@pytest.fixture(params=["as it is", "to be compiled"])
-def form(request, monkeypatch):
-    """Whether the loss is computed in the form that is given to the compiler, here without it."""
-    monkeypatch.setattr(loss_module, "compiled_to_gradients", lambda: loss_module._fused_to_gradients)
-    return {"compiled": request.param == "to be compiled"}
-
-
-@pytest.mark.parametrize("chunk", [None, 2048, 4096])
-def test_chunked_loss_and_its_gradients_equal_the_plain_ones(form, chunk, monkeypatch):
-    if chunk:  # as on a GPU
-        monkeypatch.setattr(loss_module, "chunk_rows", lambda vocabulary, on_gpu: chunk)
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(2500, 8, generator=generator, requires_grad=True)
-    head = torch.randn(20, 8, generator=generator, requires_grad=True)
-    targets = torch.randint(20, (2500,), generator=generator)
-    targets[::7] = IGNORED
-    plain = torch.nn.functional.cross_entropy(hidden @ head.t(), targets, reduction="sum", ignore_index=IGNORED) / 100
-    expected = torch.autograd.grad(plain, (hidden, head))
-    ours, _ = next_token_loss(hidden, head, targets, scale=0.01, **form)
-    assert torch.allclose(ours, plain)
-    for one, other in zip(torch.autograd.grad(ours, (hidden, head)), expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
-    assert torch.allclose(token_losses(hidden, head, targets).sum() / 100, plain)
-
-
-def test_a_gpu_has_more_rows_at_once_if_the_vocabulary_is_small():
-    assert loss_module.chunk_rows(32_768, on_gpu=True) == 4096
-    assert loss_module.chunk_rows(128_256, on_gpu=True) == 1046 and loss_module.chunk_rows(300_000, on_gpu=True) == 1024
-    assert loss_module.chunk_rows(32_768, on_gpu=False) == 1024
-
-
-@pytest.mark.parametrize(("softcap", "z_loss"), [(0.0, 0.01), (3.0, 0.0), (3.0, 0.01)])
-def test_softcap_and_z_loss_equal_their_definitions(softcap, z_loss, form):
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(30, 8, generator=generator, requires_grad=True)
-    head = torch.randn(20, 8, generator=generator, requires_grad=True)
-    targets = torch.randint(20, (30,), generator=generator)
-    targets[::7] = IGNORED
-    logits = hidden @ head.t()
-    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
-    trained = targets != IGNORED
-    likelihood = torch.nn.functional.cross_entropy(logits[trained], targets[trained], reduction="sum") * 0.1
-    plain = likelihood + 0.1 * z_loss * logits[trained].logsumexp(-1).square().sum()
-    expected = torch.autograd.grad(plain, (hidden, head))
-    ours, reported = next_token_loss(hidden, head, targets, scale=0.1, softcap=softcap, z_loss=z_loss, **form)
-    assert torch.allclose(ours, plain) and torch.allclose(reported, likelihood) and not reported.requires_grad
-    for one, other in zip(torch.autograd.grad(ours, (hidden, head)), expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
-    losses = token_losses(hidden, head, targets, softcap=softcap)
-    assert torch.allclose(losses.sum() * 0.1, likelihood)
-
-
-# while it traces, torch hides warnings about what it does itself; here they would be errors before that
-@pytest.mark.filterwarnings("ignore")
-def test_a_loss_is_compiled_once_for_all_steps(monkeypatch, compile_counter):
-    compiled = torch.compile(loss_module._fused_to_gradients, backend=compile_counter)
-    monkeypatch.setattr(loss_module, "compiled_to_gradients", lambda: compiled)
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(128, 8, generator=generator, requires_grad=True)
-    head = torch.randn(20, 8, generator=generator, requires_grad=True)
-    targets = torch.randint(20, (128,), generator=generator)
-    for scale in (0.1, 0.2, 0.3):  # of a step with another number of trained tokens
-        one, other = (next_token_loss(hidden, head, targets, scale=scale, compiled=form)[0] for form in (True, False))
-        assert torch.allclose(one, other)
-        for ours, plain in zip(*(torch.autograd.grad(loss, (hidden, head)) for loss in (one, other)), strict=True):
-            assert torch.allclose(ours, plain, atol=1e-6)
-    assert compile_counter.frame_count <= 2  # the second is for any scale
-
-
-def test_z_loss_by_hand():
-    # Logits 0 and log 3: Z = 4, so the loss of the second is log(4 / 3), and z adds 0.5 · log²4.
-    head = torch.tensor([[0.0], [3.0]]).log().nan_to_num(neginf=0.0)
-    ours, likelihood = next_token_loss(torch.ones(1, 1), head, torch.tensor([1]), scale=1.0, z_loss=0.5)
-    assert likelihood.item() == pytest.approx(math.log(4 / 3))
-    assert ours.item() == pytest.approx(math.log(4 / 3) + 0.5 * math.log(4) ** 2)
-
-
-def test_a_token_that_was_ruled_out_has_the_loss_of_its_logit(form):
-    # its probability is below all fp32 numbers
-    head = torch.tensor([[0.0], [200.0]])
-    loss, _ = next_token_loss(torch.ones(1, 1), head, torch.tensor([0]), scale=1.0, **form)
-    assert loss.item() == pytest.approx(200.0)
 
 
 def test_a_model_with_zero_outputs_starts_as_its_embedding():

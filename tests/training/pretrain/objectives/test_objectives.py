@@ -14,7 +14,7 @@ from tests.examples import load_recipe
 from tests.training.pretrain import tiny
 from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
-from training.pretrain.losses.cross_entropy import next_token_loss
+from training.pretrain.losses.chunked import ChunkedLoss
 from training.pretrain.models.attention import DocumentMask, Visibility, document_mask
 from training.pretrain.models.decoder import Decoder, initialise
 from training.pretrain.models.shape import ModelConfig
@@ -151,7 +151,8 @@ def test_rows_and_loss_are_those_written_out_by_hand(monkeypatch, case):
     tokens, targets, documents, prefix = (None if part is None else torch.from_numpy(part) for part in made)
     mask = document_mask(documents, dtype=torch.float32, prefix=prefix)
     states = model(tokens, mask).states.flatten(0, 1)
-    ours, _ = next_token_loss(states, model.head_weight, targets.flatten(), scale=1 / made.trained_tokens)
+    loss = ChunkedLoss(tiny.PRETRAIN.chosen_loss)
+    ours, _ = loss(states, model.head_weight, targets.flatten(), scale=1 / made.trained_tokens)
     assert ours.item() == pytest.approx(loss_by_hand(case, model), rel=1e-5)
 
 
