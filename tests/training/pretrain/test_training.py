@@ -90,8 +90,8 @@ def assert_same_bits(one, other):
     ("optimizer", "micro_batch_tokens", "average"),
     [*((name, None, "none") for name in OPTIMIZERS), ("adamw", 64, "ema"), ("muon", 64, "uniform")],
 )
-def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro_batch_tokens, average, parts=None):
-    settings = {"optimizer": optimizer, "micro_batch_tokens": micro_batch_tokens, "parts": parts or {}}
+def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro_batch_tokens, average, **more):
+    settings = {"optimizer": optimizer, "micro_batch_tokens": micro_batch_tokens, **more}
     settings["average"] = AverageRecipe(kind=average, fraction=0.75)
     straight, killed, resumed = (trainer_of(chain, **settings) for _ in range(3))
     losses = run_steps(straight, 12)
@@ -105,10 +105,10 @@ def test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, optimizer, micro
     assert losses[-1] < losses[0]
 
 
-def test_an_optimizer_from_outside_resumes_with_the_same_bits(chain, tmp_path, monkeypatch):
+def test_an_optimizer_and_a_loss_from_outside_resume_with_the_same_bits(chain, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples" / "extend")
-    parts = {"mine": {"from": "adamax:optimizer", "epsilon": 1e-6}}
-    test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, "mine", None, "none", parts=parts)
+    parts = {"mine": {"from": "adamax:optimizer", "epsilon": 1e-6}, "own": {"from": "focal:loss", "gamma": 0.5}}
+    test_a_resumed_run_ends_with_the_same_bits(chain, tmp_path, "mine", 64, "none", loss="own", parts=parts)
 
 
 def test_the_model_that_is_made_is_the_mean_when_the_recipe_wants_one(chain, tmp_path):

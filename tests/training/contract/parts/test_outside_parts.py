@@ -137,6 +137,8 @@ name = "own-parts"
 version = "1"
 [project.entry-points."pedigree.optimizers"]
 own_adamax = "own_parts.adamax:optimizer"
+[project.entry-points."pedigree.losses"]
+own_focal = "own_parts.focal:loss"
 [project.entry-points."pedigree.rewards"]
 own_polite = "own_parts.polite:reward"
 [project.entry-points."pedigree.methods"]
@@ -149,7 +151,7 @@ from assets.state.recipe_folders import load_recipe
 recipes = {
     "dpo": {"align": {"method": "own_anchored", "parts": {"own_anchored": {"likelihood": 0.3}}}},
     "rl": {"align": {"method": "grpo", "rewards": {"own_polite": 1.0}}},
-    "base": {"pretrain": {"optimizer": "own_adamax"}},
+    "base": {"pretrain": {"optimizer": "own_adamax", "loss": "own_focal"}},
 }
 for name, sections in recipes.items():
     with open(f"{name}.yaml", "w") as stream:
@@ -169,7 +171,7 @@ def test_an_installed_package_registers_parts_and_an_edit_marks_what_they_decide
     """pip installs the package; recipes name its parts; each line that changes is in the settings of one asset."""
     own, site = tmp_path / "src" / "own_parts", tmp_path / "site"
     own.mkdir(parents=True)
-    for name in ("adamax", "polite", "anchored"):
+    for name in ("adamax", "focal", "polite", "anchored"):
         (own / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text())
     (own / "__init__.py").touch()
     (tmp_path / "pyproject.toml").write_text(PACKAGE)
@@ -189,7 +191,7 @@ def test_an_installed_package_registers_parts_and_an_edit_marks_what_they_decide
 
     before = codes()
     assert {asset: set(parts) for asset, parts in before.items()} == {
-        "base_model": {"own_adamax"},
+        "base_model": {"own_adamax", "own_focal"},
         "aligned_model": {"own_anchored", "own_polite"},
     }
     module = site / "own_parts" / "polite.py"

@@ -15,7 +15,7 @@ from training.order.loss_mask import IGNORED
 from training.pretrain.losses import chunked
 from training.pretrain.losses.chunked import ChunkedLoss, Taught, token_losses
 from training.pretrain.losses.distillation import DISTILLATION
-from training.pretrain.losses.loss import ChosenLoss, Loss, LogitRows
+from training.pretrain.losses.loss import ChosenLoss, LogitRows, Loss
 from training.pretrain.losses.settings import DistillRecipe, LossRecipe
 from training.pretrain.losses.terms import LOSSES
 from training.pretrain.settings import PretrainRecipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from training.contract.parts.outside import NoSettings
-from training.pretrain.losses.loss import Gradients, Loss, LogitRows
+from training.pretrain.losses.loss import Gradients, LogitRows, Loss
 from training.pretrain.losses.settings import LossRecipe
 
 if TYPE_CHECKING:
