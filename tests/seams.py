@@ -1,6 +1,6 @@
 """Run a recipe whose parts are all from an installed package: `python -m tests.seams FOLDER`, or `make seams`.
 
-A package is written into FOLDER and installed there by pip. It registers thirteen parts by entry points: the examples of
+A package is written into FOLDER and installed there by pip. It registers a part of each kind: the examples of
 `examples/extend/`, and a preference method that samples answers. A small kitchen that names them, and no place of them,
 runs from its crawl to the promotion. Then a line of each part is changed, and `pedigree status` must call those
 assets outdated by it that read the part, and no others.
