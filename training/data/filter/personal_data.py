@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -80,14 +81,14 @@ def _replaced(text: str, spans: Iterable[Span], placeholder: str) -> str:
     return "".join([*parts, text[end:]])
 
 
-def _finding(pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]) -> Callable[[str], Iterator[Span]]:
-    """Return a function that yields the position of each match of `pattern` that `is_meant` accepts.
+def _finding(pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]) -> Callable[..., Iterator[Span]]:
+    """Return a function that yields the position of each match of `pattern` in a text that `is_meant` accepts.
 
-    The position is that of the pattern's group `it`.
+    The position is that of the pattern's group `it`. The function also takes where in the text to begin and to end.
     """
 
-    def find(text: str) -> Iterator[Span]:
-        return (match.span("it") for match in pattern.finditer(text) if is_meant(match))
+    def find(text: str, start: int = 0, end: int = sys.maxsize) -> Iterator[Span]:
+        return (match.span("it") for match in pattern.finditer(text, start, end) if is_meant(match))
 
     return find
 
@@ -107,21 +108,18 @@ def _near_digits(text: str) -> tuple[Span, ...]:
 
 
 def _finding_numbers(
-    pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool]
+    pattern: re.Pattern[str], is_meant: Callable[[re.Match[str]], bool], *, more_before: int = 0
 ) -> Callable[[str], Iterator[Span]]:
     """Like `_finding`, for patterns that match at least four digits, at most eight other characters apart.
 
-    The pattern is only applied near such digits. This gives the same spans in a tenth of the time, because most text
-    has no numbers.
+    The pattern is only applied near such digits, from `more_before` characters before the usual context on. This gives
+    the same spans in a tenth of the time, because most text has no numbers.
     """
+    find_near = _finding(pattern, is_meant)
 
     def find(text: str) -> Iterator[Span]:
-        return (
-            match.span("it")
-            for start, end in _near_digits(text)
-            for match in pattern.finditer(text, start, end)
-            if is_meant(match)
-        )
+        for start, end in _near_digits(text):
+            yield from find_near(text, max(0, start - more_before), end)
 
     return find
 
@@ -174,9 +172,10 @@ _AT, _DOT = (
     rf"(?: ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?| (?:{_DOT_WORD}) |\.)",
 )
 _BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|ad|@|{_DOT_WORD}|\.|(?<=\w\()a(?=\)\w)) ?[\])}}>]")
-_WRITTEN_OUT = re.compile(
-    rf"(?i)(?<![\w.])(?P<it>[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}?{_AT}[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}"
-    r"[A-Z]{2,24})(?![\w@]|\.\w)"
+_AT_SIGN = re.compile(rf"(?i){_AT}")
+_WRITTEN_NAME = re.compile(rf"(?i)(?<![\w.])[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}+\Z")
+_WRITTEN_HOST = re.compile(
+    rf"(?i)[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}[A-Z]{{2,24}}(?![\w@]|\.\w)"
 )
 # Suffixes of files and systemd units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
 # top-level domain.
@@ -191,12 +190,28 @@ _NOT_DOMAINS = frozenset(
 def _find_emails(text: str) -> Iterator[Span]:
     at = text.find("@")
     while at >= 0:
-        before = text[max(0, at - 65) : at]
-        name = _NAME.search(before) or _NAME_IN_OTHER_SCRIPT.search(before)
         host = _HOST.match(text, at + 1)
-        if name and host and _is_email(text, at - len(name[0]), host):
-            yield at - len(name[0]), host.end()
-        at = text.find("@", at + 1 if host is None else host.end())
+        if host:
+            before = text[max(0, at - 65) : at]
+            name = _NAME.search(before) or _NAME_IN_OTHER_SCRIPT.search(before)
+            if name and _is_email(text, at - len(name[0]), host):
+                yield at - len(name[0]), host.end()
+        at = text.find("@", host.end() if host else at + 1)
+
+
+def _find_written_emails(text: str) -> Iterator[Span]:
+    """Yield the addresses with an @ or a dot that is written in brackets, read from each @ as in `_find_emails`."""
+    folded = _lower(text)
+    if not _BRACKETED.search(folded):
+        return
+    done = 0
+    for at in _AT_SIGN.finditer(text):
+        host = _WRITTEN_HOST.match(text, at.end())
+        if not host or (at[0] == "@" and _HOST.match(text, at.end())):
+            continue
+        name = _WRITTEN_NAME.search(text, max(done, at.start() - 100), at.start())
+        if name and _BRACKETED.search(folded, name.start(), host.end()):
+            yield name.start(), (done := host.end())
 
 
 def _is_email(text: str, start: int, host: re.Match[str]) -> bool:
@@ -253,20 +268,30 @@ def _beside(
 ) -> Callable[[str], Iterator[Span]]:
     """Return a function that yields what `is_meant` accepts of a pattern's matches beside `sign`, which is rare.
 
-    The sign is written in lower case.
+    The sign is written in lower case. What is near to several signs is searched once.
     """
 
     def find(text: str) -> Iterator[Span]:
         done = 0
-        for found in sign.finditer(_lower(text)):
-            end = found.end() + 200
-            for match in pattern.finditer(text, max(done, found.start() - 200), end):
+        for start, end in _around(sign.finditer(_lower(text))):
+            for match in pattern.finditer(text, max(done, start), end):
                 whole = match if match.end() < end else pattern.match(text, match.start(), end + 200)  # it may go on
                 if whole is not None and is_meant(whole):
                     yield whole.span("it")
                     done = whole.end("it")
 
     return find
+
+
+def _around(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
+    """Yield the parts of a text that lie within 200 characters of a match; those that touch are one."""
+    start = end = 0
+    for match in matches:
+        if match.start() - 200 > end:
+            yield start, end
+            start = match.start() - 200
+        end = match.end() + 200
+    yield start, end
 
 
 def _is_said(match: re.Match[str]) -> bool:
@@ -642,7 +667,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("api_key", _finding(_IN_URL, lambda match: match["secret"].lower() not in _EXAMPLES)),
     ("api_key", _find_assigned_values),
     ("email", _find_emails),
-    ("email", _beside(_BRACKETED, _WRITTEN_OUT, lambda match: not _HOST.search(match["it"].partition("@")[2]))),
+    ("email", _find_written_emails),
     ("email", _beside(_HAS_SAID, _SAID, _is_said)),
     ("email", _beside(_HAS_MAILED, _MAILED, _is_mailed)),
     ("email", _beside(_HAS_SPACED, _MAILED, _is_mailed)),
@@ -650,7 +675,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("iban", _finding(_IBAN, _is_iban)),
     ("iban", _finding_numbers(_LOWER_IBAN, _is_iban)),
     ("card", _finding_numbers(_CARD, _is_card)),
-    ("national_id", _finding(_NATIONAL, _is_national)),
+    ("national_id", _finding_numbers(_NATIONAL, _is_national, more_before=4)),  # Italy's begins with six letters
     ("national_id", _finding_numbers(_NAMED_NATIONAL, _is_named_national)),
     ("ip", _finding_numbers(_IPV4, _is_public_ipv4)),
     ("ip", _finding(_IPV6, _is_public_ipv6)),

@@ -30,6 +30,14 @@ def _by_code() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     return found
 
 
+@cache
+def _national() -> re.Pattern[str]:
+    """Return one pattern of all plans, with the national prefix and, where it may be left out, without."""
+    written = (prefix + f"(?:{plan.pattern})" for _, prefix, _, plan in _plans() if prefix)
+    bare = (plan.pattern for _, _, must, plan in _plans() if not must)
+    return re.compile("|".join(dict.fromkeys((*written, *bare))))
+
+
 def _parts(digits: str) -> Iterator[tuple[str, str, re.Pattern[str]]]:
     for length in (1, 2, 3):
         for prefix, plan in _by_code().get(digits[:length], ()):
@@ -57,8 +65,4 @@ def is_national(digits: str, *, is_local: bool = True) -> bool:
     """
     if is_local and len(digits) <= LOCAL_DIGITS:
         return True
-    return any(
-        (prefix and digits.startswith(prefix) and plan.fullmatch(digits, len(prefix)))
-        or (not must and plan.fullmatch(digits))
-        for _, prefix, must, plan in _plans()
-    )
+    return _national().fullmatch(digits) is not None

@@ -123,6 +123,7 @@ _OTHER_BEFORE = re.compile(
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 _NEXT = re.compile(r"[\s.,;/|&()•·\-–、，،]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
 _CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
+_SHUT = re.compile(r"[\n.!?;。]|\d")  # ends the clause of a number
 _MOST_BEFORE, _MOST_AFTER = 64, 28  # characters between a word and its number
 
 
@@ -152,15 +153,25 @@ def _words() -> re.Pattern[str]:
 
 def _alternatives(words: Iterable[str]) -> Iterator[str]:
     """Yield patterns: of words in scripts with spaces together, and of others, which may begin and end anywhere."""
-    spaced: dict[str, list[str]] = {r"\w*": [], "": []}
+    ends: dict[str, list[str]] = {r"\w*": [], "": []}
+    anywhere: list[str] = []
     for word in sorted(set(words), key=len, reverse=True):
         plain = re.escape(word.strip("*")).replace("_", r"[\s\u00a0]+")
-        plain = rf"\w*{plain}" if word[0] == "*" else plain
-        if re.match(r"[*a-z\u00df-\u097f]", word):
-            spaced[r"\w*" if word.endswith("*") else ""].append(plain)
-        else:
-            yield plain
-    yield from (rf"\b(?:{'|'.join(plain)}){end}\b" for end, plain in spaced.items() if plain)
+        is_spaced = re.match(r"[*a-z\u00df-\u097f]", word)
+        if word[0] == "*":
+            plain = rf"\w*{plain}"
+        (ends[r"\w*" if word.endswith("*") else ""] if is_spaced else anywhere).append(plain)
+    yield from _by_first(anywhere)
+    yield from (rf"\b(?:{'|'.join(_by_first(plain))}){end}\b" for end, plain in ends.items() if plain)
+
+
+def _by_first(patterns: Iterable[str]) -> Iterator[str]:
+    """Yield one pattern for all that begin with the same letter: most places of a text need to try none then."""
+    rests: dict[str, list[str]] = {}
+    for pattern in patterns:
+        first = 1 if pattern[0].isalpha() else 0
+        rests.setdefault(pattern[:first], []).append(pattern[first:])
+    yield from (rf"{first}(?:{'|'.join(rest)})" for first, rest in rests.items())
 
 
 def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
@@ -405,8 +416,10 @@ def _nearest(clause: str) -> tuple[str, str]:
 def _first(after: str) -> tuple[str, str]:
     """Return the kind of the first known word after a number in its clause, and the text before it."""
     plain = folded(after)
-    match = next(_words().finditer(plain), None)
-    if match is None or match.lastgroup is None or re.search(r"[\n.!?;。]|\d", plain[: match.start()]):
+    end = _SHUT.search(plain)
+    within = end.start() if end else len(plain)
+    match = _words().search(plain) if plain[:within].strip() else None
+    if match is None or match.lastgroup is None or match.start() > within:
         return "", ""
     return match.lastgroup, plain[: match.start()]
 

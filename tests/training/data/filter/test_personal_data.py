@@ -367,6 +367,17 @@ def test_a_private_key_without_an_end_hides_none_behind_it_and_is_read_once():
     assert redact(text, KINDS) == (text, {})
 
 
+@pytest.mark.parametrize("unit", ["a(dot)", "a(at)", "x @ a.com-", "a at b dot com ", "@a", "%40"])
+def test_text_near_many_signs_of_addresses_is_searched_once(unit):
+    redact(unit * 50_000, KINDS)  # for minutes, if what lies around each sign is searched again
+
+
+def test_what_lies_around_signs_that_are_near_each_other_is_one_part():
+    text = " at a.com b" * 90 + "c " * 400 + " at d.org"
+    parts = [(0, 990 - 2 + 200), (990 + 800 - 200, 990 + 800 + 9 + 200)]
+    assert list(personal_data._around(personal_data._HAS_MAILED.finditer(text))) == parts
+
+
 def test_the_entropy_of_a_secret_is_compared_exactly():
     """Eight characters equally often have exactly 3 bits each; otherwise the logarithms decide."""
     assert personal_data._has_bits("abcdefgh" * 5) and not personal_data._has_bits("abcdefgh" * 5 + "a")
@@ -400,10 +411,10 @@ NO_TELEPHONES = (
 ADDRESSES = (
     "john&#64;example.com", "j&#x40;x.org", "john%40example.com", "john at example dot com", "j AT mail DOT x DOT org",
     "john\\u0040example.com", "john&amp;#64;example.com", "jane dot doe at example dot com",
-    "info (ät) firma (punkt) de", "jan(a)firma.fi", "pepe arroba dominio punto es", "bob@host[.]com",
-    "bob@host dot com", "ivan собака mail точка ru", "petr(zavináč)seznam.cz", "john.doe at gmail.com",
-    "info @ firma.de", "redaktion [ad] firma.ch", "&#106;&#111;&#104;&#110;&#64;&#97;&#46;&#99;&#111;&#109;",
-    "a.b&commat;x&period;co&period;uk",
+    "info (ät) firma (punkt) de", "jan [@] firma.fi", "jan(a)firma.fi", "pepe arroba dominio punto es",
+    "bob@host[.]com", "bob@host dot com", "ivan собака mail точка ru", "petr(zavináč)seznam.cz",
+    "john.doe at gmail.com", "info @ firma.de", "redaktion [ad] firma.ch",
+    "&#106;&#111;&#104;&#110;&#64;&#97;&#46;&#99;&#111;&#109;", "a.b&commat;x&period;co&period;uk",
 )  # fmt: skip
 NO_ADDRESSES = (
     "find us at example dot com", "https://x.org/%40scope/pkg", "look at it dot by dot", "&#64;media print",
