@@ -31,8 +31,6 @@ SCRIPT = re.compile(r"<(script)\b([^<>]{0,500}\bmath/tex[^<>]{0,500})>", re.IGNO
 MATH = re.compile(r"""<(math)\b((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
 IMAGE = re.compile(r"""<img\b((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""", re.IGNORECASE)
 DRAWN = re.compile(r"""<mjx-math\b[^<>]*\sdata-latex\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
-TAGS = re.compile(r"<[^<>]*>")
-MAX_DRAWN = 1000  # characters of what a script drew for a formula
 IMAGE_CLASS = re.compile(
     r"(?:^|\s)(?:mwe-math-fallback\S*|tex|latex\S*|math|mathtex|ql-img\S*|equation_image|texrender|formula)(?:\s|$)"
 )
@@ -157,14 +155,13 @@ def of_image(tag: str) -> Formula | None:
     return formula(re.sub(IMAGE_SIZE, "", tex), is_image=True)
 
 
-def of_wrapper(tag: str, content: str, *, has_scripts: bool, is_searched: bool = False) -> Formula | None:
+def of_wrapper(tag: str, content: str, *, has_scripts: bool, is_searched: bool, is_short: bool) -> Formula | None:
     """Return the formula of an element in which a script drew it; None if the element says no TeX and no MathML.
 
-    Content that was searched before holds none.
+    Content that was searched before holds none. Beside a short text the element's own attributes count.
     """
     given = attributes_of(tag)
     is_display = "display" in given.get("class", "") or given.get("display") == "true"
-    is_short = len(TAGS.sub("", content)) <= MAX_DRAWN
     for name in ("data-tex", "data-latex", "data-formula", "data-math", "data-value"):
         if is_short and TEX_SIGNS.search(given.get(name, "")):
             return formula(given[name], is_display=is_display)
@@ -196,7 +193,7 @@ class _Element:
 
 
 TOKEN = re.compile(
-    r"""<!--.*?-->|<(/?)(?:\w+:)?([a-z]\w*)((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>|([^<]+)|<""",
+    r"""<!--.*?(?:-->|\Z)|<(/?)(?:\w+:)?([a-z]\w*)((?:[^<>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>|([^<]+)|<""",
     re.IGNORECASE | re.DOTALL,
 )
 SIGNS = {

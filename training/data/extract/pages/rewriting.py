@@ -9,6 +9,7 @@ One pass from left to right; its time is linear in the page. What is not closed 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from html import escape, unescape
 from itertools import accumulate, pairwise
@@ -101,6 +102,7 @@ UNITS = frozenset("mile miles metre metres meter meters inch inches foot feet ya
 MAX_SUP, MAX_DELETED, MAX_STRUCK = 400, 4000, 300
 CLOSING = frozenset(".,;:!?)")
 MAX_WRAPPED = 50_000  # characters of markup that a script drew for a formula
+MAX_DRAWN = 1000  # characters of its text
 LONGEST = {
     "sup": MAX_SUP,
     "del": MAX_DELETED,
@@ -189,6 +191,8 @@ class _Rewriting:
         self.tail = ""  # the last characters of the pieces
         self.copied = 0
         self.closed: dict[str, dict[int, tuple[int, int]]] = {}
+        self.tag_ends: list[int] = []
+        self.tag_sizes: list[int] = []  # characters of the first tags
         self.searched = 0  # up to here no wrapper holds a formula
         self.last: tuple[int, int, Formula] | None = None  # piece, end in the page, and formula
         self.has_scripts = "math/tex" in html or "math/mml" in html
@@ -235,7 +239,10 @@ class _Rewriting:
             return self.write_words(name, tag, content, outer)
         is_drawn = "MathJax" in tag[2] and self.has_scripts and "math/tex" not in content
         is_searched = outer <= self.searched  # by the wrapper around this one
-        made = None if is_drawn else of_wrapper(tag[2], content, has_scripts=self.has_scripts, is_searched=is_searched)
+        made = None
+        if not is_drawn:
+            is_short = self.text_characters(tag.end(), inner) <= MAX_DRAWN
+            made = of_wrapper(tag[2], content, has_scripts=self.has_scripts, is_searched=is_searched, is_short=is_short)
         self.searched = max(self.searched, outer)
         if made or is_drawn:
             self.write_formula(made, tag.start(), outer, is_dropped=is_drawn)
@@ -258,6 +265,15 @@ class _Rewriting:
         if "ath" in tag or "katex" in tag or "ql-formula" in tag:
             return WRAPPER.search(attributes_of(tag).get("class", "")) is not None or HOLDS_TEX.search(tag) is not None
         return "data-" in tag and HOLDS_TEX.search(tag) is not None
+
+    def text_characters(self, start: int, end: int) -> int:
+        """Return how many characters between two places are outside tags; one pass over the page counts for all."""
+        if not self.tag_ends:
+            tags = [tag.span() for tag in ANY_TAG.finditer(self.html)]
+            self.tag_ends = [end for _, end in tags]
+            self.tag_sizes = list(accumulate((end - start for start, end in tags), initial=0))
+        first, last = bisect_right(self.tag_ends, start), bisect_right(self.tag_ends, end)
+        return end - start - (self.tag_sizes[last] - self.tag_sizes[first])
 
     def ends(self, name: str, start: int) -> tuple[int, int]:
         """Return where the content of an element that begins here and where it ends; -1 if it is not closed."""

@@ -65,6 +65,14 @@ def test_one_long_tag_is_read_once(page: str):
     assert rewritten(page) == page  # for hours, if it is read again for each blank, name or attribute
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["<math>" + "<!--" * 100_000 + "</math>", ("<span class=katex>" * 1300 + "</span>" * 1300) * 60],
+)
+def test_comments_in_formulas_and_elements_around_them_are_read_once(page: str):
+    rewritten(page)  # for a minute, if what each of them holds is read again
+
+
 def test_an_element_with_more_than_a_drawn_formula_keeps_its_text():
     """An attribute for a script may hold TeX, and the element a whole article."""
     for words, is_kept in ("a<sup>2</sup>", False), ("<p>The ferry leaves at ten.</p>" * 60, True):
