@@ -235,7 +235,7 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
         yield f"{read}."
     else:
-        yield f"Nothing to prove: the withdrawn text has no run of {WORDS} words, one with a letter, that occurs"
+        yield f"Nothing to prove: the text has no run of {WORDS} words, one of them with a letter, that occurs"
         yield f"nowhere else, so none was looked for in the {read}. Copies of it in files that are no documents stay."
     yield ""
     kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]
