@@ -190,7 +190,7 @@ def test_a_name_in_a_string_is_an_import_too(code):
 
 def test_a_stage_declares_the_packages_of_parts_that_its_code_reaches(code):
     packages = {package for stage in STAGES.values() for package, _ in stage.parts}
-    assert len(packages) == 5 and set(parts_of("training.posttrain.methods")) == set(method_names())
+    assert len(packages) == 6 and set(parts_of("training.posttrain.methods")) == set(method_names())
     without = Code()
     for stage in STAGES.values():
         every, own = (set(one.closure(stage.module)) for one in (code, without))
