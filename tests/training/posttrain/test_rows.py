@@ -226,14 +226,15 @@ def test_a_question_in_a_row_without_its_answer_is_what_the_recipe_says(tmp_path
 
 def test_prompts_keep_their_answers_and_lose_the_ones_that_were_given(tmp_path):
     rows = [
-        {"prompt": "Which?", "answer": "this", "rivals": ["that"], "chosen": "not read"},
+        {"prompt": "Which?", "answer": "this", "rivals": ["that"]},
         {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}], "answer": " "},
         {"messages": [{"role": "assistant", "content": "Alone."}]},
         {"prompt": "Who?", "rivals": "one text"},
+        {"prompt": "Which one?", "chosen": "this"},
     ]
     path = tiny.write_rows(tmp_path / "prompts.jsonl", rows)
     record = tiny.run("prompts", tmp_path / "out", {"align": {"prompts": path}})
-    assert record["counts"]["dropped"] == {"no_question": 1}
+    assert record["counts"]["dropped"] == {"no_question": 1, "unread_field:chosen": 1}
     assert record["counts"]["quarantined"] == {"rivals_are_not_a_list_of_texts": 1}
     user = {"role": "user"}
     assert read_jsonl(tmp_path / "out" / "prompts.jsonl") == [
