@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -32,6 +33,7 @@ from training.data.checksum_cache import table_in_use
 DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
+MOST_SHOWN = 80  # characters of a key in an error
 MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
@@ -307,7 +309,7 @@ def read_rows(
         if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
             yield from _json_lines(stream, uri, with_unread=with_unread)
         elif name.endswith(".json"):
-            yield from _json_rows(stream, uri)
+            yield from _json_rows(stream, uri, with_unread=with_unread)
         elif name.endswith(".parquet"):
             yield from _parquet_rows(seekable(stream), uri)
         elif name.endswith(".zip"):
@@ -334,7 +336,7 @@ def _json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[di
                 if type(row) is UnreadRow:
                     if not with_unread:
                         raise DataError(f"{uri}: line {number} {row.reason}")
-                    row |= {"line": number, "unread": row.reason}
+                    row = _unread_at(number, row.reason)
                 yield row
     except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
         raise DataError(f"{uri}: damaged after line {number}: {error}") from None
@@ -343,19 +345,48 @@ def _json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[di
 def _row_of_line(line: bytes) -> dict[str, Any]:
     """Return the row of a line, or an `UnreadRow` that says why it is none."""
     try:
-        value = json.loads(str(line, "utf-8"))
+        value = json_of_row(str(line, "utf-8"))
     except UnicodeDecodeError:
         return _unread("is not UTF-8")
+    except KeyTwice as error:
+        return _unread(str(error))
     except RecursionError:
         return _unread("is nested too deep")
     except ValueError as error:
         return _unread(f"is not JSON: {error}")
-    return value if isinstance(value, dict) else _unread(f"is no JSON object but {type(value).__name__}")
+    return value if isinstance(value, dict) else _unread(_no_object(value))
+
+
+def _no_object(value: Any) -> str:
+    return f"is no JSON object but {type(value).__name__}"
+
+
+class KeyTwice(ValueError):
+    """A key stands twice in one object of JSON, where a reader would keep the last value and drop the others."""
+
+
+def json_of_row(text: str | bytes) -> Any:
+    """Return the value of a row's JSON. Raise ValueError if it is none, and KeyTwice if a key stands twice."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise KeyTwice(f"has the key {twice[:MOST_SHOWN]!r} twice in one object")
+    return found
 
 
 def _unread(reason: str) -> UnreadRow:
     row = UnreadRow()
     row.reason = reason
+    return row
+
+
+def _unread_at(number: int, reason: str) -> UnreadRow:
+    row = _unread(reason)
+    row |= {"line": number, "unread": reason}
     return row
 
 
@@ -369,20 +400,19 @@ def seekable(stream: BinaryIO) -> BinaryIO:
     return whole
 
 
-def _row(value: Any, uri: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise DataError(f"{uri}: expected rows that are JSON objects, got {type(value).__name__}")
-    return value
-
-
-def _json_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
+def _json_rows(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
     try:
-        values = json.loads(_bounded(stream, uri))
+        values = json_of_row(_bounded(stream, uri))
+    except KeyTwice as error:
+        raise DataError(f"{uri}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{uri}: not JSON: {error}") from None
     if not isinstance(values, list):
         raise DataError(f"{uri}: expected a list of JSON objects, got {type(values).__name__}")
-    yield from (_row(value, uri) for value in values)
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, dict) and not with_unread:
+            raise DataError(f"{uri}: value {number} of the list {_no_object(value)}")
+        yield value if isinstance(value, dict) else _unread_at(number, _no_object(value))
 
 
 def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:

@@ -98,7 +98,10 @@ def test_kitchen_rows_are_made_from_the_world():
         ("a.csv", b"a,b\n", "unknown format"),
         ("a.jsonl", b'{"a": 1}\n{"a"\n', "line 2 is not JSON"),
         ("a.jsonl", b"[1]\n", "line 1 is no JSON object but list"),
+        ("a.jsonl", b'{"a": {"b": 1, "c": 2, "b": 3}}\n', "line 1 has the key 'b' twice in one object"),
         ("a.json", b'{"a": 1}', "expected a list"),
+        ("a.json", b'[{"a": 1}, 2]', "value 2 of the list is no JSON object but int"),
+        ("a.json", b'[{"a": 1, "a": 1}]', "has the key 'a' twice in one object"),
         ("a.parquet", b"no parquet", "not a readable parquet file"),
         ("a.zip", b"no zip", "not a readable zip file"),
         ("a.txt.gz", gzip.compress(b"text" * 1000, mtime=0)[:20], "damaged"),
@@ -109,6 +112,14 @@ def test_what_cannot_be_rows_is_an_error_that_names_the_file(tmp_path: Path, nam
     with pytest.raises(DataError, match=message) as caught:
         list(read_rows(str(tmp_path / name)))
     assert name in str(caught.value)
+
+
+def test_a_value_of_a_list_that_is_no_row_is_named_and_the_others_are_read(tmp_path: Path):
+    path = tmp_path / "rows.json"
+    path.write_text('[{"a": 1}, null, {"a": 2}]')
+    first, unread, last = read_rows(str(path), with_unread=True)
+    assert (first, last) == ({"a": 1}, {"a": 2})
+    assert unread == {"line": 2, "unread": "is no JSON object but NoneType"}
 
 
 def test_files_are_found_by_folder_glob_and_name_in_order_of_file_name(tmp_path: Path):

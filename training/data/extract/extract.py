@@ -21,7 +21,6 @@ extractor_failed (it crashed or exceeded a limit of its isolation).
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,6 +84,7 @@ from training.data.extract.reused import adjusted, check_lists, listing_of, stil
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import read_site_terms
 from training.data.extract.sizes import pieces, together
+from training.data.sources import KeyTwice, json_of_row
 
 __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this stage
 
@@ -657,7 +657,9 @@ def row_fates(items: Iterable[Numbered | Quarantined], file: ArchiveFile, settin
 
 def _line_fate(line: bytes, number: int, file: ArchiveFile, settings: ExtractRecipe) -> Fate:
     try:
-        row = json.loads(line)
+        row = json_of_row(line)
+    except KeyTwice as error:
+        return Quarantined(offset=number, reason="bad_row", detail=str(error))
     except (ValueError, RecursionError) as error:
         return Quarantined(offset=number, reason="bad_row", detail=f"not JSON: {error}")
     if not isinstance(row, dict):

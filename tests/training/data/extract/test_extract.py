@@ -399,7 +399,7 @@ def assert_rows(made: InputArtifact, file: str) -> None:
 
 def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
     lines = [json.dumps(row).encode() for row in ROWS]
-    data = gzip.compress(b"\n".join([*lines, b"{broken", b"[1]"]) + b"\n")
+    data = gzip.compress(b"\n".join([*lines, b"{broken", b"[1]", b'{"body": "six", "body": "seven"}']) + b"\n")
     made = extracted(tmp_path, {"a.jsonl.gz": data}, "jsonl", text_field="body", url_field="link", label="books")
     assert_rows(made, "a.jsonl.gz")
     assert [(line["warc_offset"], line["reason"]) for line in quarantined(made)] == [
@@ -408,6 +408,7 @@ def test_jsonl_passes_through_with_its_line_numbers(tmp_path: Path):
         (4, "missing_text"),
         (6, "bad_row"),
         (7, "bad_row"),
+        (8, "bad_row"),  # of two values of one key one would be lost
     ]
 
 
