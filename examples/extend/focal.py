@@ -15,7 +15,8 @@ class Settings:
 def values(rows, recipe, settings):
     """Return the loss of each position; torch differentiates it by the logits."""
     surprise = nats(rows)
-    return (1 - (-surprise).exp()) ** settings.gamma * surprise
+    missed = (1 - (-surprise).exp()).clamp(min=1e-6)  # at 0 a root has no gradient
+    return missed**settings.gamma * surprise
 
 
 loss = Loss(values=values, settings=Settings)

@@ -107,6 +107,9 @@ def _answer_what_is_done(name: str, template: Template) -> None:
     def checked(self: Any, body: dict[str, Any]) -> None:
         if problem := why_not(address_of[type(self)], body, template):
             raise HTTPException(400, problem)
+        for message in body.get("messages") or ():
+            if message.get("tool_calls", ()) is None:  # as some clients write a message that calls nothing
+                del message["tool_calls"]
         body.setdefault("stream", False)  # as the interface says; the server streams its responses
 
     utils.BaseHandler._validate_request = checked

@@ -48,6 +48,8 @@ LIMITS = {  # lowest, highest, and whether the value is a whole number
     "max_output_tokens": (1, math.inf, True),
 }
 ROLES = ("system", "developer", "user", "assistant", "tool")
+TEXTS = ("text", "input_text", "output_text")  # types of the parts of a message that are texts
+WITHOUT_ROLE = ("function_call", "function_call_output", "reasoning")  # items between the messages of an input
 
 
 @dataclass(frozen=True)
@@ -103,15 +105,32 @@ def _wrong_messages(messages: Any) -> str:
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             return f"messages[{number}]: a role is needed, one of {', '.join(ROLES)}"
         content = message.get("content")
-        parts = content if isinstance(content, list) else []
-        if other := [part for part in parts if not isinstance(part, dict) or not isinstance(part.get("text"), str)]:
-            return f"messages[{number}].content: {other[0]!r:.80} is no text, and this model reads text only"
+        if problem := _other_than_text(content):
+            return f"messages[{number}].content: {problem}"
         if not isinstance(content, (str, list)) and not message.get("tool_calls"):
             return f"messages[{number}].content: a text is needed"
     return ""
 
 
+def _other_than_text(content: Any) -> str:
+    """Return which part of a content the server would leave out, or fail at; empty if all are texts."""
+    for part in content if isinstance(content, list) else []:
+        if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
+            return f"{part!r:.80} is no text, and this model reads text only"
+    return ""
+
+
 def _wrong_text(asked: Mapping[str, Any], address: str) -> str:
     name = "prompt" if address == PLAIN else "input"
-    accepted = (str,) if address == PLAIN else (str, list, dict)
-    return "" if isinstance(asked.get(name), accepted) and asked[name] else f"{name}: a text is needed"
+    given = asked.get(name)
+    if not given or not isinstance(given, str if address == PLAIN else (str, list)):
+        return f"{name}: a text is needed"
+    items = given if isinstance(given, list) else []
+    if items and isinstance(items[0], dict) and "role" not in items[0]:  # the parts of one message
+        return (problem := _other_than_text(items)) and f"{name}: {problem}"
+    for number, item in enumerate(items):
+        if not isinstance(item, dict) or ("role" not in item and item.get("type") not in WITHOUT_ROLE):
+            return f"{name}[{number}]: {item!r:.80} is not done by this server"
+        if "role" in item and (problem := _other_than_text(item.get("content"))):
+            return f"{name}[{number}].content: {problem}"
+    return ""

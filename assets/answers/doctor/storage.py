@@ -20,10 +20,11 @@ LITTLE_BYTES, FEW_BYTES = 1e9, 20e9
 CLOCK_SECONDS = 2.0
 LONG_NAME = "f" * 200
 HELD = 3
+# Opened for writing: NFS gives an exclusive lock to no other, and answers with EBADF.
 TAKE_LOCK = f"""
 import fcntl, sys
 try:
-    fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(open(sys.argv[1], "r+"), fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     sys.exit({HELD})
 """

@@ -55,6 +55,8 @@ def test_what_is_done_or_asks_for_nothing_passes(more):
         ("messages", [{"role": "cook", "content": "hot"}]),
         ("messages", [{"role": "user"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+        ("messages", [{"role": "user", "content": [{"type": "refusal", "text": "lost"}]}]),
+        ("messages", [{"role": "user", "content": [{"text": "without a type"}]}]),
     ],
 )
 def test_everything_else_is_refused_by_its_name(field, value):
@@ -78,3 +80,38 @@ def test_each_address_has_its_own_fields():
     assert why_not(CHAT, ASKED, BASE).startswith("this is a base model")
     assert why_not(RESPONSES, {"input": "How hot?", "instructions": "Be brief."}, CHATS) == ""
     assert why_not(RESPONSES, {"input": "How hot?", "previous_response_id": "1"}, CHATS).startswith("previous")
+
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["How hot?"],
+        [IMAGE],
+        [{"role": "user", "content": [IMAGE]}],
+        [{"role": "user", "content": "?"}, {"type": "item_reference"}],
+        {"a": 1},
+    ],
+)
+def test_an_input_of_which_a_part_would_be_left_out_is_refused(given):
+    assert why_not(RESPONSES, {"input": given}, CHATS).startswith("input")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [{"role": "user", "content": "How hot?"}],
+        [{"role": "user", "content": [{"type": "input_text", "text": "How hot?"}]}],
+        [{"type": "input_text", "text": "How hot?"}],
+        [
+            {"role": "user", "content": "How hot?"},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]},
+            {"type": "function_call", "call_id": "1", "name": "oven", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "200"},
+        ],
+    ],
+)
+def test_an_input_of_texts_and_calls_is_done(given):
+    assert why_not(RESPONSES, {"input": given}, CHATS) == ""
