@@ -305,6 +305,7 @@ def test_a_configuration_that_cannot_be_read_is_refused(changed, said):
 def test_a_mistral_without_a_window_is_a_llama():
     data = export.hugging_face_config(SMALL, eos_id=0)
     assert read_config(data | {"model_type": "mistral", "sliding_window": None}) == read_config(data)
+    assert read_config(data | {"model_type": "mistral"}).window == 4096, "as transformers reads one that names none"
 
 
 def test_a_published_configuration_is_read():

@@ -8,6 +8,8 @@ from __future__ import annotations
 from training.pretrain.models.family import Family, Fields, preset, sizes
 from training.pretrain.models.shape import ModelConfig
 
+DEFAULT_WINDOW = 4096  # of transformers' class, where `config.json` names none; null: no window
+
 
 def has(config: ModelConfig) -> bool:
     """Whether a shape belongs to the Mistral family."""
@@ -16,7 +18,7 @@ def has(config: ModelConfig) -> bool:
 
 def read(data: Fields) -> Fields:
     """Return the window of all layers, if there is one."""
-    window = data.get("sliding_window")
+    window = data.get("sliding_window", DEFAULT_WINDOW)
     return {"qk_norm": False, **({"window": window, "window_pattern": ("window",)} if window else {})}
 
 
