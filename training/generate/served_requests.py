@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Template:
 
     chats: bool  # False: a base model without a template
     tools: bool
+    parsed: bool = False  # the server makes messages of the answer's tokens, not of its text
 
 
 def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
@@ -70,7 +72,7 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
             return f"{name}: {value!r:.80} is not done by this server"
         if name in LIMITS and (problem := _out_of_limits(value, *LIMITS[name])):
             return f"{name}: {problem}, not {value!r:.80}"
-    if "stop" in asked and (problem := _wrong_stop(asked["stop"], asked.get("stream"))):
+    if "stop" in asked and (problem := _wrong_stop(asked["stop"], is_shown=asked.get("stream") or template.parsed)):
         return f"stop: {problem}"
     if asked.get("tools") and asked.get("tool_choice") == "none":
         return "tool_choice: 'none' is not done beside tools; leave the tools out"
@@ -91,11 +93,13 @@ def _out_of_limits(value: Any, lowest: float, highest: float, is_whole: bool) ->
     return f"{kind} from {lowest}" + (f" to {highest}" if highest < math.inf else "") + " is needed"
 
 
-def _wrong_stop(stop: Any, is_streamed: Any) -> str:
+def _wrong_stop(stop: Any, *, is_shown: Any) -> str:
     texts = stop if isinstance(stop, list) else [stop]
     if not texts or not all(isinstance(text, str) and text for text in texts):
         return f"texts that are not empty are needed, not {stop!r:.80}"
-    return "not done in a stream, which would show the stop text" if is_streamed else ""
+    if not is_shown:
+        return ""
+    return "not done in a stream, or for a model whose answers the server parses; both would show the stop text"
 
 
 def _wrong_messages(messages: Any) -> str:
@@ -109,6 +113,22 @@ def _wrong_messages(messages: Any) -> str:
             return f"messages[{number}].content: {problem}"
         if not isinstance(content, (str, list)) and not message.get("tool_calls"):
             return f"messages[{number}].content: a text is needed"
+        if message.get("tool_calls") and (problem := _wrong_calls(message["tool_calls"], content)):
+            return f"messages[{number}].{problem}"
+    return ""
+
+
+def _wrong_calls(calls: Any, content: Any) -> str:
+    """Return which call of a message the server cannot read, or that it would leave out the text beside them."""
+    if content:
+        return "content: a text beside tool_calls is not done by this server"
+    try:
+        for call in calls:
+            arguments = (call.get("function") or call)["arguments"]
+            if not isinstance(json.loads(arguments) if isinstance(arguments, str) else arguments, dict):
+                raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return f"tool_calls: {calls!r:.80} are no calls with arguments as a JSON object"
     return ""
 
 

@@ -67,6 +67,27 @@ def test_a_stop_text_is_not_done_in_a_stream_which_has_shown_it():
     assert why_not(CHAT, ASKED | {"stop": "\n", "stream": True}, CHATS).startswith("stop: not done in a stream")
 
 
+def test_a_stop_text_is_not_done_where_the_server_parses_the_answer():
+    assert why_not(CHAT, ASKED | {"stop": "."}, Template(chats=True, tools=True, parsed=True)).startswith("stop: not")
+    assert why_not(CHAT, ASKED | {"stop": "."}, CHATS) == ""
+
+
+@pytest.mark.parametrize(
+    ("calls", "content", "said"),
+    [
+        ([{"function": {"name": "oven", "arguments": '{"heat": 3}'}}], None, ""),
+        ([{"name": "oven", "arguments": {"heat": 3}}], "", ""),
+        ([{"function": {"name": "oven", "arguments": "hot"}}], None, "messages[0].tool_calls: "),
+        ([{"function": {"name": "oven", "arguments": "[3]"}}], None, "messages[0].tool_calls: "),
+        (["oven"], None, "messages[0].tool_calls: "),
+        ([{"function": {"name": "oven", "arguments": "{}"}}], "I look.", "messages[0].content: a text beside"),
+    ],
+)
+def test_calls_of_a_message_are_read_or_refused(calls, content, said):
+    message = {"role": "assistant", "content": content, "tool_calls": calls}
+    assert why_not(CHAT, ASKED | {"messages": [message]}, CHATS)[: len(said) or None] == said
+
+
 def test_tools_are_done_where_the_template_writes_them():
     writes = Template(chats=True, tools=True)
     assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "auto"}, writes) == ""

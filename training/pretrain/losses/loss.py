@@ -45,10 +45,10 @@ class Gradients(NamedTuple):
 class Loss:
     """The declaration of a loss.
 
-    `values(rows, recipe, settings)` returns the loss of each position, fp32 `[N]`; the logits are in fp32, and torch
-    differentiates it. `gradients(rows, weights, recipe, settings)` computes the same by hand, to be faster where torch
-    compiles nothing, from logits in the number format of the pass; None: there is no such form. `settings` is the
-    record class of the loss's own settings.
+    `values(rows, recipe, settings)` returns the loss of each position, fp32 `[N]`, finite also where the target is
+    IGNORED; the logits are in fp32, and torch differentiates it. `gradients(rows, weights, recipe, settings)`
+    computes the same by hand, to be faster where torch compiles nothing, from logits in the number format of the
+    pass; None: there is no such form. `settings` is the record class of the loss's own settings.
     """
 
     values: Callable[[LogitRows, LossRecipe, Any], Tensor]

@@ -70,7 +70,7 @@ def check_family(config: ModelConfig) -> None:
         raise RecipeError(f"model.parts.{config.family}.{FROM}: {config.family!r} is a part of Pedigree's")
     if config.family in FAMILIES and FAMILIES[config.family].layers is None:
         raise RecipeError(
-            f"model.family: {config.family!r} is chosen by the shape, because its layers are those of Llama and Qwen3;"
+            f"model.family: {config.family!r} is chosen by the shape, because its layers are those of Llama or Qwen3;"
             " null is right"
         )
     family = find_family(config)
