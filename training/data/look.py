@@ -170,7 +170,7 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
     found = {source: [] for source in (*SUFFIXES, FILES)}
     for file, path, why in walked(place):
         source = next((name for name, suffixes in SUFFIXES.items() if path.endswith(suffixes)), "")
-        if source and why not in ("hidden", UNOPENED) and file.is_file():
+        if source and why not in ("hidden", UNOPENED) and os.path.isfile(file):
             found[source].append(str(file))
         elif why or (format_of(path) == "pdf" and pdf_library() == "absent"):
             ending = ending_of(path)

@@ -32,7 +32,10 @@ except BlockingIOError:
 
 def look_at_storage(root: Path) -> Iterator[Finding]:
     """Yield what is found where a root is, or would be made. Nothing in it is changed."""
-    place = next(one for one in (root, *root.parents) if one.is_dir())
+    place = next(one for one in (root, *root.parents) if os.path.lexists(one))
+    if not os.path.isdir(place):
+        yield Finding("root", "problem", f"{place} is no folder", "give another --root")
+        return
     yield _space(place)
     try:
         folder = tempfile.TemporaryDirectory(prefix=".doctor-", dir=place)

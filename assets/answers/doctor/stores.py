@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ from assets.answers.doctor.finding import Finding
 from assets.services.stores import CONFIG_FILE, DAGSTER_FILES, OWN_STORAGE
 from resources.tracking.errors import CheckedClient, TrackingError
 from resources.tracking.store import default_uri, make_client, read_store, shown, sqlite_file
+
+BROKEN = "set it aside: artifacts make it again"
+UNREAD = "mend the rights of the file and of its folder"
+ADVICE = {"locked": "end what uses it and look again", "unable to open": UNREAD}  # by a word of SQLite's
 
 
 def look_at_stores(root: Path, tracking_uri: str | None) -> Iterator[Finding]:
@@ -22,7 +27,13 @@ def look_at_stores(root: Path, tracking_uri: str | None) -> Iterator[Finding]:
 
 def _dagster(home: Path) -> Finding:
     config = home / CONFIG_FILE
-    if config.exists() and OWN_STORAGE.search(config.read_text("utf-8")):
+    try:
+        is_own = OWN_STORAGE.search(config.read_text("utf-8")) is not None
+    except FileNotFoundError:
+        is_own = False
+    except (OSError, UnicodeDecodeError) as error:
+        return Finding("Dagster", "problem", f"{config}: {getattr(error, 'strerror', None) or error}", UNREAD)
+    if is_own:
         return Finding(
             "Dagster", "not looked at", f"{config} names a storage of its own", "open the UI: `pedigree dev`"
         )
@@ -31,7 +42,7 @@ def _dagster(home: Path) -> Finding:
 
 def _sqlite(what: str, files: list[Path]) -> Finding:
     """Return what SQLite's own check of each file says; it reads the whole file."""
-    there = [file for file in files if file.exists()]
+    there = [file for file in files if os.path.lexists(file)]
     if not there:
         return Finding(what, "not looked at", "not made yet; the first run makes it")
     for file in there:
@@ -41,7 +52,7 @@ def _sqlite(what: str, files: list[Path]) -> Finding:
         except sqlite3.Error as error:
             said = str(error)
         if said != "ok":
-            advice = "end what uses it and look again" if "locked" in said else "set it aside: artifacts make it again"
+            advice = next((one for word, one in ADVICE.items() if word in said), BROKEN)
             return Finding(what, "problem", f"{file}: {said}", advice)
     size = sum(file.stat().st_size for file in there) / 1e6
     return Finding(what, "ok", f"{size:.1f} MB of SQLite, whole")

@@ -244,6 +244,11 @@ def test_what_cannot_be_opened_is_counted_and_ends_nothing(open_folder):
     (place / "closed/in.md").write_text("a")
     for name in ("locked.md", "rows.jsonl", "README", "locked", "closed"):
         (place / name).chmod(0)
+    for folder, names, mode in (("listed", ("in.md", "in.jsonl", b"\xff.jsonl"), 0o744), (".hidden", ("in.md",), 0)):
+        (place / folder).mkdir()
+        for name in names:
+            Path(os.fsdecode(os.path.join(os.fsencode(place / folder), os.fsencode(name)))).write_text("a")
+        (place / folder).chmod(mode)
     (place / "gone.md").symlink_to(place / "nowhere.md")
     (place / "round.md").symlink_to(place / "round.md")
     os.mkfifo(place / "pipe.txt")
@@ -251,11 +256,12 @@ def test_what_cannot_be_opened_is_counted_and_ends_nothing(open_folder):
         listening.bind(str(place / "socket.md"))
     found = as_nobody(lambda: look_at(str(place)))
     assert found.left == {
-        ("cannot be opened", ".md"): 1,
-        ("cannot be opened", ".jsonl"): 1,
+        ("cannot be opened", ".md"): 2,
+        ("cannot be opened", ".jsonl"): 3,
         ("cannot be opened", ""): 3,
         ("no file", ".md"): 3,
         ("no file", ".txt"): 1,
+        ("hidden", ""): 1,
     }
     read = as_nobody(lambda: [file.path for file in folder_files([str(place)])])
     assert found.files == 2 and read == ["a.md", "b.md"]

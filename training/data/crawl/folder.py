@@ -167,17 +167,21 @@ def walked(folder: str) -> Iterator[tuple[Path, str, str]]:
             file = Path(place, name)
             path = os.path.relpath(file, folder)
             yield file, path, _why_not(file, path, top)
-    yield from ((Path(one.filename), os.path.relpath(one.filename, folder), UNOPENED) for one in closed)
+    for one in closed:
+        path = os.path.relpath(one.filename, folder)
+        yield Path(one.filename), path, "hidden" if _is_hidden(path) else UNOPENED
 
 
 def _why_not(file: Path, path: str, top: str) -> str:
-    if any(part.startswith(".") for part in path.split(os.sep)):
+    if _is_hidden(path):
         return "hidden"
+    if not os.access(file.parent, os.X_OK):
+        return UNOPENED
     if not _is_text(path):
         return "a name that is not UTF-8"
     if file.is_symlink() and not os.path.realpath(file).startswith(f"{top}{os.sep}"):
         return "a link out of the folder"
-    if not file.is_file():
+    if not os.path.isfile(file):
         return "no file"
     if not os.access(file, os.R_OK):
         return UNOPENED
@@ -185,6 +189,10 @@ def _why_not(file: Path, path: str, top: str) -> str:
     if form and ending_of(path).removesuffix(PACKED) not in ENDINGS and not path.endswith(PACKED):
         return why_no_text(file)
     return "" if form else "no text is read from this format"
+
+
+def _is_hidden(path: str) -> bool:
+    return path != os.curdir and any(part.startswith(".") for part in path.split(os.sep))
 
 
 def why_no_text(file: Path) -> str:
@@ -254,9 +262,9 @@ def _git_folder(root: str) -> str:
         return git
     named = _beginning(git).removeprefix("gitdir:").strip()
     around = _repository_of(os.path.dirname(root))
-    modules = os.path.join(os.path.realpath(_git_folder(around)), "modules", "") if around else ""
+    outer = _git_folder(around) if around not in ("", root) else ""
     place = os.path.realpath(os.path.join(root, named))
-    return place if modules and place.startswith(modules) else ""
+    return place if outer and place.startswith(os.path.join(os.path.realpath(outer), "modules", "")) else ""
 
 
 def _beginning(place: str) -> str:
@@ -275,7 +283,8 @@ def _remote_of(root: str) -> str:
     """Return the https address of a repository without names and passwords; empty if its `.git/config` states none."""
     remotes: dict[str, str] = {}
     section = None
-    for line in _beginning(os.path.join(_git_folder(root), "config")).splitlines():
+    git = _git_folder(root)
+    for line in (_beginning(os.path.join(git, "config")) if git else "").splitlines():
         if begins := _SECTION.match(line):
             section = begins[1]
         elif section is not None and (found := _URL.match(line)):

@@ -14,7 +14,7 @@ from assets.answers.doctor.doctor import lines_of
 from assets.answers.doctor.finding import Finding
 from assets.answers.doctor.machine import look_at_machine
 from assets.answers.doctor.storage import look_at_storage
-from assets.answers.doctor.stores import look_at_stores
+from assets.answers.doctor.stores import UNREAD, look_at_stores
 from assets.services.stores import DAGSTER_FILES, opened_instance
 from resources.compute.size import Size
 from tests.cluster.minislurm import free_ports
@@ -62,6 +62,20 @@ def test_a_port_that_is_in_use(monkeypatch):
 def test_a_place_where_nothing_can_be_written():
     found = by_name(look_at_storage(Path("/proc/root-of-runs")))
     assert found["root"].state == "problem" and "locks" not in found
+
+
+def test_a_root_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file/runs"):
+        (found,) = look_at_storage(root)
+        assert found.state == "problem" and found.found == f"{tmp_path / 'file'} is no folder"
+
+
+def test_stores_that_cannot_be_opened_are_not_said_to_be_broken(tmp_path):
+    (tmp_path / "mlflow.db").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "dagster/dagster.yaml").mkdir(parents=True)
+    found = by_name(look_at_stores(tmp_path, None))
+    assert [(one.state, one.advice) for one in found.values()] == [("problem", UNREAD)] * 2
 
 
 @pytest.mark.parametrize(

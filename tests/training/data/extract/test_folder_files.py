@@ -200,6 +200,19 @@ def test_a_submodule_is_a_repository_of_its_own(tmp_path):
     assert [said[FolderFile("", path).name].get("licence") for path in paths] == ["MIT", None, None, None]
 
 
+def test_a_repository_whose_git_folder_is_not_followed_has_no_address_at_all(tmp_path, monkeypatch):
+    """Such as a worktree; nor is what the current folder holds taken for its files of git."""
+    for place in (tmp_path / "tree", tmp_path / "tree/part"):
+        place.mkdir()
+        (place / ".git").write_text(f"gitdir: {tmp_path}/here/modules/x\n")
+    (tmp_path / "here/modules/x").mkdir(parents=True)
+    for folder in ("here", "here/modules/x"):
+        (tmp_path / folder / "config").write_text('[remote "origin"]\nurl = https://secret.example/x\n')
+    monkeypatch.chdir(tmp_path / "here")
+    for path in ("a.py", "part/a.py"):
+        assert said_of_files([FolderFile(str(tmp_path / "tree" / path), "a.py")]) == {"a.py": {"title": "a.py"}}
+
+
 def test_what_a_stranger_put_into_a_git_folder_is_not_followed(tmp_path):
     (tmp_path / "secret").write_text('[remote "origin"]\nurl = https://secret.example/x\n')
     (tmp_path / "repo/.git").mkdir(parents=True)
