@@ -13,7 +13,7 @@ from training.contract.records import all_of
 from training.contract.scopes import asks_for, last_model
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
-from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.settings import ASKED_BY_HARNESS
 from training.data.exams.task_files import check_own_task
 from training.data.sections import sections, with_data
 from training.order.held_out_needed import held_out_asked, held_out_there
@@ -132,17 +132,23 @@ def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
 def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the suites, the settings of sampled answers, and `align`, whose held-out pairs and lengths are used."""
     del part
-    asked = replace(_without(recipe.evaluation, MEASURES_TEXT, JUDGES_CONTAMINATION), suites=_items_of(recipe))
-    return with_data(recipe, {"evaluation": asked, "align": recipe.align.without_prompts})
+    asked = _unasked(recipe, _without(recipe.evaluation, MEASURES_TEXT, JUDGES_CONTAMINATION))
+    return with_data(recipe, asked | {"align": recipe.align.without_prompts})
 
 
 def _check_suites(recipe: Recipe) -> None:
     all_of(*(partial(check_own_task, suite) for suite in recipe.evaluation.suites))
 
 
-def _items_of(recipe: Recipe) -> tuple[BenchmarkRecipe, ...]:
-    """Return the suites for a stage that asks none of them."""
-    return tuple(suite.without_harness for suite in recipe.evaluation.suites)
+def _unasked(recipe: Recipe, section: EvaluationRecipe) -> dict[str, Any]:
+    """Return the section for a stage that reads the items of the suites and asks none.
+
+    No harness is in it, so that no fingerprint contains its code; only the names of the suites that one asks.
+    """
+    suites = recipe.evaluation.suites
+    own = sorted(suite.name for suite in suites if suite.harness)
+    asked = {"evaluation": replace(section, suites=tuple(suite.without_harness for suite in suites))}
+    return asked | ({ASKED_BY_HARNESS: own} if own else {})
 
 
 def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRecipe:
@@ -161,7 +167,7 @@ def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
         data=tuple(data_of(recipe)),  # without the models, so that recipes with the same data share the scan
         system_prompt=recipe.sft.system_prompt,
     )
-    asked: dict[str, Any] = {"evaluation": EvaluationRecipe(suites=_items_of(recipe), **judged)}
+    asked = _unasked(recipe, EvaluationRecipe(suites=(), **judged))
     if not recipe.pretrain.distill.teacher:
         return with_data(recipe, asked | {"trained_on": trained_on})
     teacher = local_path(resolve(recipe.pretrain.distill.teacher), "pretrain.distill.teacher").resolve()

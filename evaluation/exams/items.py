@@ -12,7 +12,7 @@ from training.contract.records import RecipeError
 from training.contract.user_input.names import check_name
 from training.data.exams.benchmarks import BenchmarkItem, bare_question, read_items
 from training.data.exams.grading import WORKED, can_be_given
-from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
 from training.generate.turns import Message
 
 
@@ -60,13 +60,14 @@ class Exam:
 def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     """Read the items of a suite; items that cannot be scored meaningfully are set apart, with the reason.
 
-    A harness from outside decides itself what can be scored.
+    A harness from outside decides itself what can be scored, so all items count, also for a job that only searches for
+    them. `settings` are the job's.
 
-    `settings` are the job's. Raise DataError, with file, item and field, if a row does not have the form of an item,
-    and also if no item is left.
+    Raise DataError, with file, item and field, if a row does not have the form of an item, and also if no item is left.
     """
     items = [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
-    reasons = {} if benchmark.harness else refusals(items, is_choice=benchmark.kind == "multiple_choice")
+    is_own = benchmark.harness or benchmark.name in settings.get(ASKED_BY_HARNESS, ())
+    reasons = {} if is_own else refusals(items, is_choice=benchmark.kind == "multiple_choice")
     refused = [{"row": row, "item": items[row].id, "reason": reason} for row, reason in sorted(reasons.items())]
     if len(refused) == len(items):
         raise DataError(

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.contamination.search import _exams
 from evaluation.exams import one_model
 from evaluation.exams.items import read_exam
 from evaluation.exams.one_model import MODEL, scores_of
 from evaluation.exams.own_exam import Generator, ask_folder, ask_generator
 from evaluation.stages import _contamination, _judge, _scores
 from tests.examples import load_recipe
+from training.contract.files.checksums import canonical_json
+from training.contract.job import DataError
 from training.contract.parts.code import PARTS
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError, read_record, write_record
 from training.data.documents import read_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.generate.sampler import Sampler
+from training.recipe.recipe import Recipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 
 pytestmark = pytest.mark.usefixtures("examples")
@@ -154,12 +158,15 @@ def test_what_cannot_be_asked_is_refused_when_the_recipe_is_read(tmp_path, write
         EvaluationRecipe(suites=(suite(tmp_path), suite(tmp_path, **task))).outside_parts()
 
 
-def test_only_the_scores_read_a_harness(tmp_path):
-    path = tmp_path / "mine.yaml"
-    evaluation = {"suites": [write_record(suite(tmp_path))]}
+def recipe_with(benchmark: BenchmarkRecipe, folder: Path) -> Recipe:
+    evaluation = {"suites": [write_record(benchmark)]}
     data = {"extends": "kitchen", "name": "mine", "evaluation": evaluation, "promote": {"min_scores": {}}}
-    path.write_text(json.dumps(data))
-    recipe = load_recipe(str(path))
+    (folder / "mine.yaml").write_text(json.dumps(data))
+    return load_recipe(str(folder / "mine.yaml"))
+
+
+def test_only_the_scores_read_a_harness(tmp_path):
+    recipe = recipe_with(suite(tmp_path), tmp_path)
     assert _scores(recipe, "")[PARTS]["mine"]["from"] == "second_try:harness"
     assert PARTS not in _contamination(recipe, "") and PARTS not in _judge(recipe, "")
 
@@ -173,3 +180,20 @@ def test_evaluating_a_folder_holds_a_harness_to_its_bounds(tmp_path, base_folder
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert "harness mine writes outside the folder of its job" in said["error"]
     assert not (base_folder / "stray.txt").exists()
+
+
+def test_what_a_harness_may_score_is_searched_for(tmp_path):
+    """An answer that lm-eval could not look for, such as a sign, is no reason to call an item clean unsearched."""
+    benchmark = suite(tmp_path)
+    lines = [{"id": name, "question": f"Which sign has dish {name}?", "answer": "()"} for name in ("a", "b")]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = recipe_with(benchmark, tmp_path)
+    for settings in (_contamination(recipe, ""), _judge(recipe, "")):
+        (unasked,) = settings["evaluation"].suites
+        assert unasked.harness is None
+        assert [item.id for item in read_exam(unasked, settings).items] == ["a", "b"]
+    plain = write_record(_contamination(recipe, ""))
+    assert [item.id for item in _exams(canonical_json(plain)).items] == ["a", "b"]
+    without = recipe_with(benchmark.without_harness, tmp_path)
+    with pytest.raises(DataError, match="no item can be scored"):
+        _exams(canonical_json(write_record(_contamination(without, ""))))
