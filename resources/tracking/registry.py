@@ -154,8 +154,7 @@ class Registry:
         return self.tracking.client()
 
     def _model(self) -> Any | None:
-        found = self._client.search_registered_models(f"name = '{self.name}'")
-        return self._client.get_registered_model(self.name) if found else None
+        return next(iter(self._client.search_registered_models(f"name = '{self.name}'")), None)
 
     def holder(self, alias: str) -> Version | None:
         """The version that an alias points to; None if the alias is not set."""
