@@ -64,7 +64,7 @@ def plan_over(
         sources=(source,),
     )
     digest = hashlib.sha256(tokens.tobytes() + positions.tobytes() + starts.tobytes() + repr(record).encode())
-    return Plan(record, listed, looked_at, digest=digest.hexdigest()), Shards([tokens])
+    return Plan(record, listed, looked_at, digest=digest.hexdigest()), Shards([tokens].__getitem__)
 
 
 def made_tokens(count: int, *, vocabulary: int, seed: int = 0) -> np.ndarray:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import heapq
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from training.contract.files.checked import is_known
 from training.contract.job import InputArtifact, RefusedInput
 from training.contract.records import read_record
 from training.order.batch_settings import BatchPhase
-from training.order.documents import DocumentPlace, Documents, block_starts, mapped, read_documents
+from training.order.documents import Documents, Segment, block_starts, mapped, read_documents
 from training.order.ledger import Ledger
 from training.order.loss_mask import IGNORED
 from training.order.packing import Rows, read_rows
@@ -107,10 +108,11 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase:
-    """A stretch of steps with one row length, batch size and mixture, as `plan.json` holds it.
+    """A stretch of steps with one row length, batch size and mixture.
 
     `samples` is the number of samples of each source in the phase. `mixture` is the number of the set of weights: 0 for
-    the recipe's `weights`, 1 and up for its `phases`.
+    the recipe's `weights`, 1 and up for its `phases`. `plan.json` holds these fields. The others are computed when the
+    plan is read: the phase's number and first step, and in `starts` each source's tokens in earlier phases.
     """
 
     steps: int
@@ -118,6 +120,14 @@ class PlannedPhase:
     global_batch_tokens: int
     samples: tuple[int, ...]
     mixture: int = 0
+    number: int = 0
+    first_step: int = 0
+    starts: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of samples (rows) in one global batch of this phase."""
+        return self.global_batch_tokens // self.sequence_length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,45 +151,8 @@ class PlanRecord:
     block_documents: int = 1024  # places of an epoch that are shuffled at once
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanPhase:
-    """A phase of the plan, with its number and first step; `starts` are each source's tokens in earlier phases."""
-
-    number: int
-    first_step: int
-    steps: int
-    sequence_length: int
-    global_batch_tokens: int
-    samples: tuple[int, ...]
-    starts: tuple[int, ...]
-
-    @property
-    def rows(self) -> int:
-        """The number of samples (rows) in one global batch of this phase."""
-        return self.global_batch_tokens // self.sequence_length
-
-
-class Segment(NamedTuple):
-    """Consecutive tokens of one document. `is_end` means that the last of them is the document's last token."""
-
-    shard: int
-    document: int
-    start: int
-    length: int
-    is_end: bool
-
-
 Sample = tuple[Segment, ...]
-
-
-class DocumentBlock(NamedTuple):
-    """Successive documents in the order of an epoch, without held-out ones.
-
-    `ends` is the number of tokens of the epoch up to the end of each document.
-    """
-
-    ends: list[int]
-    places: list[DocumentPlace]
+Block = tuple[list[int], list[Segment]]  # documents, and the number of tokens of the epoch up to the end of each
 
 
 class Plan:
@@ -206,7 +179,7 @@ class Plan:
         self.phases = tuple(_placed(record))
         self._stored = starts or {}
         self._starts: dict[tuple[int, int], np.ndarray] = {}
-        self._blocks: dict[tuple[int, int, int], DocumentBlock] = {}
+        self._blocks: dict[tuple[int, int, int], Block] = {}
         self._rows: dict[tuple[int, int, int], list[Sample]] = {}
         self._made = 0  # blocks
 
@@ -214,7 +187,7 @@ class Plan:
         """Return a plan of the same documents with another record, such as another seed or other sample counts."""
         return Plan(record, self.documents, self.held_out, packing=self.packing, digest=self.digest)
 
-    def phase_at(self, step: int) -> PlanPhase:
+    def phase_at(self, step: int) -> PlannedPhase:
         """Return the phase of a step. Raise IndexError for a step that the plan does not have."""
         if not 0 <= step < self.record.steps:
             raise IndexError(f"step {step}: the plan has steps 0 to {self.record.steps - 1}")
@@ -226,22 +199,21 @@ class Plan:
             min(max(0, step - phase.first_step), phase.steps) * phase.global_batch_tokens for phase in self.phases
         )
 
-    def block_at(self, source: int, epoch: int, position: int) -> DocumentBlock:
-        """Return the block of a source's epoch that contains the token `position` of the epoch."""
+    def block_at(self, source: int, epoch: int, position: int) -> Block:
+        """Return the block of a source's epoch that contains the token `position` of the epoch.
+
+        A block is successive documents in the order of the epoch, without held-out ones.
+        """
         number = int(np.searchsorted(self.starts_of_blocks(source, epoch), position, side="right")) - 1
         key = (source, epoch, number)
         if key not in self._blocks:
             _forget(self._blocks, source)
-            self._blocks[key] = self._block(source, epoch, number)
+            documents, ends = self.documents_of_block(source, epoch, number)
+            self._blocks[key] = ends.tolist(), self.documents.segments(documents)
             self._made += 1
             if self._made % RELEASED_BLOCKS == 0:
                 self.documents.release()
         return self._blocks[key]
-
-    def _block(self, source: int, epoch: int, number: int) -> DocumentBlock:
-        """Return a block of a source's epoch by its number."""
-        documents, ends = self.documents_of_block(source, epoch, number)
-        return DocumentBlock(ends.tolist(), self.documents.places(documents))
 
     def documents_of_block(self, source: int, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the documents for training in a block, and the number of tokens of the epoch up to the end of each."""
@@ -298,8 +270,8 @@ class Plan:
         documents, offsets, ends = self.packing.pieces_of(rows)
         segments = [
             Segment(shard, document, first + offset, min(length, tokens - offset), tokens - offset <= length)
-            for (shard, document, first, tokens), offset in zip(
-                self.documents.places(documents), offsets.tolist(), strict=True
+            for (shard, document, first, tokens, _), offset in zip(
+                self.documents.segments(documents), offsets.tolist(), strict=True
             )
         ]
         return [tuple(segments[start:end]) for start, end in pairwise([0, *ends.tolist()])]
@@ -314,7 +286,7 @@ def _forget(cache: dict[tuple[int, int, int], Any], source: int) -> None:
         del cache[old]
 
 
-def _placed(record: PlanRecord) -> Iterator[PlanPhase]:
+def _placed(record: PlanRecord) -> Iterator[PlannedPhase]:
     """Yield the phases of a plan's record, each with its first step and each source's number of earlier tokens."""
     only = PlannedPhase(
         steps=record.steps,
@@ -324,22 +296,14 @@ def _placed(record: PlanRecord) -> Iterator[PlanPhase]:
     )
     first, starts = 0, (0,) * len(record.sources)
     for number, phase in enumerate(record.phases or (only,)):
-        yield PlanPhase(
-            number=number,
-            first_step=first,
-            steps=phase.steps,
-            sequence_length=phase.sequence_length,
-            global_batch_tokens=phase.global_batch_tokens,
-            samples=phase.samples,
-            starts=starts,
-        )
+        yield replace(phase, number=number, first_step=first, starts=starts)
         first += phase.steps
         starts = tuple(
             start + count * phase.sequence_length for start, count in zip(starts, phase.samples, strict=True)
         )
 
 
-def shapes(phases: Iterable[PlannedPhase | PlanPhase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
+def shapes(phases: Iterable[PlannedPhase | BatchPhase]) -> tuple[tuple[int, int, int], ...]:
     """Return (sequence length, batch tokens, steps) of the phases. Neighbours of equal shape are joined."""
     key = attrgetter("sequence_length", "global_batch_tokens")
     return tuple((*shape, sum(phase.steps for phase in same)) for shape, same in groupby(phases, key=key))
@@ -441,11 +405,11 @@ def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:
     epoch, position = divmod(start, tokens)
     segments: list[Segment] = []
     while length:
-        ends, places = plan.block_at(source, epoch, position)
-        if not (len(ends) and ends[0] - places[0][3] <= position < ends[-1]):
+        ends, whole = plan.block_at(source, epoch, position)
+        if not (len(ends) and ends[0] - whole[0].length <= position < ends[-1]):
             raise RefusedInput(f"{STARTS_FILE}: no document at token {position} of epoch {epoch}; make the plan again")
         for number in range(bisect_right(ends, position), len(ends)):
-            shard, document, first, size = places[number]
+            shard, document, first, size, _ = whole[number]
             skipped = position - (ends[number] - size)
             taken = min(length, size - skipped)
             segments.append(Segment(shard, document, first + skipped, taken, skipped + taken == size))
@@ -488,28 +452,11 @@ def _looked_at(plan: Plan, source: int) -> np.ndarray:
     return plan.held_out[chosen.first_looked_at : chosen.first_looked_at + chosen.look_documents]
 
 
-class _Mapped:
-    """Memory-mapped token files by number; a file is mapped at its first use, and the last used ones stay mapped."""
-
-    def __init__(self, paths: Sequence[Path], dtype: np.dtype) -> None:
-        self._paths, self._dtype = paths, dtype
-        self._open: dict[int, np.ndarray] = {}
-
-    def __getitem__(self, shard: int) -> np.ndarray:
-        found = self._open.pop(shard, None)
-        if found is None:
-            if len(self._open) == OPEN_SHARDS:
-                del self._open[next(iter(self._open))]
-            found = np.memmap(self._paths[shard], dtype=self._dtype, mode="r").view(np.ndarray)
-        self._open[shard] = found  # the last one of the dict is the one read last
-        return found
-
-
 class Shards:
-    """The token files of a plan, as memory-mapped arrays by their number in the plan."""
+    """The token files of a plan. `tokens_of` returns the tokens of a file by its number in the plan."""
 
-    def __init__(self, files: Sequence[np.ndarray] | _Mapped) -> None:
-        self._files = files
+    def __init__(self, tokens_of: Callable[[int], np.ndarray]) -> None:
+        self._tokens_of = tokens_of
 
     def rows(self, samples: Sequence[Sample], *, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the tokens, targets and document numbers of rows: three int64 arrays `[samples, length]`.
@@ -525,7 +472,7 @@ class Shards:
             for number, segment in enumerate(sample):
                 stop = at + segment.length
                 following = segment.length - segment.is_end
-                run = self._files[segment.shard][segment.start : segment.start + following + 1]
+                run = self._tokens_of(segment.shard)[segment.start : segment.start + following + 1]
                 tokens[row, at:stop] = run[: segment.length]
                 targets[row, at : at + following] = run[1 : following + 1]
                 documents[row, at:stop] = number
@@ -558,4 +505,10 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
                 f"{path}: its content differs from the checksum in the plan; materialize token_shards again"
             )
         paths.append(path)
-    return Shards(_Mapped(paths, np.dtype(plan.record.dtype).newbyteorder("<")))
+    dtype = np.dtype(plan.record.dtype).newbyteorder("<")
+
+    @lru_cache(OPEN_SHARDS)  # a file is mapped at its first use, and the last used ones stay mapped
+    def tokens_of(shard: int) -> np.ndarray:
+        return np.memmap(paths[shard], dtype=dtype, mode="r").view(np.ndarray)
+
+    return Shards(tokens_of)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,13 +38,17 @@ RELEASED_BYTES = 1 << 28  # arrays of at most this size may stay in the memory o
 RELEASED_AFTER = 1 << 24  # documents that are read in turn
 
 
-class DocumentPlace(NamedTuple):
-    """The position of a document: its shard, its number and its first token in the shard, and its number of tokens."""
+class Segment(NamedTuple):
+    """Consecutive tokens of one document: its shard, its number there, and the first token within the shard.
+
+    `is_end` means that the last of the `length` tokens is the document's last token.
+    """
 
     shard: int
     document: int
     start: int
-    tokens: int
+    length: int
+    is_end: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +87,15 @@ class Documents:
         if isinstance(memory, mmap.mmap) and len(memory) > RELEASED_BYTES and hasattr(memory, "madvise"):
             memory.madvise(mmap.MADV_DONTNEED)
 
-    def places(self, documents: np.ndarray) -> list[DocumentPlace]:
-        """Return the positions of these documents in the shards."""
+    def segments(self, documents: np.ndarray) -> list[Segment]:
+        """Return these documents as segments of all their tokens."""
         own = np.searchsorted(self.runs[FIRST], documents, side="right") - 1
         first, shards, numbers, tokens = (field[own] for field in self.runs)
         begins, ends, run_begins = (
             (self.positions[some] & POSITION).astype(np.int64) for some in (documents, documents + 1, first)
         )
         columns = (shards, numbers + documents - first, tokens + begins - run_begins, ends - begins)
-        return list(map(DocumentPlace, *(column.tolist() for column in columns)))
+        return list(map(Segment, *(column.tolist() for column in columns), repeat(True)))
 
 
 def read_documents(folder: Path) -> Documents:

@@ -154,7 +154,8 @@ def _plan(training: Pretraining) -> tuple[Plan, Shards]:
         shards=(),
         sources=(source,),
     )
-    return Plan(record, Documents(positions, np.stack([places, none, places, none])), look, digest=""), Shards([tokens])
+    documents = Documents(positions, np.stack([places, none, places, none]))
+    return Plan(record, documents, look), Shards([tokens].__getitem__)
 
 
 def main() -> None:

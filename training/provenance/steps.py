@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.order.batches import Plan, PlanPhase, Segment, index
-from training.order.documents import DOCUMENT, FIRST, HELD_OUT, POSITION, SHARD, TOKEN
+from training.order.batches import Plan, PlannedPhase, index
+from training.order.documents import DOCUMENT, FIRST, HELD_OUT, POSITION, SHARD, TOKEN, Segment
 from training.order.packing import WINDOW, Rows
 from training.order.shuffle import Shuffle
 
@@ -244,7 +244,7 @@ class Steps:
             )
 
 
-def place_of(phase: PlanPhase, source: int, samples: np.ndarray) -> np.ndarray:
+def place_of(phase: PlannedPhase, source: int, samples: np.ndarray) -> np.ndarray:
     """Return the places of a source's samples among all samples of a phase, int64.
 
     It is the inverse of `batches.interleaved`. The samples before one are those of other sources with an earlier

@@ -193,9 +193,9 @@ class Tracer:
         def decode(one: InBatch, piece: Seen) -> str:
             shard = plan.record.shards[one.shard]
             tokens = np.memmap(sound(self._shards(plan, one.shard), shard.path), width, "r")
-            place = plan.documents.places(np.array([steps.number(one.shard, one.document)]))[0]
-            ids = tokens[place.start + piece.start : place.start + piece.start + piece.tokens].tolist()
-            ends = ids[-1] == plan.record.eos_id and piece.start + piece.tokens == place.tokens
+            whole = plan.documents.segments(np.array([steps.number(one.shard, one.document)]))[0]
+            ids = tokens[whole.start + piece.start : whole.start + piece.start + piece.tokens].tolist()
+            ends = ids[-1] == plan.record.eos_id and piece.start + piece.tokens == whole.length
             return tokenizer.decode(ids[:-1] if ends else ids, skip_special_tokens=False)
 
         return decode

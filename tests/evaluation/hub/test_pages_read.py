@@ -48,9 +48,9 @@ def test_tokens_read_are_those_of_all_batches_that_were_not_skipped(plan, steps)
         for sample in index(plan, step) if step not in steps else ():
             for segment in sample:
                 wanted[segment.shard, segment.document] += segment.length
-    places = plan.documents.places(np.arange(len(plan.documents)))
+    whole = plan.documents.segments(np.arange(len(plan.documents)))
     found = tokens_read(plan, skipping(*steps))
-    assert {place[:2]: int(tokens) for place, tokens in zip(places, found, strict=True) if tokens} == wanted
+    assert {one[:2]: int(tokens) for one, tokens in zip(whole, found, strict=True) if tokens} == wanted
     assert sum(wanted.values()) > 0
 
 

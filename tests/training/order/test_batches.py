@@ -48,7 +48,7 @@ def long_plan(chain, *, epochs=3):
 def documents_of(plan, *, held_out):
     """(shard, number in the shard) of the plan's documents."""
     chosen = np.flatnonzero(plan.documents.are_held_out(0, len(plan.documents)) == held_out)
-    return {(place.shard, place.document) for place in plan.documents.places(chosen)}
+    return {(one.shard, one.document) for one in plan.documents.segments(chosen)}
 
 
 def test_a_batch_is_the_same_whatever_was_asked_before(chain):

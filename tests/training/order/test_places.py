@@ -143,14 +143,14 @@ def test_the_order_is_the_same_for_any_size_of_the_blocks(large, size):
 def test_documents_of_shards_with_several_sources_lie_where_their_offsets_say(tmp_path):
     texts = {source: [tiny.sentence((source, number)) for number in range(25)] for source in ("books", "web", "news")}
     chain = tiny.TinyChain(tmp_path, texts=texts)
-    places = chain.plan.documents.places(np.arange(75))
-    assert len({(place.shard, place.document) for place in places}) == 75
-    for place, source in zip(places, (name for name in sorted(texts) for _ in range(25)), strict=True):
-        base = chain.plan.record.shards[place.shard].path.removesuffix(".bin")
+    whole = chain.plan.documents.segments(np.arange(75))
+    assert len({(one.shard, one.document) for one in whole}) == 75
+    for one, source in zip(whole, (name for name in sorted(texts) for _ in range(25)), strict=True):
+        base = chain.plan.record.shards[one.shard].path.removesuffix(".bin")
         offsets = np.load(chain.shards.file(f"{base}.offsets.npy"))
-        assert (place.start, place.start + place.tokens) == tuple(offsets[place.document : place.document + 2])
+        assert (one.start, one.start + one.length) == tuple(offsets[one.document : one.document + 2])
         sidecar = pq.read_table(chain.shards.file(f"{base}.documents.parquet"))
-        assert sidecar["source"][place.document].as_py() == source
+        assert sidecar["source"][one.document].as_py() == source
 
 
 def test_a_document_takes_few_bytes_of_the_plan(large):
@@ -253,6 +253,6 @@ def test_shards_are_mapped_when_they_are_read_and_no_more_than_a_few_at_once(tmp
     whole = chain.open_shards().rows(samples, length=32)
     monkeypatch.setattr(batches, "OPEN_SHARDS", 2)
     shards = chain.open_shards()
-    assert not shards._files._open
+    assert not shards._tokens_of.cache_info().currsize
     assert all(np.array_equal(*pair) for pair in zip(shards.rows(samples, length=32), whole, strict=True))
-    assert len(shards._files._open) == 2
+    assert shards._tokens_of.cache_info().currsize == 2
