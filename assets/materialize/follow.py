@@ -14,7 +14,7 @@ from assets.materialize.causes import FINAL_EXIT_CODES, StageFailed, as_told, ex
 from assets.materialize.events import announce
 from assets.materialize.jobs import note_versions, task_of
 from assets.materialize.patience import Patience, Retries
-from assets.materialize.reports import FanOut, Observed, Tail, forward
+from assets.materialize.reports import Reports
 from assets.materialize.watchers import Watching
 from assets.registry.numbers import row_of
 from assets.state.liveness import Watcher
@@ -24,7 +24,6 @@ from training.contract import artifact
 from training.contract.artifact import Artifact
 from training.contract.job import Job
 from training.contract.process.exit_codes import BAD_INPUT, BUSY, REQUEUE
-from training.contract.progress import MESSAGES_FILE, METRICS_FILE
 
 if TYPE_CHECKING:
     from assets.graph.pipeline import Pipeline
@@ -145,11 +144,8 @@ class Following:
         except NotSubmitted as error:
             code = BAD_INPUT if error.is_refused else None
             raise StageFailed(f"{self.cell.asset} [{self.cell.partition}]: {error}", code) from None
-        # Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow
-        # keeps equal rows once.
-        metrics, messages = Tail(self.folder / METRICS_FILE), Tail(self.folder / MESSAGES_FILE, from_end=True)
-        patience, told, is_saved, training = Patience(), set[str](), False, Observed(self.watch)
-        ranks, queue = FanOut(self.folder), ""
+        reports = Reports(self.folder, self.run, self.watch, self.cell)
+        patience, told, queue = Patience(), set[str](), ""
         bill = Bill(self.folder, backend=self.backend.name, run=self.watching.run_id)
         while True:
             status = self.backend.poll(handle)
@@ -157,8 +153,8 @@ class Following:
                 tell(news, self.cell, self.watch)
             if queue != (queue := status.reason if status.state == "pending" else ""):
                 announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
-            if self.task.num_tasks > 1 and (row := ranks.new_row()):
-                announce("progress", self.cell, row)
+            if self.task.num_tasks > 1:
+                reports.count_ranks()
             for left in self.watching.news():
                 tell(f"{left} has left; the job goes on", self.cell, self.watch)
             if patience.is_due(status):
@@ -167,11 +163,10 @@ class Following:
             if given_up is not None:
                 self.watching.leave(lambda: self.backend.cancel(handle))
                 return given_up
-            rows, saved_now = forward(metrics, messages, self.run, self.watch, self.cell)
-            training.see(rows, is_last=status.is_over)
-            is_saved |= saved_now
+            reports.forward(is_last=status.is_over)
             if status.is_over:
-                return _unless_ended(as_told(status, self.folder, is_saved=is_saved), handle, self.watching)
+                ended = as_told(status, self.folder, is_saved=reports.is_saved)
+                return _unless_ended(ended, handle, self.watching)
             time.sleep(self.backend.poll_seconds)
 
     def _submitted(self) -> Handle:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.materialize.events import announce
 from resources.compute.base import read_json
-from training.contract.progress import PHASE, SAVED, WAITS
+from training.contract.progress import MESSAGES_FILE, METRICS_FILE, PHASE, SAVED, WAITS
 from training.contract.running.leftovers import RANKS_FOLDER
 from training.contract.running.marks import TOTAL_FILE, num_finished
 
@@ -21,63 +21,59 @@ SAMPLE_CHARACTERS = 2000  # longest text sample in a tag of an MLflow run
 OBSERVED_SECONDS = 60.0  # between two observations of a training
 
 
-class Observed:
-    """Reports the newest metrics of a training to Dagster, every OBSERVED_SECONDS and once at the end."""
+class Reports:
+    """Forwards what a job writes during one attempt to MLflow, Dagster and the terminal.
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._row: dict[str, Any] = {}
-        self._observed_at = time.monotonic() - OBSERVED_SECONDS
-
-    def see(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
-        """Process new rows of metrics, and report the newest if it is time; rows without a loss are ignored."""
-        self._row = next((row for row in reversed(rows) if "loss" in row), self._row)
-        if self._row and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
-            self._watch.observe({name: value for name, value in self._row.items() if name != "time"})
-            self._row, self._observed_at = {}, time.monotonic()
-
-
-def forward(metrics: Tail, messages: Tail, run: Any, watch: Watch, cell: Cell) -> tuple[list[dict[str, Any]], bool]:
-    """Send the metrics and messages that the job has written since the last call to MLflow and Dagster.
-
-    Returns the new rows of metrics, and whether the job reported that it saved its state and stops.
+    Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow keeps equal
+    rows once. `is_saved` tells whether the job has reported that it saved its state and stops.
     """
-    new = metrics.new_rows()
-    rows = [row for row in new if "sample" not in row]
-    if rows:
-        run.log_metrics(rows)
-        announce("progress", cell, rows[-1])
-    samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
-    if samples:
-        run.set_tags(samples)
-    is_saved = False
-    for message in messages.new_rows():
+
+    def __init__(self, folder: Path, run: Any, watch: Watch, cell: Cell) -> None:
+        self._metrics, self._messages = Tail(folder / METRICS_FILE), Tail(folder / MESSAGES_FILE, from_end=True)
+        self._folder, self._run, self._watch, self._cell = folder, run, watch, cell
+        self._newest: dict[str, Any] = {}  # row with a loss that Dagster has not seen
+        self._observed_at = time.monotonic() - OBSERVED_SECONDS
+        self._ranks: dict[str, int] = {}
+        self.is_saved = False
+
+    def forward(self, *, is_last: bool) -> None:
+        """Send on the metrics, text samples and messages that the job has written since the last call."""
+        new = self._metrics.new_rows()
+        rows = [row for row in new if "sample" not in row]
+        if rows:
+            self._run.log_metrics(rows)
+            announce("progress", self._cell, rows[-1])
+        samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
+        if samples:
+            self._run.set_tags(samples)
+        for message in self._messages.new_rows():
+            self._forward_message(message)
+        self._observe(rows, is_last=is_last)
+
+    def _forward_message(self, message: dict[str, Any]) -> None:
         if message.get("method") == "log":
-            watch.say(message["params"]["message"])
+            self._watch.say(message["params"]["message"])
         payload = message["params"]["payload"] if message.get("method") == "report_custom_message" else {}
-        is_saved |= SAVED in payload
+        self.is_saved |= SAVED in payload
         if WAITS in payload or message.get("method") == "opened":
-            announce("waits", cell, {"for": payload.get(WAITS, "")})
+            announce("waits", self._cell, {"for": payload.get(WAITS, "")})
         if PHASE in payload:
-            announce("phase", cell, {"name": payload[PHASE]})
-    return rows, is_saved
+            announce("phase", self._cell, {"name": payload[PHASE]})
 
+    def _observe(self, rows: list[dict[str, Any]], *, is_last: bool) -> None:
+        """Report the newest row of a training to Dagster, every OBSERVED_SECONDS and once at the end."""
+        self._newest = next((row for row in reversed(rows) if "loss" in row), self._newest)
+        if self._newest and (is_last or time.monotonic() - self._observed_at > OBSERVED_SECONDS):
+            self._watch.observe({name: value for name, value in self._newest.items() if name != "time"})
+            self._newest, self._observed_at = {}, time.monotonic()
 
-class FanOut:
-    """Counts the ranks that the tasks of a fan-out have finished; none of these tasks reports to the job's files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._seen: dict[str, int] = {}
-
-    def new_row(self) -> dict[str, int]:
-        """Return `step` (finished ranks) and `ranks` (all), if they changed; empty as long as no task has begun."""
+    def count_ranks(self) -> None:
+        """Announce how many ranks a fan-out has finished, if the number changed: its tasks write no metrics."""
         total = read_json(self._folder / RANKS_FOLDER / TOTAL_FILE)
         row = {} if total is None else {"step": num_finished(self._folder), **total}
-        if row == self._seen:
-            return {}
-        self._seen = row
-        return row
+        if row and row != self._ranks:
+            self._ranks = row
+            announce("progress", self._cell, row)
 
 
 class Tail:

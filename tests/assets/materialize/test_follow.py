@@ -16,7 +16,7 @@ from assets.materialize.events import heard_by
 from assets.materialize.follow import Following, _unless_ended
 from assets.materialize.jobs import run_settings
 from assets.materialize.patience import Patience
-from assets.materialize.reports import Observed, Tail, forward
+from assets.materialize.reports import Reports
 from assets.materialize.watch import Watch
 from assets.materialize.watchers import Watching
 from resources.compute.base import Handle, Status, Task
@@ -24,6 +24,7 @@ from resources.compute.slurm import status_of
 from resources.profile import Size
 from training.contract import artifact
 from training.contract.artifact import Artifact
+from training.contract.progress import Progress
 
 
 class Backend:
@@ -118,26 +119,31 @@ def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path):
     )
     rows, tags = [], {}
     run = SimpleNamespace(log_metrics=rows.extend, set_tags=tags.update)
-    tails = Tail(tmp_path / "metrics.jsonl"), Tail(tmp_path / "messages.jsonl")
-    new, is_saved = forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
-    assert new == rows and not is_saved
+    said = Reports(tmp_path, run, SimpleNamespace(observe=lambda numbers: None), None)
+    said.forward(is_last=False)
+    assert not said.is_saved
     assert [row["loss"] for row in rows] == [2.5, 2.4] and tags == {"sample/step 1": "stir the ⟶ soup"}
 
 
-def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and_at_the_end(monkeypatch):
+def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and_at_the_end(tmp_path, monkeypatch):
     clock = [0.0]
+    run = SimpleNamespace(log_metrics=lambda rows: None)
     monkeypatch.setattr(reports.time, "monotonic", lambda: clock[0])
     written = {"loss": 2.5, "gradient_norm": 0.7, "tokens_per_second": 12_345.678, "data_wait_seconds": 1e-4}
 
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["kitchen"]))
     def base_model(context) -> None:
-        training = Observed(Watch.of(context, Pipeline(root="nowhere")))
-        training.see([{"step": 0, "held_out_bits_per_byte": 4.0}], is_last=False)
+        training = Reports(tmp_path, run, Watch.of(context, Pipeline(root="nowhere")), None)
+        progress = Progress(tmp_path)
+        progress.log(step=0, held_out_bits_per_byte=4.0)
         for step in range(1, 9):
+            training.forward(is_last=False)
             clock[0] += 25.0
-            training.see([{"time": 1.0, "step": step, **written}], is_last=False)
-        training.see([], is_last=True)
-        training.see([], is_last=True)
+            progress.log(step=step, **written)
+        training.forward(is_last=False)
+        training.forward(is_last=True)
+        training.forward(is_last=True)
+        progress.close()
 
     with dg.DagsterInstance.ephemeral() as instance:
         dg.materialize([base_model], partition_key="kitchen", instance=instance)

@@ -22,7 +22,7 @@ from training.contract.job import DataError, InputArtifact, RefusedInput, write_
 from training.contract.parts.code import identified
 from training.contract.parts.outside import OutsidePart
 from training.contract.process.exit_codes import BUSY
-from training.contract.progress import MESSAGES_FILE, METRICS_FILE, read_metrics
+from training.contract.progress import read_metrics
 from training.contract.run_settings import RunSettings
 from training.contract.running.command_line import main
 from training.contract.running.lease import Lease
@@ -299,21 +299,21 @@ def test_metrics_of_a_killed_job_are_read_without_the_torn_line(tmp_path):
 
 
 def test_a_second_process_says_that_the_work_is_being_done(tmp_path, stages, capsys):
+    from assets.materialize.events import heard_by
+    from assets.materialize.reports import Reports
+
     job = toy_job(tmp_path)
     write_job(job, tmp_path / "job.json")
+    run = SimpleNamespace(log_metrics=lambda rows: None)
+    reports = Reports(tmp_path / "out" / "f", run, SimpleNamespace(say=lambda line: None), None)
     with Lease(tmp_path / "out" / "f"):
         assert main([str(tmp_path / "job.json")], stages) == BUSY
     assert "is being made" in capsys.readouterr().err
     assert main([str(tmp_path / "job.json")], stages) == 0
-    from assets.materialize.events import heard_by
-    from assets.materialize.reports import Tail, forward
-
     # The terminal of the run that watches the second process says meanwhile what it waits for.
     heard: list[str | None] = []
-    run = SimpleNamespace(log_metrics=lambda rows: None)
-    tails = (Tail(tmp_path / "out" / "f" / name) for name in (METRICS_FILE, MESSAGES_FILE))
     with heard_by(lambda kind, cell, values: heard.append(values.get("for"))):
-        forward(*tails, run, SimpleNamespace(say=lambda line: None), None)
+        reports.forward(is_last=False)
     assert re.match(r"a sign of life of .+, which holds the lease of f\Z", heard[1]) and heard[2:] == [""]
 
 
