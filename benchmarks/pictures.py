@@ -35,7 +35,6 @@ from evaluation.report.scoreboard_print import render
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 COLUMNS = 80
-SHOWN = ("Accuracy in percent (", "Contamination")  # beginnings of the parts of the scoreboard
 FINDINGS = 2  # shown of a refusal
 TERMINAL = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -90,12 +89,10 @@ def records_of(name: str, root: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def scoreboard_lines(board: Mapping[str, Any], promotion: Mapping[str, Any]) -> list[Text]:
-    """Return the parts SHOWN of the scoreboard, as a terminal of 80 columns shows them."""
+    """Return the end of a run, as a terminal of 80 columns shows it."""
     said = io.StringIO()
     render(board, Console(file=said, width=COLUMNS, force_terminal=True, highlight=False), promotion)
-    parts = [[Text.from_ansi(line) for line in part.splitlines()] for part in said.getvalue().split("\n\n")]
-    chosen = [part for number, part in enumerate(parts) if not number or part[0].plain.startswith(SHOWN)]
-    return [line for part in chosen for line in (*part, Text(""))][:-1]
+    return [Text.from_ansi(line) for line in said.getvalue().splitlines()]
 
 
 def leak_lines(refusal: Mapping[str, Any]) -> list[str]:

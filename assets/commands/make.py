@@ -135,7 +135,7 @@ def demo(
     profile: ProfileOption = "local",
     recipe: Annotated[str, typer.Argument()] = "kitchen",
 ) -> None:
-    """Run the embedded recipe from its crawl to a promoted model and show the scoreboard."""
+    """Run the embedded recipe from its crawl to a promoted model and show the result."""
     report = run_named(recipe, profile, root)
     _show(recipe, root, report)
     _finish(report, json_=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from evaluation.contamination.verdict import told_of
 from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
-from evaluation.decision.intervals import in_percent
+from evaluation.decision.intervals import in_percent, share_interval
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
 from training.contract.identity.numerics import in_words
 from training.data.exams.rubric import WORTH
@@ -245,9 +245,9 @@ def _comparison_cell(one: Mapping[str, Any]) -> str:
 def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = None) -> str:
     """Return the result of a run as one line.
 
-    An example is `63 k parameters, 94 % of the exam, clean (94 of 96 items cleared), promoted as kitchen v3`.
+    An example is `63 k parameters, 94 % of sums against 1 % by counting words, above chance and counts in 1 of 3
+    suites, clean (94 of 96 items cleared), promoted as kitchen v3`.
 
-    The share of the exam is the score of the last model that is scored, averaged over all items of all suites.
     `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
     not asked. Unknown parts are left out.
     """
@@ -255,11 +255,7 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     model = board["pretraining"] or board["adopted"]
     if "parameters" in model:
         parts.append(f"{_rounded(model['parameters'])} parameters")
-    exams = [[*models.values()][-1] for models in board["scores"].values() if models]
-    if exams:
-        share = sum(exam["score"] * exam["n"] for exam in exams) / sum(exam["n"] for exam in exams)
-        aside = sum(exam.get("set_aside", 0) for exam in exams)
-        parts.append(f"{100 * share:.0f} % of the exam" + (f" ({aside:,} items set aside)" if aside else ""))
+    parts += learned(board["scores"])
     if board["contamination"]:
         parts.append(board["contamination"]["told"])
     if board["refusals"]:
@@ -269,6 +265,44 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     elif promotion is not None:
         parts.append("not promoted")
     return ", ".join(parts)
+
+
+def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return what the last scored model answers better than chance and any count of words, as parts of a sentence.
+
+    These are its score on the suite where it is farthest above both, and the number of suites where its interval is.
+    """
+    last = {suite: [*models.values()][-1] for suite, models in scores.items() if models}
+    if not last:
+        return []
+    others = {suite: _without_a_model(one) for suite, one in last.items()}
+    above = [suite for suite, one in last.items() if share_interval(one["score"], one["n"])[0] > others[suite][0]]
+    best = max(above, key=lambda suite: last[suite]["score"] - others[suite][0], default=None)
+    parts = [f"above chance and counts in {len(above) or 'none'} of {len(last)} suites"]
+    if best is not None:
+        share, by = others[best]
+        parts.insert(0, f"{100 * last[best]['score']:.0f} % of {best} against {100 * share:.0f} % by {by}")
+    aside = sum(one.get("set_aside", 0) for one in last.values())
+    return [*parts, *([f"{aside:,} items set aside"] if aside else [])]
+
+
+def _without_a_model(entry: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the larger one of chance and the best count, with its name."""
+    count = best_count(entry)
+    counted = [] if count is None else [(count, "counting words")]
+    return max([(entry["chance"], "chance"), *counted])
+
+
+def best_count(entry: Mapping[str, Any]) -> float | None:
+    """Return the share of a suite's items that the best of its controls answers; None without controls.
+
+    A control only counts words (`evaluation/exams/controls.py`). `entry` is the suite's score of one model.
+    """
+    kinds = [kind for kind in entry.get("kinds", {}).values() if "controls" in kind]
+    if not kinds:
+        return None
+    items = sum(kind["n"] for kind in kinds)
+    return max(sum(kind["controls"][name] * kind["n"] for kind in kinds) / items for name in kinds[0]["controls"])
 
 
 def _rounded(number: float) -> str:

@@ -104,8 +104,8 @@ def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(f
     assert broken_words(printed) == set()
     text = printed(80)
     assert headline_of(text).endswith(" items cleared), promoted as kitchen-small v1")
-    order = ["parameters, ", "Accuracy in percent", "Contamination: clean", "Documents", "Time and cost"]
-    assert sorted(order, key=text.index) == order
+    assert "parameters, " in text and text.index(" clean (") < text.index("Right answers in percent")
+    assert len(text.splitlines()) <= 13
 
 
 def test_a_run_without_json_ends_with_the_scoreboard(first, root):
@@ -113,7 +113,7 @@ def test_a_run_without_json_ends_with_the_scoreboard(first, root):
     command = [*COMMAND, "run", "kitchen-small", "--root", str(root)]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     said = headline_of(ran.stdout)
-    assert " % of the exam, clean (" in said and "\nTalk to the model:\n" in ran.stdout
+    assert re.search(r" suites, clean \(\d+ of ", said) and "\nTalk to it:  " in ran.stdout
     # Another test may have moved the champion since; then the run is refused, and says so in its first line.
     codes = {"promoted as kitchen-small v1": 0, "not promoted": 3}
     assert ran.returncode == codes[said.rpartition(", ")[2]], ran.stderr

@@ -49,22 +49,19 @@ def table(
     head: Sequence[str] = (),
     title: str = "",
     right: Container[int] = (),
-    has_sum: bool = False,
     width: int = WIDTH,
-    spared: int = 0,
 ) -> Table:
     """Return a table of at most `width` columns for rich to print. A table with a title has a line below its head.
 
-    Cells are divided between words. If that is too wide, up to `spared` of the last columns are left out, and then long
-    words are divided too. The columns with the numbers in `right` are aligned to the right, and no word in them is
-    divided. With `has_sum` the last row is set apart.
+    Cells are divided between words, and long words too if that is too wide. The columns with the numbers in `right` are
+    aligned to the right, and no word in them is divided.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     columns = list(zip(*([head] if head else []), *rows, strict=True))
-    widths = _widths([list(map(str, column)) for column in columns], right, width, spared)
+    widths = _widths([list(map(str, column)) for column in columns], right, width)
     shown = Table(
         title=title or None, title_justify="left", title_style="bold", show_header=bool(head), show_edge=False
     )
@@ -74,19 +71,15 @@ def table(
         justify = "right" if number in right else "left"
         shown.add_column(head[number] if head else "", justify=justify, width=own, overflow="fold")
     for row in rows:
-        if has_sum and row is rows[-1]:
-            shown.add_section()
-        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row[: len(widths)]))
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return shown
 
 
-def _widths(columns: Sequence[Sequence[str]], right: Container[int], width: int, spared: int) -> list[int]:
+def _widths(columns: Sequence[Sequence[str]], right: Container[int], width: int) -> list[int]:
     """Return the widths of the columns that are shown."""
     widths = [GAP + max(map(_longest_word, column)) for column in columns]
     wanted = [GAP + max(_longest(cell.split("\n")) for cell in column) for column in columns]
     room = GAP + width  # there is no gap after the last column
-    while len(widths) > len(columns) - spared and sum(widths) > room:
-        del widths[-1], wanted[-1]
     for _ in range(min(room, sum(wanted)) - sum(widths)):
         widths[max(range(len(widths)), key=lambda number: wanted[number] - widths[number])] += 1
     texts = [number for number in range(len(widths)) if number not in right]

@@ -145,30 +145,30 @@ def show_list(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
-    """Print the results of a run on one screen: first the verdict, then the scoreboard, then where to find more."""
+    """Print the result of a run: the verdict and a table, then a line each to talk to it, to look and to read on."""
     from evaluation.report.scoreboard import scoreboard
-    from evaluation.report.scoreboard_print import render
+    from evaluation.report.scoreboard_print import cost_line, render
 
     console = Console(highlight=False)
     made = {cell.asset: cell.artifact for cell in comparison.cells.values() if cell.artifact is not None}
     records = [(cell.artifact.path, cell.artifact.record) for cell in comparison.cells.values() if cell.artifact]
+    lines = [("Took:", f"this run {report.seconds:,.0f} s")]
     if records:
-        render(scoreboard(records), console, {**report.promotion, "promoted": report.promoted})
+        board = scoreboard(records)
+        render(board, console, {**report.promotion, "promoted": report.promoted})
+        lines.append(("", f"all artifacts {cost_line(board)}"))
     name, root = comparison.recipe.name, _near(comparison.root)
     pedigree = "pedigree" if shutil.which("pedigree") else str(_near(Path(sys.executable).with_name("pedigree")))
-    console.print(f"\nThis run took {report.seconds:.0f} s.")
-    talk = {"Talk to the model:": f"{pedigree} chat {name} --root {root}"}
     last = last_model(comparison.recipe)
-    lines = {
-        **(talk if last in made and last != "base_model" else {}),  # which has no chat template
-        "Dagster (http://127.0.0.1:3000) and MLflow (http://127.0.0.1:5000):": f"{pedigree} dev --root {root}",
-    }
+    if last in made and last != "base_model":  # which has no chat template
+        lines.append(("Talk to it:", f"{pedigree} chat {name} --root {root}"))
+    lines.append(("Look around:", f"{pedigree} dev --root {root}  (Dagster and MLflow)"))
     pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]
     if page := next((page for page in pages if page.exists()), None):
-        lines["The report:"] = str(_near(page))
-    for what, where in lines.items():
-        console.print(f"\n{what}")
-        console.print(f"  {where}", soft_wrap=True)  # whole, so that it can be copied
+        lines.append(("Read on:", str(_near(page))))
+    console.print()
+    for what, where in lines:
+        console.print(f"{what:<14}{where}", soft_wrap=True)  # whole, so that it can be copied
 
 
 def _near(path: Path) -> Path:

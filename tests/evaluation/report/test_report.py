@@ -14,7 +14,7 @@ import yaml
 from evaluation.hub.card import _rows_read, _shape, front_matter, one_line, render_card
 from evaluation.report.run_page import looked_at, records_of, render_report
 from evaluation.report.scoreboard import headline, long_context_lines, scoreboard
-from evaluation.report.scoreboard_print import render
+from evaluation.report.scoreboard_print import cost_line, render
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from tests.evaluation.report.pages import HOSTILE_URL, counts, document, documents
@@ -306,86 +306,82 @@ def test_every_outcome_of_every_stage_is_shown(inputs):
     ]
 
 
-def test_the_scoreboard_prints_what_there_is(inputs):
+def printed(board, width=100):
     from rich.console import Console
 
     output = io.StringIO()
+    render(board, Console(file=output, width=width))
+    return output.getvalue()
+
+
+def test_a_run_ends_with_its_refusals_and_one_short_table(inputs):
     board = scoreboard(records_of(Path(item.path) for item in inputs))
-    render(board, Console(file=output, width=140))
-    text = output.getvalue()
-    for part in (
-        "loss 5.000 → 1.700",
-        "50.0 (15.0–85.0)",
-        "chat: stated",
-        "ngram 25",
-        "pairs 50",
-        "50.0 (15.0–85.0)*",
-        "right (worth +1), percent: sft 75.0 (50.0 to 87.5), gain +75.0 (+50.0 to +87.5)",
-        "Bits per byte of 2 held-out documents (2,000 bytes): base 1.500",
-        "contaminated",
-        "a.warc.gz at 7",
-        "refused: contamination_report",
-    ):
+    text = printed(board)
+    for part in ("contaminated", "a.warc.gz at 7", "refused: contamination_report"):
         assert part in text
-    line = r"chat +\+3 −1, p 0\.625 +\+3 −1, p < 0\.001 +\+0 −0, p 1\.000 +4 *\n"
-    assert re.search("base → sft +sft → aligned +base → aligned", text) and re.search(line, text)
-    assert board["funnel"]["s1"][0]["kept"] == 1
-    render(scoreboard([]), Console(file=io.StringIO()))
+    assert re.search(r"^suite +aligned +sft +base +best count +chance +items", text, re.M)
+    assert re.search(r"^chat +50\.0 \(15\.0–85\.0\) +50\.0 +50\.0 +50 +0 +4", text, re.M)
+    many = {f"chat {number}": board["scores"]["chat"] for number in range(20)}
+    table = printed(board | {"scores": many}).partition("\n\n")[2]
+    assert len(table.splitlines()) <= 10 and "14 more in the report" in table
+    assert printed(scoreboard([])) == ""
+
+
+def test_without_scores_a_run_ends_with_the_documents_of_each_stage(inputs):
+    found = [item for item in inputs if item.asset in ("filtered_documents", "deduplicated_documents")]
+    text = printed(scoreboard(records_of(Path(item.path) for item in found)))
+    assert re.search(r"^filtered +2 +1 +1 +0 +too short 1 *$", text, re.M)
 
 
 def test_scores_have_a_column_for_each_model_that_was_scored_and_no_other(inputs):
-    from rich.console import Console
-
-    output = io.StringIO()
     board = scoreboard(records_of(Path(item.path) for item in inputs))
     board["scores"] = {"chat": {model: board["scores"]["chat"][model] for model in ("base", "sft")}}
-    render(board, Console(file=output, width=100))
-    assert re.search(r"^suite +sft +base +items", output.getvalue(), re.M)
-    assert re.search(r"^suite: kind +sft +base +controls", output.getvalue(), re.M)
+    assert re.search(r"^suite +sft +base +best count", printed(board), re.M)
 
 
 def test_an_interval_is_not_broken_in_a_narrow_terminal(inputs):
-    from rich.console import Console
-
-    output = io.StringIO()
-    render(scoreboard(records_of(Path(item.path) for item in inputs)), Console(file=output, width=60))
-    assert output.getvalue().count("(15.0–85.0)") >= 6 and "(15.0\n" not in output.getvalue()
+    text = printed(scoreboard(records_of(Path(item.path) for item in inputs)), 60)
+    assert text.count("(15.0–85.0)") >= 1 and "(15.0\n" not in text
 
 
 def test_the_scoreboard_begins_with_what_came_out(inputs):
     board = scoreboard(records_of(Path(item.path) for item in inputs))
-    assert headline(scoreboard([])) == "" and headline(board).endswith(
-        "% of the exam, contaminated, refused by gate contamination"
-    )
+    assert headline(scoreboard([])) == "" and headline(board).endswith("contaminated, refused by gate contamination")
+    counted = {"controls": {"ngram": 0.5, "pairs": 0.0}, "n": 60}, {"controls": {"ngram": 0.9, "pairs": 0.2}, "n": 40}
+    one = {"score": 0.9, "n": 300, "chance": 0.25}
     board |= {
         "pretraining": {"parameters": 2_217_984.0},
-        "scores": {"cloze": {"aligned": {"score": 0.9, "n": 300}}, "chat": {"aligned": {"score": 1.0, "n": 200}}},
+        "scores": {
+            "cloze": {"aligned": {**one, "kinds": dict(enumerate(counted))}},  # ngram 0.66
+            "sums": {"aligned": {**one, "score": 0.8, "n": 200, "set_aside": 3}},
+            "by chance": {"aligned": {**one, "score": 0.29}},
+        },
         "contamination": {**board["contamination"], "told": "clean (3 of 4 items cleared)"},
         "refusals": [],
     }
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
-    assert (
-        headline(board, promotion)
-        == "2.2 M parameters, 94 % of the exam, clean (3 of 4 items cleared), promoted as kitchen v3"
-    )
+    learned = "80 % of sums against 25 % by chance, above chance and counts in 2 of 3 suites, 3 items set aside"
+    told = "clean (3 of 4 items cleared), promoted as kitchen v3"
+    assert headline(board, promotion) == f"2.2 M parameters, {learned}, {told}"
     assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared), not promoted")
     adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
-    assert headline(adopted, promotion).startswith("1.1 M parameters, 94 % of the exam")
+    assert headline(adopted, promotion).startswith("1.1 M parameters, 80 % of sums")
+    del board["scores"]["sums"]
+    assert "90 % of cloze against 66 % by counting words" in headline(board)
+    del board["scores"]["cloze"]
+    assert "2.2 M parameters, above chance and counts in none of 1 suites, clean" in headline(board)
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):
-    from rich.console import Console
-
     def shown(records):
-        output = io.StringIO()
-        render(scoreboard(records), Console(file=output, width=140))
-        return "price" in output.getvalue(), 'class="n">price</th>' in render_report(records), output.getvalue()
+        said = cost_line(scoreboard(records))
+        return "price" in said, 'class="n">price</th>' in render_report(records), said
 
     records = records_of(Path(item.path) for item in inputs)
     assert shown(records)[:2] == (False, False)
     path, record = records[0]
     on_screen, in_report, text = shown([(path, {**record, "cost": {**record["cost"], "price": 12.5}}), *records[1:]])
-    assert on_screen and in_report and text.count("12.50") == 2  # the asset's and the sum
+    assert on_screen and in_report and "price 12.50" in text
 
 
 def test_what_making_it_took_does_not_change_the_card(inputs, tmp_path):
@@ -446,8 +442,6 @@ def test_the_card_is_read_by_hubs(inputs, tmp_path):
 
 
 def test_a_verdict_without_an_exam_says_so_everywhere(tmp_path):
-    from rich.console import Console
-
     why = "evaluation.suites names no exam"
     report = {
         "verdict": "tolerated",
@@ -458,12 +452,11 @@ def test_a_verdict_without_an_exam_says_so_everywhere(tmp_path):
     write_lines(tmp_path / "report" / "findings.jsonl", [])
     (tmp_path / "report" / "contamination.json").write_text(json.dumps(report))
     records = records_of([Path(commit(tmp_path / "report", "contamination_report").path)])
-    board, output = scoreboard(records), io.StringIO()
-    render(board, Console(file=output, width=100))
+    board = scoreboard(records)
     card = render_card(load_recipe("kitchen"), records, board)
-    assert "Contamination: tolerated; no exam was looked for" in output.getvalue()
+    assert "tolerated" in printed(board) and "no exam was looked for" in printed(board)
     assert "Verdict: **tolerated**. No exam was looked for in what the models were trained on." in card
-    for text in (output.getvalue(), card):
+    for text in (printed(board), card):
         assert f"exams: {why}" in text and "too short" not in text
     assert f"exams: {why}." in _Page(render_report(records)).text
 
