@@ -64,7 +64,7 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     if not is_first:
         return Outcome(files=())
     own = recipe.outside_judge
-    judgement = judge(groups, learned, None if own is None else own.scores(conversations))
+    judgement = judge(groups, learned, None if own is None else [own(one) for one in conversations])
     return Outcome(
         files=tuple(_write(work.path, judgement)),
         metrics={**judgement.metrics(), **compared},

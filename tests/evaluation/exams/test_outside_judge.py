@@ -40,7 +40,7 @@ def test_its_scores_stand_beside_those_of_the_reward_model():
         )
     ]
     own = recipe_of("brief:judge", words=2).outside_judge
-    scores = own.scores([one for group in groups for one in group.conversations])
+    scores = [own(one) for group in groups for one in group.conversations]
     assert scores == [1.0, 0.0, 0.5, 1.0, 1.0, 1.0]
     found, plain = judge(groups, [0.0] * 6, scores), judge(groups, [0.0] * 6)
     assert found.by_suite["sft"]["chat"]["judged_mean"] == 0.5
@@ -65,7 +65,7 @@ def test_what_fails_in_a_judge_is_told_under_its_name(write, gives, problem):
     )
     own = recipe_of(f"{write(body.format(gives))}:judge").outside_judge
     with pytest.raises(PartFailed, match=f"judge mine {problem}"):
-        own.scores([[*QUESTION, {"role": "assistant", "content": "180"}]])
+        own([*QUESTION, {"role": "assistant", "content": "180"}])
 
 
 def test_a_judge_is_in_the_settings_of_judging_alone(tmp_path):

@@ -9,8 +9,8 @@ import importlib
 import os
 import threading
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def answer(order: Mapping[str, Any], node: str) -> dict[str, Any]:
                 refused = _begin(order, node)
                 if refused:
                     return {"refused": refused}
-            with _SignsOfLife(sign):
+            with _touched(sign):
                 return {"result": _makers[order["token"]].rank(order["rank"])}
         except Exception as error:
             told = masked(f"on node {node}:\n{traceback.format_exc()}")
@@ -68,23 +68,22 @@ def _begin(order: Mapping[str, Any], node: str) -> str:
     return ""
 
 
-class _SignsOfLife:
+@contextmanager
+def _touched(path: Path) -> Iterator[None]:
     """Context manager that touches a file as long as this worker and its children use the processor."""
+    ended = threading.Event()
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._ended = path, threading.Event()
-        self._thread = threading.Thread(target=self._touch, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _touch(self) -> None:
+    def touch() -> None:
         goes_on = SignsOfLife(lambda: 0, 2 * SIGN_SECONDS)
-        while not self._ended.wait(SIGN_SECONDS):
+        while not ended.wait(SIGN_SECONDS):
             if goes_on():
                 with suppress(OSError):
-                    os.utime(self._path)
+                    os.utime(path)
+
+    thread = threading.Thread(target=touch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from training.contract.records import RecipeError
 from training.pretrain.models.shape import ModelConfig
@@ -12,21 +12,18 @@ from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel.degrees import CHOSEN, Degrees
 
+if TYPE_CHECKING:
+    from training.order.batch_settings import BatchPhase
+    from training.order.batches import PlannedPhase
+
 PLACES = "pipeline * pipeline_chunks"  # of the model, each with consecutive layers
-
-
-class _HasRowLength(Protocol):
-    """The steps of a run whose rows have the same length."""
-
-    @property
-    def sequence_length(self) -> int: ...
 
 
 def check_degrees(
     degrees: Degrees,
     config: ModelConfig,
     *,
-    phases: Iterable[_HasRowLength],
+    phases: Iterable[BatchPhase | PlannedPhase],
     optimizer: str,
     part: Optimizer | None = None,
     processes: int,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from training.contract.records import RecipeError
 from training.pretrain.fp8 import LABEL, MULTIPLE, require_torchao
@@ -17,6 +17,9 @@ from training.pretrain.parallel.degrees import Degrees
 
 if TYPE_CHECKING:
     import torch
+
+    from training.order.batch_settings import BatchPhase
+    from training.order.batches import PlannedPhase
 
 CAPABILITY = (8, 9)  # of the first GPUs that have such products
 
@@ -33,19 +36,6 @@ PRODUCT_SHARE, MEMORY_SHARE, KERNEL_SECONDS = 0.78, 0.92, 2e-6
 # with the scale (8), clamp (8), fp8 (5), and one of the two is transposed (2).
 COMPILED_BYTES, WEIGHT_BYTES, EAGER_BYTES = 6, 8, 68
 COMPILED_KERNELS, EAGER_KERNELS = 3, 13
-
-
-class _HasSteps(Protocol):
-    """The steps of a run that have the same row length and batch size."""
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def sequence_length(self) -> int: ...
-
-    @property
-    def global_batch_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +103,7 @@ def balance(config: ModelConfig, *, tokens: int, device: str, compiled: bool) ->
 def check_fp8(
     config: ModelConfig,
     *,
-    phases: Iterable[_HasSteps],
+    phases: Iterable[BatchPhase | PlannedPhase],
     degrees: Degrees,
     processes: int,
     micro_batch_tokens: int | None,
@@ -151,7 +141,9 @@ def check_fp8(
         raise RecipeError(f"{LABEL} does not pay: {best.said()}; bf16 is right, or {ways}")
 
 
-def _tokens_in_a_pass(phase: _HasSteps, degrees: Degrees, processes: int, micro_batch_tokens: int | None) -> int:
+def _tokens_in_a_pass(
+    phase: BatchPhase | PlannedPhase, degrees: Degrees, processes: int, micro_batch_tokens: int | None
+) -> int:
     return (micro_batch_tokens or phase.global_batch_tokens // degrees.row_sets(processes)) // degrees.context
 
 

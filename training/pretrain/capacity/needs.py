@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training.generate.passes.pass_rows import PASS_LOGITS, PASS_TOKENS, SAMPLE_ROWS, rows_in_pass
 from training.pretrain.models.account import FILE_BYTES, FP32, Recompute, evaluated_rows, parameter_shapes
@@ -23,6 +23,10 @@ from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.parallel.degrees import MESSAGE_NUMBERS, Degrees, micro_batches_in
 from training.pretrain.settings import PretrainRecipe
+
+if TYPE_CHECKING:
+    from training.order.batch_settings import BatchPhase
+    from training.order.batches import PlannedPhase
 
 TOLERANCE = 0.15  # of the stated sum
 BF16 = 2
@@ -143,7 +147,7 @@ class Pretraining:
 
     shape: ModelConfig
     recipe: PretrainRecipe
-    phase: Any  # with `sequence_length`, `global_batch_tokens` and `rows`
+    phase: BatchPhase | PlannedPhase
     teacher: ModelConfig | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -53,7 +54,7 @@ class Weights:
 
 def _matrices_in(module: Any) -> list[tuple[Tensor, Parts]]:
     if isinstance(module, Attention):
-        heads = QueryKeyValue(module.config.kv_heads, module.config.group)
+        heads = partial(query_key_value, kv_heads=module.config.kv_heads, group=module.config.group)
         return [(module.query_key_value, heads), (module.output, whole)]
     if isinstance(module, BaseAttention):
         return [(weight, whole) for weight in module.parameters() if weight.dim() > 1]
@@ -76,13 +77,7 @@ def each(weight: Tensor) -> Sequence[Tensor]:
     return weight.unbind()
 
 
-@dataclass(frozen=True, slots=True)
-class QueryKeyValue:
-    """A callable that returns the query, key and value matrices in a fused projection, as views."""
-
-    kv_heads: int
-    group: int
-
-    def __call__(self, weight: Tensor) -> Sequence[Tensor]:
-        heads = weight.view(self.kv_heads, self.group + 2, -1, weight.shape[-1])
-        return heads[:, : self.group], heads[:, self.group], heads[:, self.group + 1]
+def query_key_value(weight: Tensor, *, kv_heads: int, group: int) -> Sequence[Tensor]:
+    """Return the query, key and value matrices in a fused projection, as views."""
+    heads = weight.view(kv_heads, group + 2, -1, weight.shape[-1])
+    return heads[:, :group], heads[:, group], heads[:, group + 1]

@@ -11,6 +11,7 @@ from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, nam
 
 KIND = "judges"
 SECTION = "evaluation"
+Judge = Callable[[Sequence[Mapping[str, Any]]], float]  # returns the score of a conversation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,28 +25,20 @@ class AnswerJudge:
     settings: type = NoSettings
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyJudge:
-    """The judge from outside of a recipe, with its name and settings."""
+def outside_judge(name: str, parts: PartsOf) -> Judge:
+    """Return the function that scores a conversation by the judge that `evaluation.judge` names.
 
-    name: str
-    judge: AnswerJudge
-    settings: Any
+    Raise RecipeError if there is none. The function raises PartFailed, with the judge's name, for what is no number.
+    """
+    judge = parts.load(KIND, name, (), field="judge", cls=AnswerJudge)
+    who, settings = f"judge {name}", parts.settings(name, judge.settings)
 
-    def scores(self, conversations: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
-        """Return the score of each conversation. Raise PartFailed, with the judge's name, for what is no number."""
-        return [self._score(one) for one in conversations]
-
-    def _score(self, conversation: Sequence[Mapping[str, Any]]) -> float:
-        who, answer = f"judge {self.name}", conversation[-1]["content"][:80]
+    def score(conversation: Sequence[Mapping[str, Any]]) -> float:
+        answer = conversation[-1]["content"][:80]
         with named(who, f"failed at the answer {answer!r}"):
-            number = self.judge.score([dict(message) for message in conversation], self.settings)
+            number = judge.score([dict(message) for message in conversation], settings)
         if not isinstance(number, bool | int | float) or not math.isfinite(number):
             raise PartFailed(f"{who} gave {number!r} for the answer {answer!r}; it must be a finite number")
         return float(number)
 
-
-def outside_judge(name: str, parts: PartsOf) -> ReadyJudge:
-    """Return the judge from outside that `evaluation.judge` names. Raise RecipeError if there is none."""
-    found = parts.load(KIND, name, (), field="judge", cls=AnswerJudge)
-    return ReadyJudge(name, found, parts.settings(name, found.settings))
+    return score

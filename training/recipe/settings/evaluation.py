@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 from training.contract.parts.outside import OutsidePart, PartsOf
 from training.contract.records import RecipeError, Uri, check_names
 from training.data.exams.settings import BenchmarkRecipe
-from training.recipe.settings.answer_judge import KIND, SECTION, ReadyJudge, outside_judge
+from training.recipe.settings.answer_judge import KIND, SECTION, Judge, outside_judge
 
 CANNOT_BE_KNOWN: Final = ("teacher", "adopted_model", "exams")
 SAMPLES_ANSWERS: Final = (
@@ -86,7 +86,7 @@ class EvaluationRecipe:
         return PartsOf(SECTION, self.parts)
 
     @property
-    def outside_judge(self) -> ReadyJudge | None:
+    def outside_judge(self) -> Judge | None:
         """The judge from outside; None if only the reward model judges."""
         return None if self.judge is None else outside_judge(self.judge, self._parts)
 
