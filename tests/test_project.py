@@ -54,6 +54,11 @@ def test_no_folder_has_more_than_fifteen_modules():
     assert {str(folder.relative_to(PROJECT)): count for folder, count in modules.items() if count > 15} == {}
 
 
+def test_every_folder_says_what_lives_there():
+    folders = [path for package in PACKAGES for path in (PROJECT / package).rglob("__init__.py")]
+    assert [str(path.relative_to(PROJECT)) for path in folders if not ast.get_docstring(tree(path))] == []
+
+
 def test_a_chain_of_imports_has_at_most_twenty_modules():
     """Counted with the imports that run when a module is imported: not those in functions, nor those for types."""
     paths = [path.relative_to(PROJECT) for package in PACKAGES for path in (PROJECT / package).rglob("*.py")]

@@ -1,0 +1,1 @@
+"""What a corpus holds: documents, tokens and bytes by site, source and snapshot."""

@@ -1,0 +1,1 @@
+"""The vocabulary of a recipe, trained or adopted, and the shards of token ids."""

@@ -1,0 +1,1 @@
+"""The stage `instructions`: conversations for fine-tuning."""

@@ -1,0 +1,1 @@
+"""The stage `prompts`: prompts for reinforcement learning."""

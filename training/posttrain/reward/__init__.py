@@ -1,0 +1,1 @@
+"""The stage `reward`: a model that scores answers."""

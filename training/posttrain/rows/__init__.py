@@ -1,0 +1,1 @@
+"""Rows of conversations, preferences and prompts: read from sources in any form, judged, and kept or dropped."""

@@ -1,0 +1,1 @@
+"""The stage `sft`: supervised fine-tuning on conversations."""

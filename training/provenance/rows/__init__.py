@@ -1,0 +1,1 @@
+"""The index of rows of post-training and synthetic text, and the erasure of rows."""

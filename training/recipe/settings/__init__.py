@@ -1,0 +1,1 @@
+"""Sections of the recipe that no stage of `training` owns, such as evaluation, promotion and automation."""
