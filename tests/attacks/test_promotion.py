@@ -118,7 +118,9 @@ def test_an_older_model_is_compared_again_and_does_not_come_back_by_itself(kitch
     assert ran.promotion["version"] == "1" and ran.promotion["champion"] == "2"
     assert "was champion of" in ran.promotion["sentence"] and "pedigree rollback" in ran.promotion["sentence"]
     assert kitchen.aliases() == {"champion": "2", "previous": "1", "candidate": "2"}
-    assert kitchen.run(second).promoted
+    ran = kitchen.run(second)
+    assert ran.promoted
+    assert ran.promotion == {"model_name": kitchen.model_name, "version": "2", "champion": "2", "sentence": ""}
 
 
 def test_a_row_of_small_drops_ends_at_the_best_of_the_line_and_a_person_begins_another(kitchen):

@@ -52,6 +52,13 @@ def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, ma
     assert all(cell.state == "outdated" for cell in comparison.to_do())
 
 
+def test_another_version_of_a_stage_is_a_reason(kitchen, made, monkeypatch):
+    card = CHAIN["model_card"]
+    monkeypatch.setitem(CHAIN, "model_card", replace(card, stage=replace(card.stage, version="next")))
+    reasons = compare(kitchen, made).cells["model_card", "kitchen"].reasons
+    assert reasons == (f"stage_version: {card.stage.version} → next",)
+
+
 def test_fields_that_a_record_lacks_at_their_defaults_are_no_reason(kitchen, tmp_path):
     key = ("training_plan", "kitchen")
     whole = write_record(kitchen.pretrain.batches)
@@ -336,6 +343,8 @@ def test_what_was_made_again_with_another_result_is_told_of_its_reader(kitchen, 
     assert compare(kitchen, tmp_path).cells["sft_model", "kitchen"].reasons == (f"input {asset} was made again: {why}",)
     lines = ["numerics class: not on record", f"replaced {cell.artifact.digest[:12]} by {again.digest[:12]}: {why}"]
     assert class_lines(asset, again) == lines[:classes]
+    shutil.rmtree(again.path)
+    assert compare(kitchen, tmp_path).cells["sft_model", "kitchen"].reasons == (f"input {asset} is to be made again",)
 
 
 def test_an_artifact_made_again_replaces_every_digest_that_points_to_the_lost_one(kitchen, tmp_path):

@@ -173,6 +173,8 @@ def test_lines_fit_a_terminal_and_the_page_runs_nothing(tmp_path):
         side("c", recipe={"name": "c", "s": {"x": 1}}, scored=scored(tmp_path / "c", [True, False, True])),
     ]
     told = json.loads(json.dumps(compared(sides)))
+    found = [(row["asset"], row["agree"], row["digests"]) for row in told["artifacts"]]
+    assert found == [("base_model", "differ", ["d", "e", None])]
     lines = lines_of(told)
     assert max(map(len, lines)) <= 80 and "not scored" in "\n".join(lines)
     page = page_of(told)

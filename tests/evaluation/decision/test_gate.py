@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.decision.gate import Champion, Evidence, decide, read_champion
-from evaluation.decision.paired import Answers, paired
+from evaluation.decision.paired import Answers, by_item, paired
 from evaluation.stages import STAGES
 from tests.evaluation.conftest import commit, make_job
 from training.contract.artifact import commit_record, find
@@ -185,6 +185,8 @@ def test_only_the_items_that_both_sat_are_compared():
     assert (drop.items, drop.champion_items, drop.model_items) == (2, 4, 4)
     assert (drop.champion, drop.score, drop.lost, drop.gained) == (0.5, 0.5, 1, 1)
     other_key = Answers(metric="acc", correct={("a", "another answer", (), 0): True})
+    twice = by_item([{"item": "a", "target": "t", "correct": one} for one in (True, False)])
+    assert list(twice.values()) == [1.0, 0.0]  # an exam that asks the same twice
     assert paired(other_key, answers("+", items="a")) is None  # one id, another right answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.training.pretrain import tiny
-from training.contract.files.writing import Unsealed
+from training.contract.files.writing import Unsealed, write_sealed
 from training.order import batches
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger, read_ledger, write_ledger
 
@@ -37,4 +37,7 @@ def test_a_ledger_comes_back_from_its_file_and_a_broken_one_does_not(tmp_path, w
     path = tmp_path / "ledger.json"
     path.write_text(path.read_text()[:-20])
     with pytest.raises(Unsealed, match="cannot be read"):
+        read_ledger(tmp_path)
+    write_sealed(path, {"entries": 5})
+    with pytest.raises(Unsealed, match="a ledger is a list, not int"):
         read_ledger(tmp_path)

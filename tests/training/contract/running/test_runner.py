@@ -24,9 +24,11 @@ from training.contract.parts.outside import OutsidePart
 from training.contract.process.exit_codes import BUSY
 from training.contract.progress import read_metrics
 from training.contract.run_settings import RunSettings
+from training.contract.running import commit
 from training.contract.running.command_line import main
 from training.contract.running.lease import Lease
 from training.contract.running.leftovers import remove_state
+from training.contract.running.marks import mark_path
 from training.contract.running.runner import run_job
 from training.contract.stage import Stage
 
@@ -127,6 +129,14 @@ def test_a_price_is_in_the_cost_and_nowhere_else(tmp_path, stages):
     assert "price" not in free.record["cost"]
     assert priced.record["cost"]["price"] == pytest.approx(priced.record["seconds"], abs=0.01)  # one a second
     assert priced.digest == free.digest and priced.fingerprint == free.fingerprint
+
+
+def test_processor_time_is_that_of_the_job_its_ended_children_and_ranks_in_other_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "times", lambda: os.times_result((1, 2, 4, 8, 0)))
+    for rank, pid in enumerate((os.getpid(), 1)):
+        spent = {"pid": pid, "cpu_seconds": 16, "peak_memory_bytes": 0}
+        write_sealed(mark_path(tmp_path, rank), {"spent": spent})
+    assert commit._cost(tmp_path, 1.0)["cpu_seconds"] == 1 + 2 + 4 + 8 + 16
 
 
 def test_what_earlier_ranks_took_is_paid_too(tmp_path, stages):

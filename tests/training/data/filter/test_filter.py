@@ -67,6 +67,8 @@ def test_every_page_is_kept_or_dropped_with_its_reason(tmp_path):
     assert record["metrics"]["kept_fraction"] == 0.5 and record["metrics"]["dropped_language"] == 1
     funnel = {step["rule"]: (step["in"], step["dropped"]) for step in record["notes"]["funnel"]}
     assert funnel["url"] == (6, 0) and funnel["gopher_quality"] == (5, 1) and funnel["personal_data"] == (3, 0)
+    samples = {reason: {one["id"] for one in some} for reason, some in record["notes"]["samples"].items()}
+    assert samples == {"kept": {row["id"] for row in kept}} | {row["reason"]: {row["id"]} for row in dropped}
     assert all(gate["passed"] for gate in record["gates"])
 
 

@@ -51,6 +51,13 @@ def listing(item: InputArtifact) -> dict:
     return json.loads(item.file("shards.json").read_text())
 
 
+def checked(item: InputArtifact, tokenizer: InputArtifact) -> tuple[int, list[str]]:
+    """What the gate on decoding finds in the shards as they lie on disk."""
+    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
+    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
+    return tokenize.check_decoding(Path(item.path), listing(item)["shards"], plain, shape)
+
+
 def decoded(item: InputArtifact, tokenizer: InputArtifact) -> list[str]:
     """The texts of all shards, in the listing's order."""
     plain = load_tokenizer(tokenizer.file("tokenizer.json"))
@@ -184,7 +191,7 @@ def test_an_encoder_that_differs_is_not_used(tmp_path, tokenizer, monkeypatch, w
 
 def test_documents_are_compared_ever_more_rarely(tmp_path, tokenizer):
     compared = [number for number in range(20_000) if tokenize._is_proved(number)]
-    assert compared[:50] == list(range(50)) and len(compared) == 50 + 49 + 17
+    assert compared == [*range(50), *range(50, 2_500, 50), *range(3_000, 20_000, 1_000)]
     source = chain.documents(tmp_path, "one", [texts(120)], asset="decontaminated_documents")
     assert sharded(tmp_path, source, tokenizer).record()["metrics"]["documents_compared"] == 52
 
@@ -261,9 +268,15 @@ def test_a_shard_with_another_token_or_one_beyond_the_vocabulary_fails_the_gate(
     assert tokens[1] != token
     tokens[1] = token
     tokens.tofile(path)
-    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
-    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
-    assert tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape) == found
+    assert checked(made, tokenizer) == found
+
+
+def test_a_shard_that_was_cut_fails_the_gate(tmp_path, tokenizer):
+    source = chain.documents(tmp_path, "one", [texts(5)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    path, tokens = made.file("shards/00000.bin"), listing(made)["tokens"]
+    path.write_bytes(path.read_bytes()[:-2])
+    assert checked(made, tokenizer) == (0, [f"shards/00000.bin: {tokens - 1} tokens, 5 offsets, 5 sidecar rows"])
 
 
 def test_every_written_shard_with_a_token_beyond_the_vocabulary_fails_the_gate(tmp_path, tokenizer):
@@ -274,10 +287,17 @@ def test_every_written_shard_with_a_token_beyond_the_vocabulary_fails_the_gate(t
         tokens = np.fromfile(made.file(name), "<u2")
         tokens[1] = 60_000
         tokens.tofile(made.file(name))
-    shape = tokenize._Shape(max_tokens=10**8, vocabulary=400, end_id=0)
-    plain = load_tokenizer(tokenizer.file("tokenizer.json"))
-    found = tokenize.check_decoding(Path(made.path), listing(made)["shards"], plain, shape)
-    assert found == (5, [f"{name}: token 60000 of a vocabulary of 400" for name in names])
+    assert checked(made, tokenizer) == (5, [f"{name}: token 60000 of a vocabulary of 400" for name in names])
+
+
+@pytest.mark.parametrize(("more", "documents"), [(0, 41), (-1, 3)])
+def test_beyond_a_number_of_tokens_every_twentieth_document_is_decoded(
+    tmp_path, tokenizer, monkeypatch, more, documents
+):
+    source = chain.documents(tmp_path, "one", [texts(41)], asset="decontaminated_documents")
+    made = sharded(tmp_path, source, tokenizer)
+    monkeypatch.setattr(tokenize, "DECODED_WHOLE_TOKENS", listing(made)["tokens"] + more)
+    assert checked(made, tokenizer) == (documents, [])
 
 
 def test_gigatoken_reads_slices_of_a_column_in_place(tokenizer):

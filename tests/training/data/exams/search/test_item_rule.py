@@ -14,8 +14,12 @@ import pyarrow as pa
 import pytest
 
 from training.data.exams.benchmarks import item_text, read_items, without_passage
+from training.data.exams.search import item_rule
+from training.data.exams.search.folding import folded_hashes
+from training.data.exams.search.item_loops import candidates
 from training.data.exams.search.item_rule import Finder, ItemIndex, ItemText, build_items
 from training.data.exams.settings import BenchmarkRecipe
+from training.data.words.ngrams import ngram_hashes
 
 RIVERS = ItemText(
     benchmark="town",
@@ -449,3 +453,45 @@ def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
         assert items_in(row["text"]) == set(row["items"]), row["url"]
     for row in read_rows("kitchen://dialogues", settings=settings):
         assert not items_in("\n".join(message["content"] for message in row["messages"]))
+
+
+def test_a_share_that_equals_its_limit_is_enough(monkeypatch):
+    for limit in ("MIN_SHARE", "MIN_SHORT_SHARE", "WORD_FOR_WORD"):
+        monkeypatch.setattr(item_rule, limit, 1.0)
+    joined = replace(KETTLE, id="joined", question="Who invented the kettle that whistles?")
+    for item in (RIVERS, KETTLE, joined):
+        assert held(planted(item.question, item.answers[0]), [item]) == [(item.id, "item")]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "found"),
+    [("How old are you this year?", "I am ten", ([0], [])), ("Which is the best of all days?", "today", ([], [0]))],
+)
+def test_a_short_question_is_joined_to_an_answer_from_a_weight_on_that_both_have_after_edits(question, answer, found):
+    """Of the first, 0.7 of the question and the answer weigh exactly as much as is needed."""
+    index = build_items([ItemText(benchmark="b", id="", question=question, answers=(answer,))])
+    assert (index.joined.tolist(), index.weak.tolist()) == found
+
+
+@pytest.mark.parametrize(("owners", "starts"), [(2, True), (1, False)])
+def test_a_run_over_counters_starts_a_search_if_few_questions_have_it(monkeypatch, owners, starts):
+    monkeypatch.setattr(item_rule, "MAX_OWNERS", owners)
+    listed_trees = "1. alder 2. birch 3. cedar 4. rowan"
+    items = [ItemText(benchmark="b", id=end, question=f"{listed_trees} 5. {end}") for end in ("hazel", "willow")]
+    run = ngram_hashes(folded_hashes("alder birch cedar rowan"), 4)
+    assert (run[0] in build_items(items).seeds) is starts
+
+
+def test_words_that_a_text_has_over_a_counter_too_weigh_once_in_a_candidate():
+    def num_candidates(found: list[list[int]], offsets: list[int]) -> int:
+        entries, out = len(offsets), np.empty((1, 4), np.int64)
+        index = np.array([0, entries]), np.zeros(entries, np.int64), np.array(offsets), np.ones((entries, 4))
+        return candidates.py_func(np.array(found), *index, np.array([10]), np.array([5.0]), out)
+
+    assert num_candidates([[0, 5, 0], [0, 5, 0]], [0]) == 0
+    assert num_candidates([[0, 5, 0]], [0, 5]) == 1  # the part has the run twice
+
+
+def test_more_candidates_than_there_is_room_for_are_all_tried():
+    texts = pa.array([f"{RIVERS.question} The Alder."] * 5_000)
+    assert len(list(Finder(build_items(ITEMS)).find(texts))) == 5_000
