@@ -15,7 +15,7 @@ from typing import Any
 
 from resources.compute.base import Status, Task
 from training.contract.artifact import checkpoint_step
-from training.contract.process.exit_codes import BAD_INPUT, MISSING_RANKS, REFUSED, REQUEUE
+from training.contract.process.exit_codes import BAD_INPUT, FAILED, MISSING_RANKS, REFUSED, REQUEUE
 from training.contract.running.attempt import verdict
 
 FINAL_EXIT_CODES = (BAD_INPUT, REFUSED)  # every further attempt would end in the same way
@@ -24,11 +24,11 @@ NAMED_LOGS = 5  # at most so many log files are listed in a sentence
 
 
 class StageFailed(RuntimeError):
-    """A stage ended without its artifact. `exit_code` is the job's exit code, or None if it is unknown."""
+    """A stage ended without its artifact. `exit_code` is the job's exit code, or FAILED if there is none."""
 
-    def __init__(self, message: str, exit_code: int | None) -> None:
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code = exit_code or FAILED
 
 
 def as_told(status: Status, folder: Path, *, is_saved: bool) -> Status:

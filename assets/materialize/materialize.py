@@ -16,6 +16,7 @@ from assets.materialize.watch import Watch
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
 from assets.state.removal_lock import nothing_removed
+from training.contract.process.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from assets.graph.pipeline import Pipeline
@@ -35,8 +36,8 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
     except StageFailed as failure:
         raise dg.Failure(
             description=str(failure),
-            allow_retries=failure.exit_code in (None, 1),
-            metadata={"exit_code": failure.exit_code or 1},
+            allow_retries=failure.exit_code == FAILED,
+            metadata={"exit_code": failure.exit_code},
         ) from None
     return result_of(declared, made)
 

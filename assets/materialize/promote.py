@@ -33,6 +33,7 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, ChampionMoved, Move, Registry, Version, explained, now, somebody
 from training.contract import artifact
 from training.contract.artifact import Damaged
+from training.contract.process.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from assets.graph.pipeline import Pipeline
@@ -51,10 +52,10 @@ def materialize_and_promote(context: dg.AssetExecutionContext, pipeline: Pipelin
         made, said = decide_and_promote(cell, comparison, pipeline, watch)
     except StageFailed as failure:
         raise dg.Failure(
-            description=str(failure), allow_retries=False, metadata={"exit_code": failure.exit_code or 1}
+            description=str(failure), allow_retries=False, metadata={"exit_code": failure.exit_code}
         ) from None
     except TrackingError as error:
-        raise dg.Failure(description=str(error), metadata={"exit_code": 1}) from None
+        raise dg.Failure(description=str(error), metadata={"exit_code": FAILED}) from None
     result = result_of(CHAIN["promoted_model"], made)
     return dg.MaterializeResult(
         metadata={**(result.metadata or {}), **said},
@@ -121,7 +122,7 @@ def decide(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: Watch,
         if model is None or not is_stale(made.artifact, asked, model, comparison.root):
             return made
         cell = replace(cell, artifact=made.artifact)  # by a job that was submitted for an earlier champion
-    raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again", None)
+    raise StageFailed(f"{cell.asset} [{cell.partition}] is decided by somebody else all the time; run again")
 
 
 def promote(
@@ -139,7 +140,7 @@ def promote(
     told += unwitnessed(held, comparison.root, registry.tracking)
     problems = unfit(comparison) + [sentence for _, sentence in told]
     if problems:
-        raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}", 1)
+        raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}")
     registry.check_champion(champion.version if champion else None, made.cell.partition)
     version = registered(comparison, registry, champion, tags_of(comparison, made.artifact) | _run_tags(made, run_id))
     why_not = _why_not(made, registry, version, champion)

@@ -475,7 +475,7 @@ class Finder:
         hashes, starts, costs = scanned.hashes, scanned.starts, scanned.costs
         if not len(scanned.seeds):
             return
-        candidates = self._candidates(scanned.seeds, len(texts), compiled)
+        candidates = self._candidates(scanned.seeds, compiled)
         firsts: dict[str, int] = {}
         first_of = {
             place: firsts.setdefault(texts[place].as_py(), place) for place in np.unique(candidates[:, 0]).tolist()
@@ -541,7 +541,7 @@ class Finder:
             seeds = seeds[np.lexsort((seeds[:, 2], seeds[:, 1], seeds[:, 0]))]
         return _Scanned(hashes=hashes, starts=starts, costs=np.where(counters, COUNTER_COST, 1.0), seeds=seeds)
 
-    def _candidates(self, seeds: Integers, num_texts: int, compiled: bool) -> Integers:
+    def _candidates(self, seeds: Integers, compiled: bool) -> Integers:
         index, room = self.index, 4096
         loop = item_loops.candidates if compiled else item_loops.candidates.py_func
         while True:
