@@ -53,7 +53,7 @@ def load_recipe(name_or_path: str, folders: Iterable[Path] | None = None) -> Rec
     return recipe_files(folders).load(name_or_path)
 
 
-def recipe_files(folders: Iterable[Path] | None = None) -> RecipeFiles:
+def recipe_files(folders: Iterable[Path] | None) -> RecipeFiles:
     """Return the recipe files of some folders, or of those without a root, which the checks of all assets judge."""
     named = recipe_folders() if folders is None else folders
     return RecipeFiles(named, CHAIN.values(), bases=named.bases if isinstance(named, RecipeFolders) else None)
