@@ -12,6 +12,7 @@ from assets.state.chain import CHAIN, descendants, trains
 from assets.state.compare import compare
 from assets.state.reasons import as_read, class_lines
 from assets.state.recipe_folders import find_recipe, load_recipe
+from assets.state.references import write_reference
 from assets.state.repairs import held_digests
 from tests.assets.fabricate import make_all, make_one
 from tests.examples import RECIPE_FILES, example
@@ -343,6 +344,10 @@ def test_what_was_made_again_with_another_result_is_told_of_its_reader(kitchen, 
     assert compare(kitchen, tmp_path).cells["sft_model", "kitchen"].reasons == (f"input {asset} was made again: {why}",)
     lines = ["numerics class: not on record", f"replaced {cell.artifact.digest[:12]} by {again.digest[:12]}: {why}"]
     assert class_lines(asset, again) == lines[:classes]
+    commit_record(again.path, {**again.record, "replaces": [cell.artifact.record_digest]})
+    write_reference(tmp_path, cell.artifact, "kitchen")  # as where a run of another recipe made it again
+    there = compare(kitchen, tmp_path).cells[cell.key]
+    assert (there.state, there.is_recorded) == ("made", False)
     shutil.rmtree(again.path)
     assert compare(kitchen, tmp_path).cells["sft_model", "kitchen"].reasons == (f"input {asset} is to be made again",)
 
