@@ -9,12 +9,15 @@ from pathlib import Path
 from tests.own_pages import NUMBERS, sentences
 
 
-def write_model(folder: Path, *, kind: str = "llama", **changes: object) -> None:
-    """Write a model of a few thousand weights and a byte-level tokenizer with a BOS before texts, by transformers."""
+def write_model(folder: Path, *, kind: str = "llama", pieces: bool = False, **changes: object) -> None:
+    """Write a model of a few thousand weights and a byte-level tokenizer with a BOS before texts, by transformers.
+
+    `pieces`: a tokenizer of pieces, in which ▁ stands for a space.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    vocabulary = _tokenizer().get_vocab_size()
+    vocabulary = _tokenizer(pieces=pieces).get_vocab_size()
     shape: dict[str, object] = {
         "vocab_size": vocabulary + 3,  # padded, as many published models are
         "hidden_size": 32,
@@ -29,33 +32,43 @@ def write_model(folder: Path, *, kind: str = "llama", **changes: object) -> None
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape | changes))
     model.save_pretrained(folder)
-    write_tokenizer(folder)
+    write_tokenizer(folder, pieces=pieces)
     (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n\nA model.\n")
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, *, pieces: bool = False) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`."""
-    _tokenizer().save(str(folder / "tokenizer.json"))
+    _tokenizer(pieces=pieces).save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def _tokenizer():
+def _tokenizer(*, pieces: bool):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    made = Tokenizer(models.BPE())
-    made.normalizer = normalizers.NFC()
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    made = Tokenizer(models.BPE(byte_fallback=pieces))
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    alphabet = [] if pieces else sorted(pre_tokenizers.ByteLevel.alphabet())
+    if pieces:
+        made.normalizer = normalizers.Replace(" ", "▁")
+        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        made.decoder = decoders.Sequence(steps)
+    else:
+        made.normalizer = normalizers.NFC()
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=["<s>", "</s>", *(bytes_ if pieces else ())],
+        initial_alphabet=alphabet,
         show_progress=False,
     )
     made.train_from_iterator([sentences(n) for n in range(4)], trainer)
     made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    return made
+    data = json.loads(made.to_str())  # in which bytes are plain entries of the vocabulary
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] not in bytes_]
+    return Tokenizer.from_str(json.dumps(data))
 
 
 def write_rows(folder: Path, *, conversations: int = 48, pairs: int = 24) -> None:

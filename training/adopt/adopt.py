@@ -24,16 +24,20 @@ from training.contract.artifact import manifest, write_json
 from training.contract.identity import numerics
 from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
 from training.contract.model_files import model_digest, model_files, number_of_weights
+from training.contract.tokenizer_files import write_tokenizer
 from training.data.tokens.adopted_vocabulary import Vocabulary, read_vocabulary
 from training.generate.model_folder import check_folder, open_model
 from training.pretrain.models import export
+from training.pretrain.models.account import FILE_BYTES
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
+from training.pretrain.models.families import is_borrowed
 
 MODEL_FOLDER, PROVENANCE_FILE = "model", "provenance.json"
 TOLERANCE = 1e-4  # largest difference of fp32 logits, as a share of the largest logit
 POSITIONS = 128
 LENGTH = 32  # positions of a row
+NOT_KEPT = ("auto_map", "transformers_version")  # fields of a config.json: code, and what the model does not depend on
 
 NOT_KNOWN = (
     "the text that it was trained on: no page can be named for its weights, and no item of an exam can be ruled out",
@@ -50,26 +54,71 @@ def run(job: Job, work: Work) -> Outcome:
     if model_digest(given) != job.settings["adopted"]["digest"]:
         raise RefusedInput(f"{given}: the model has changed since the job was written; run again")
     check_folder(given)
-    vocabulary = read_vocabulary(given, job.settings["tokenizer"]["special_tokens"])
-    model = export.read_model(given)
-    gate = import_gate(model, given)
-    adopted = extended(model, vocabulary)
+    vocabulary = read_vocabulary(given, job.settings["tokenizer"]["special_tokens"], has_corpus=False)
     tokenizer = work.scratch / "tokenizer"
     tokenizer.mkdir(parents=True, exist_ok=True)
     write_json(tokenizer / "tokenizer.json", vocabulary.tokenizer)
     write_json(tokenizer / "tokenizer_config.json", vocabulary.config)
-    names = export.write_model(adopted, work.path / MODEL_FOLDER, tokenizer=tokenizer, eos_id=vocabulary.eos_id)
+    shape = export.read_shape(given)
+    write = write_borrowed if is_borrowed(shape) else write_decoder
+    names, gate = write(given, work.path / MODEL_FOLDER, vocabulary, tokenizer)
     write_json(work.path / PROVENANCE_FILE, provenance(recipe, given, vocabulary))
     return Outcome(
         files=(*(f"{MODEL_FOLDER}/{name}" for name in names), PROVENANCE_FILE),
         metrics={
             "parameters": number_of_weights(work.path / MODEL_FOLDER),
-            "vocabulary": adopted.config.vocab_size,
+            "vocabulary": max(shape.vocab_size, vocabulary.size),
             "added_tokens": len(vocabulary.spelled),
         },
         gates=(gate,),
         notes={"name": recipe.name, "changes": list(vocabulary.changes)},
     )
+
+
+def write_decoder(given: Path, folder: Path, vocabulary: Vocabulary, tokenizer: Path) -> tuple[tuple[str, ...], Gate]:
+    """Write a model of a family of this project with rows for the new tokens; return the files, and the import gate."""
+    model = export.read_model(given)
+    gate = import_gate(model, given)
+    return export.write_model(extended(model, vocabulary), folder, tokenizer=tokenizer, eos_id=vocabulary.eos_id), gate
+
+
+@torch.no_grad()
+def write_borrowed(given: Path, folder: Path, vocabulary: Vocabulary, tokenizer: Path) -> tuple[tuple[str, ...], Gate]:
+    """Do the same with a model that transformers' own class runs. What was written is opened again for the gate."""
+    model = open_model(given, dtype=torch.float32).eval()
+    old = model.config.vocab_size
+    known = min((old, *vocabulary.spelled))  # padding rows behind it become tokens
+    tokens_BL = random_tokens(known, model.config.max_position_embeddings).to(model.device)
+    expected: Tensor = model(tokens_BL, use_cache=False).logits[..., :known]
+    model.resize_token_embeddings(max(old, vocabulary.size), mean_resizing=False)
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    for weight in (embedding.weight, head.weight, *([] if head.bias is None else [head.bias])):
+        weight[old:] = 0  # they were drawn
+        fill_new(weight, vocabulary)
+    names = _save(model, folder, vocabulary, tokenizer)
+    found = open_model(folder, dtype=torch.float32).eval()(tokens_BL, use_cache=False).logits
+    return names, _gate(found[..., :known], expected)
+
+
+def _save(model: Any, folder: Path, vocabulary: Vocabulary, tokenizer: Path) -> tuple[str, ...]:
+    """Write a model of transformers with this tokenizer and without names of code; return the names of the files."""
+    from transformers import GenerationConfig
+
+    ids = export.special_ids(tokenizer, vocabulary.eos_id)
+    for name, number in ids.items():
+        setattr(model.config, name, number)
+    model.generation_config = GenerationConfig(**ids, do_sample=False)
+    model.save_pretrained(folder, max_shard_size=FILE_BYTES)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    write_json(folder / "config.json", {name: one for name, one in config.items() if name not in NOT_KEPT})
+    write_tokenizer(tokenizer, folder, max_length=int(model.config.max_position_embeddings))
+    return tuple(model_files(folder))
+
+
+def random_tokens(known: int, max_length: int) -> Tensor:
+    """Return the random tokens [rows, length], with ids below `known`, on which logits are compared."""
+    length = min(LENGTH, max_length)
+    return torch.randint(0, known, (POSITIONS // length, length), generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
@@ -78,24 +127,23 @@ def import_gate(model: Decoder, folder: Path) -> Gate:
 
     Both run in fp32 on random tokens.
     """
-    config = model.config
-    length = min(LENGTH, config.max_length)
-    tokens_BL = torch.randint(
-        0, config.vocab_size, (POSITIONS // length, length), generator=torch.Generator().manual_seed(0)
-    )
     theirs = open_model(folder, dtype=torch.float32).eval()
-    tokens_BL = tokens_BL.to(theirs.device)
+    tokens_BL = random_tokens(model.config.vocab_size, model.config.max_length).to(theirs.device)
     expected: Tensor = theirs(tokens_BL, use_cache=False).logits
-    mask = one_document(tokens_BL, dtype=torch.float32, window=config.window)
+    mask = one_document(tokens_BL, dtype=torch.float32, window=model.config.window)
     found = model.to(theirs.device).logits(tokens_BL, mask)
     model.to("cpu")
+    return _gate(found, expected)
+
+
+def _gate(found: Tensor, expected: Tensor) -> Gate:
     largest, scale = (found - expected).abs().max().item(), expected.abs().max().item()
     evidence = {
         "largest_difference": largest,
         "largest_logit": scale,
         "tolerance": TOLERANCE,
         "differing_argmax": int((found.argmax(-1) != expected.argmax(-1)).sum()),
-        "positions": tokens_BL.numel(),
+        "positions": expected[..., 0].numel(),
     }
     return Gate(name="import_equals_transformers", passed=largest <= TOLERANCE * max(scale, 1.0), evidence=evidence)
 
@@ -106,13 +154,18 @@ def extended(model: Decoder, vocabulary: Vocabulary) -> Decoder:
     config = replace(model.config, vocab_size=max(model.config.vocab_size, vocabulary.size))
     weights = model.state_dict()
     for name in ("embedding", *(() if config.tied_embeddings else ("head",))):
-        rows = torch.cat([weights[name], torch.zeros(config.vocab_size - model.config.vocab_size, config.width)])
-        for number, spelled in vocabulary.spelled.items():
-            rows[number] = weights[name][spelled].double().mean(0).float()
-        weights[name] = rows
+        added = torch.zeros(config.vocab_size - model.config.vocab_size, config.width)
+        weights[name] = torch.cat([weights[name], added])
+        fill_new(weights[name], vocabulary)
     result = Decoder(config)
     result.load_state_dict(weights)
     return result
+
+
+def fill_new(rows: Tensor, vocabulary: Vocabulary) -> None:
+    """Set each new token's row to the mean of the rows of the tokens that spell it."""
+    for number, spelled in vocabulary.spelled.items():
+        rows[number] = rows[spelled].double().mean(0).float()
 
 
 def provenance(recipe: AdoptRecipe, folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -20,17 +20,17 @@ from training.pretrain.models.config_json import read_config
 from training.pretrain.models.shape import ModelConfig
 
 
-def shape_of(model: str) -> ModelConfig | None:
+def shape_of(model: str, *, has_corpus: bool = False) -> ModelConfig | None:
     """Return the shape of the model that `adopt.model` names; None if there is no such folder on this machine.
 
     Raise RecipeError if the folder holds no model that can be adopted: no safetensors, no tokenizer, an adapter, or an
-    architecture that this project does not train.
+    architecture that this project does not train; or one that is not pretrained further, if there is a corpus for it.
     """
     try:
         folder = folder_here(model, field="model")
         if folder is None:
             return None
-        check_tried(folder, "adopted")
+        check_tried(folder, "continued" if has_corpus else "adopted")
         return read_config(json.loads((folder / "config.json").read_text("utf-8")))
     except KeyError as error:
         raise RecipeError(f"adopt.model: {model}: config.json has no {error}") from None

@@ -1,13 +1,12 @@
 """Try a stranger's model folder in a process of its own, with limits of time and memory.
 
-    python -m training.adopt.trial FOLDER model|adopted|teacher|tokenizer
+    python -m training.adopt.trial FOLDER model|adopted|continued|teacher|tokenizer
 
 It reads the JSON files, the headers of the weights and the tokenizer, encodes a text and renders the chat template.
 Opening a model runs what its author wrote: a template may loop, a tokenizer may crash the process, a header may claim
 more than any machine has. So `check_tried` asks for it before anything else is opened: by the commands that open a
 model (assets/state/references.py), and when a recipe that names one is read. An adopted model must also have what it
-needs; of a
-tokenizer's folder no weights are asked. Without torch.
+needs, and more if it is pretrained further (`continued`); of a tokenizer's folder no weights are asked. Without torch.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from training.contract.job import DataError
-from training.contract.model_files import INDEX
+from training.contract.model_files import INDEX, usually_named
 from training.contract.records import RecipeError
 from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
+from training.pretrain.models.borrowed import WITHOUT_LAYERS
 from training.pretrain.models.config_json import read_config, read_either_config
+from training.pretrain.models.families import is_borrowed
 
-Kind = Literal["model", "adopted", "teacher", "tokenizer"]
+Kind = Literal["model", "adopted", "continued", "teacher", "tokenizer"]
 
 MEMORY_BYTES, CPU_SECONDS, SECONDS = 4 << 30, 20, 60
 MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, MAX_HEADER_BYTES = 16 << 20, 512 << 20, 100 << 20
@@ -103,7 +104,7 @@ def try_folder(folder: Path, what: Kind) -> None:
         _try_templates(folder)
         return
     check_folder(folder)
-    config = _mapping(folder / "config.json")
+    config = usually_named(_mapping(folder / "config.json"))
     _try_sizes(folder, config)
     _try_weights(folder, config)
     _try_tokenizer(folder, config)
@@ -111,13 +112,15 @@ def try_folder(folder: Path, what: Kind) -> None:
     if what == "model":
         return
     try:
-        (read_either_config if what == "teacher" else read_config)(config)
+        shape = (read_either_config if what == "teacher" else read_config)(config)
     except KeyError as error:
         raise DataError(f"config.json has no {error}") from None
-    if what == "adopted":
+    if what == "teacher" and is_borrowed(shape):
+        raise DataError(f"a teacher of model_type {shape.family!r} {WITHOUT_LAYERS}")
+    if what in ("adopted", "continued"):
         from training.data.tokens.adopted_vocabulary import read_vocabulary  # with its library
 
-        read_vocabulary(folder, SPECIAL_TOKENS)
+        read_vocabulary(folder, SPECIAL_TOKENS, has_corpus=what == "continued")
 
 
 def _try_sizes(folder: Path, config: dict[str, Any]) -> None:

@@ -25,7 +25,23 @@ INDEX: Final = f"{WEIGHTS}.index.json"  # which file each weight is in, if there
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 TIED = {"lm_head.weight": "model.embed_tokens.weight"}  # weights of a file that repeat another one, in tied models
 
+USUAL_NAMES = {
+    "gpt2": {
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "n_inner": "intermediate_size",
+        "n_positions": "max_position_embeddings",
+    }
+}  # by model_type, of fields that most families name otherwise
+
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")  # the name of a weight of one expert, in three pieces
+
+
+def usually_named(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `config.json` by the names that most families have."""
+    names = USUAL_NAMES.get(str(config.get("model_type")), {})
+    return {names.get(name, name): value for name, value in config.items()}
 
 
 def model_files(folder: Path) -> list[str]:

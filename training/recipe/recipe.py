@@ -6,6 +6,7 @@ are in the profile (resources/profile.py); no setting is in both. Standard libra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
@@ -28,7 +29,8 @@ from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.losses.settings import DistillRecipe
-from training.pretrain.models.families import FAMILIES, inexpressible
+from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.families import FAMILIES, inexpressible, is_borrowed
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.doremi_settings import DoremiRecipe
@@ -83,22 +85,33 @@ class Recipe:
             lambda: check_name(self.name, "name"),
             self._check_snapshots,
             self._check_adopted,
-            self._check_lengths,
-            self._check_kinds,
-            self._check_budget,
             self._check_end,
-            self._check_special_tokens,
-            self._check_buckets,
-            self._check_survivor,
             self._check_later_stages,
-            self._check_first_weights,
             self._check_scores,
-            self._check_long_context,
+            *(self._corpus_checks() if self.has_corpus else ()),
         )
         for rung in self.ladder.rungs:
             _ = self.on_rung(rung.name)  # checks itself
         if self.doremi.tokens:
             self._check_doremi()
+
+    @property
+    def has_corpus(self) -> bool:
+        """Whether the chain has a corpus and a model that is pretrained on it; else it begins with the adopted one."""
+        return bool(self.snapshots) or not self.adopt.model
+
+    def _corpus_checks(self) -> tuple[Callable[[], None], ...]:
+        return (
+            self._check_layers,
+            self._check_lengths,
+            self._check_kinds,
+            self._check_budget,
+            self._check_special_tokens,
+            self._check_buckets,
+            self._check_survivor,
+            self._check_first_weights,
+            self._check_long_context,
+        )
 
     def _check_snapshots(self) -> None:
         names = [snapshot.name for snapshot in self.snapshots]
@@ -145,6 +158,13 @@ class Recipe:
         }
         if unfit := [name for name, given in needs.items() if given]:
             raise RecipeError(f"{unfit[0]}: needs a corpus; name documents in snapshots")
+
+    def _check_layers(self) -> None:
+        if is_borrowed(self.model.shape(vocab_size=1)):
+            raise RecipeError(
+                f"model.family: {self.model.family!r} {WITHOUT_LAYERS}; leave out snapshots, and name conversations in"
+                " sft.data"
+            )
 
     def _check_lengths(self) -> None:
         if self.pretrain.sequence_length > self.model.max_length:
@@ -209,8 +229,8 @@ class Recipe:
 
     def _check_later_stages(self) -> None:
         """Raise RecipeError unless a class of transformers can load the model: post-training and evaluation use one."""
-        shape, objective = self.model.shape(vocab_size=self.tokenizer.vocabulary), self.pretrain.objective
-        reasons = (*inexpressible(shape), *objective.inexpressible())
+        reasons = inexpressible(self.model.shape(vocab_size=self.tokenizer.vocabulary))
+        reasons += self.pretrain.objective.inexpressible() if self.has_corpus else ()
         if reasons:
             classes = ", ".join(family.class_name for family in FAMILIES.values())
             raise RecipeError(

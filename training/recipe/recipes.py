@@ -373,7 +373,7 @@ def with_adopted(data: dict[str, Any], own: Mapping[str, Any], file: str) -> dic
     try:
         if "model" not in named:
             return _with_vocabulary(data, size_of(named["tokenizer"], _special_tokens(data)))
-        shape = shape_of(named["model"])
+        shape = shape_of(named["model"], has_corpus=bool(data.get("snapshots")))
     except RecipeError as error:
         raise error.in_file(file) from None
     if shape is None:

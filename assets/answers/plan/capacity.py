@@ -41,6 +41,8 @@ from training.pretrain.capacity.needs import (
 )
 from training.pretrain.capacity.room import check_memory, gathering, machine_memory
 from training.pretrain.models.account import Recompute
+from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.families import is_borrowed
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel.degrees import Degrees
 from training.recipe.recipe import Recipe
@@ -286,7 +288,7 @@ def _check_tuning(recipe: Recipe, section: Section, size: Size) -> None:
     if section.batch_size % processes:
         raise RecipeError(f"batch_size={section.batch_size} is not a multiple of processes * nodes = {processes}")
     if section.can_be_spread:
-        _check_shard(size)
+        _check_shard(recipe, size)
     if learns(section) == "samples":
         _check_answer_weights(size, size.shard if section.can_be_spread else 1)
     check = partial(_check_tuning_memory, recipe, section)
@@ -314,7 +316,7 @@ def _check_tuning_memory(recipe: Recipe, section: Section, size: Size) -> None:
 def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
     if asset == "model_scores":
         recipe.evaluation.check_processes(size.nodes * size.processes)
-    _check_shard(size)
+    _check_shard(recipe, size)
     _check_answer_weights(size, size.shard)
     check = partial(_check_scoring_memory, recipe, asset)
     try:
@@ -350,7 +352,12 @@ def _nearest(check: Callable[[Size], None], size: Size) -> str:
     return f"no shard of {size.nodes * size.processes} processes fits{more}"
 
 
-def _check_shard(size: Size) -> None:
+def _check_shard(recipe: Recipe, size: Size) -> None:
+    if size.shard > 1 and is_borrowed(shape_of(recipe)):
+        raise RecipeError(
+            f"shard={size.shard}: model.family {recipe.model.family!r} {WITHOUT_LAYERS}, nor divided among processes;"
+            " shard: 1 is right"
+        )
     processes = size.nodes * size.processes
     if processes % size.shard:
         raise RecipeError(f"processes * nodes = {processes} is not a multiple of shard={size.shard}")

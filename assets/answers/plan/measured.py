@@ -17,6 +17,8 @@ from training.contract.records import write_record
 from training.contract.run_settings import RunSettings
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
+from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.families import is_borrowed
 from training.recipe.recipe import Recipe
 
 MOST_LINES = 3  # of what a process said that failed
@@ -57,6 +59,8 @@ def measured_scoring(recipe: Recipe, asset: str, size: Size, *, gathers: bool) -
 def _measured(module: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any], given: Mapping[str, Any]) -> Measured:
     if named := [name for name, is_set in unlike.items() if is_set]:
         return {}, f"not possible with {', '.join(named)}"
+    if is_borrowed(recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)):
+        return {}, f"not possible: model.family {recipe.model.family!r} {WITHOUT_LAYERS}"
     run = {one.name: getattr(size, one.name) for one in fields(RunSettings)}
     told = {"model": write_record(recipe.model), "vocabulary": recipe.tokenizer.vocabulary, "run": run, **given}
     # No GPU is used, and no other process is started.

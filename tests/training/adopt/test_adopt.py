@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -34,6 +35,7 @@ from training.recipe.recipes import with_adopted
 from training.recipe.settings.evaluation import EvaluationRecipe, TrainedOn
 
 SPECIAL = TokenizerRecipe(snapshots=(), vocabulary=400).special_tokens
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 TEXT = "The harbour of Brenna sends wool abroad.\n"
 
 
@@ -111,6 +113,39 @@ def test_a_decoder_that_differs_from_transformers_does_not_pass(given):
     assert not adopt.import_gate(model, given).passed
 
 
+def test_a_file_of_gpt_2_as_it_was_published_has_no_prefix_and_holds_masks(tmp_path):
+    write_model(tmp_path / "given", kind="gpt2")
+    path = tmp_path / "given" / "model.safetensors"
+    named = {name.removeprefix("transformer."): weight for name, weight in load_file(path).items()}
+    masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 512, 512).tril() for layer in range(2)}
+    save_file(named | masks, path, metadata={"format": "pt"})
+    assert adopted(tmp_path / "given", tmp_path / "to").gates[0].passed
+
+
+def test_rows_that_a_model_of_transformers_lacks_are_zero_or_the_mean_of_those_that_spell_them(tmp_path):
+    write_model(tmp_path / "given", kind="phi")
+    config = json.loads((tmp_path / "given" / "tokenizer.json").read_text())
+    config["added_tokens"].append({"id": 410, "content": "<far>", **dict.fromkeys(FLAGS, False), "special": True})
+    (tmp_path / "given" / "tokenizer.json").write_text(json.dumps(config))
+    adopted(tmp_path / "given", tmp_path / "to")
+    head = AutoModelForCausalLM.from_pretrained(tmp_path / "to" / "model").lm_head
+    number = AutoTokenizer.from_pretrained(tmp_path / "to" / "model").convert_tokens_to_ids("<|user|>")
+    spelled = Tokenizer.from_file(str(tmp_path / "given" / "tokenizer.json")).encode(
+        "<|user|>", add_special_tokens=False
+    )
+    assert number > 410 and not head.weight[404:411].any()
+    assert torch.allclose(head.weight[number], head.weight[spelled.ids].mean(0), atol=1e-6)
+    assert torch.allclose(head.bias[number], head.bias[spelled.ids].mean(), atol=1e-6)
+
+
+def test_nothing_names_code_in_a_model_of_transformers_that_was_adopted(tmp_path):
+    write_model(tmp_path / "given", kind="phi3", pad_token_id=1)
+    _config(tmp_path / "given", auto_map={"AutoModelForCausalLM": "modeling.Gizmo"})
+    (tmp_path / "given" / "modeling.py").write_text("raise SystemExit('code of the folder ran')\n")
+    adopted(tmp_path / "given", tmp_path / "to")
+    assert "auto_map" not in json.loads((tmp_path / "to" / "model" / "config.json").read_text())
+
+
 # What follows reads it
 
 
@@ -169,6 +204,27 @@ def test_the_shape_is_the_adopted_models_and_no_other_may_be_named(write, given)
     assert "model has 2" in refusal(write(f"adopt: {{model: {given}}}\nmodel: {{layers: 3}}"))
 
 
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ({"kind": "olmo2", "pad_token_id": 1}, ""),
+        ({"max_position_embeddings": 64}, "pretrain: {sequence_length: 128}"),
+        ({}, "pretrain: {objective: {kind: masked}}"),
+    ],
+)
+def test_nothing_is_asked_of_a_pretraining_that_the_chain_does_not_have(write, tmp_path, model, more):
+    write_model(tmp_path / "m", **model)
+    text = f"adopt: {{model: {tmp_path / 'm'}}}\n{more}"
+    load_recipe(str(write(text)))
+    assert "pretrain." in refusal(write(f"{text}\nsnapshots: [{{name: s, source: jsonl, paths: [a]}}]"))
+
+
+def test_a_model_of_transformers_is_not_pretrained_from_nothing_either(tmp_path):
+    corpus = "snapshots: [{name: s, source: jsonl, paths: [a]}]"
+    (tmp_path / "r.yaml").write_text(f"extends: base\nname: r\nmodel: {{family: gemma2}}\n{corpus}\n")
+    assert "'gemma2' has no layers of this project" in refusal(tmp_path / "r.yaml")
+
+
 def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
     assert load_recipe(str(write("adopt: {model: data://nowhere}"))).model.width == 256
 
@@ -177,8 +233,8 @@ def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):
     ("change", "said"),
     [
         (
-            lambda folder: _config(folder, model_type="gpt2"),
-            "model_type 'gpt2'; readable are deepseek_v3, llama, mistral, olmo2, olmo3, qwen2, qwen3",
+            lambda folder: _config(folder, model_type="gizmo"),
+            "model_type 'gizmo'; readable are deepseek_v3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, granite, llama,",
         ),
         (lambda folder: _config(folder, attention_bias=True), "biases"),
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "is a pickle"),

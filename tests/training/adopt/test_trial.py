@@ -55,8 +55,13 @@ OWN = {"vocab_size": 300, "width": 32, "layers": 2, "heads": 4, "kv_heads": 4, "
         ({"model_type": "pedigree_decoder", "shape": OWN}, ""),
         ({"model_type": "pedigree_decoder", "shape": OWN | {"layers": 0}}, "layers"),
         ({"model_type": "pedigree_decoder"}, "config.json has no 'shape'"),
-        ({"model_type": "gpt2", "shape": OWN}, "model_type 'gpt2'"),
-        ({"model_type": "gpt2", "shape": None}, "model_type 'gpt2'"),
+        ({"model_type": "gizmo", "shape": OWN}, "model_type 'gizmo'"),
+        ({"model_type": "gizmo", "shape": None}, "model_type 'gizmo'"),
+        (
+            {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 400},
+            "a teacher of model_type 'gpt2' has no layers of this project",
+        ),
+        ({"model_type": "gpt2", "n_layer": 10**9}, "num_hidden_layers=1000000000"),
     ],
 )
 def test_a_teacher_is_of_a_family_or_of_the_projects_own_form(good, tmp_path, config, wrong):

@@ -4,7 +4,7 @@ Tokens keep their ids. Four things are changed, and listed in the provenance rec
 
 - special tokens of the recipe that the tokenizer lacks get the next ids, because the chat template needs them;
 - all special tokens also are entries of the vocabulary, so that their ids are known when added tokens are left out;
-- a normalization to NFC is left out, because every text must be restored exactly;
+- a normalization to NFC is left out, because every text must be restored exactly (but for ▁ in one of pieces);
 - no special token is put before a text: plans and the chat template put them where they belong.
 """
 
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from training.contract.job import DataError
 
+TEXTS = ("naïve \u00a0\t12 日本 \x07", " 1\n")  # which a tokenizer must restore
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
@@ -38,16 +39,18 @@ class Vocabulary:
     changes: tuple[str, ...]
 
 
-def read_vocabulary(folder: Path, special_tokens: Sequence[str]) -> Vocabulary:
+def read_vocabulary(folder: Path, special_tokens: Sequence[str], *, has_corpus: bool = True) -> Vocabulary:
     """Return a model folder's tokenizer with the recipe's special tokens added; the second one is for padding.
 
-    Raise DataError if the tokenizer is not a byte-level BPE, or has no token that ends a text.
+    Raise DataError if the tokenizer is not a byte-level BPE, or has no token that ends a text. Without a corpus it may
+    be a BPE of pieces with ▁ for a space, as Gemma has it.
     """
     data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     library = Tokenizer.from_str(json.dumps(data))
     changes: list[str] = []
-    _check_bytes(folder, data, library)
-    if data.get("normalizer"):
+    has_pieces = _has_pieces(data)
+    _check_restores(folder, data, library, may_have_pieces=not has_corpus)
+    if data.get("normalizer") and not has_pieces:
         data["normalizer"], changes = None, [*changes, "the normalization to NFC was left out"]
     if library.num_special_tokens_to_add(False):
         data["post_processor"], changes = None, [*changes, "no special token is put before or after a text"]
@@ -79,18 +82,32 @@ def _missing(special_tokens: Sequence[str], known: dict[str, int]) -> list[str]:
     return [token for token in special_tokens if token not in known]
 
 
-def _check_bytes(folder: Path, data: dict[str, Any], library: Tokenizer) -> None:
+def _has_pieces(data: dict[str, Any]) -> bool:
+    """Whether a tokenizer is a BPE of pieces, in which ▁ stands for a space and what has no piece is spelled in bytes.
+
+    Of texts it changes nothing but the sign ▁, which becomes a space.
+    """
+    normalizer = data.get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer] if normalizer else [])
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    is_plain = all(step == spaces or step == {"type": "Prepend", "prepend": "▁"} for step in steps)
+    return bool(data["model"]["type"] == "BPE" and data["model"].get("byte_fallback") and is_plain)
+
+
+def _check_restores(folder: Path, data: dict[str, Any], library: Tokenizer, *, may_have_pieces: bool) -> None:
     """Raise DataError unless the tokenizer encodes every byte and decodes every text without change."""
     model, normalizer = data["model"]["type"], (data.get("normalizer") or {}).get("type", "NFC")
     parts = json.dumps([data.get("pre_tokenizer"), data.get("decoder")])
-    if model != "BPE" or parts.count('"ByteLevel"') < 2 or data["model"].get("byte_fallback") or normalizer != "NFC":
+    has_bytes = parts.count('"ByteLevel"') >= 2 and not data["model"].get("byte_fallback") and normalizer == "NFC"
+    if not (model == "BPE" and has_bytes) and not (may_have_pieces and _has_pieces(data)):
+        others = "; without snapshots also one of pieces, as Gemma and Phi-3 have it"
         raise DataError(
             f"{folder}: tokenizer.json: {model} that is not byte-level, or changes texts; only byte-level BPE can be"
-            " adopted, as Llama 3, Qwen3 and SmolLM2 have it"
+            f" adopted, as Llama 3, Qwen3 and SmolLM2 have it{others}"
         )
-    text = "naïve \u00a0\t12 日本 \x07"
-    if library.decode(library.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) != text:
-        raise DataError(f"{folder}: tokenizer.json: does not restore the text {text!r}")
+    for text in TEXTS:
+        if library.decode(library.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) != text:
+            raise DataError(f"{folder}: tokenizer.json: does not restore the text {text!r}")
 
 
 def _special(folder: Path, known: dict[str, int], role: str, *, required: bool = True) -> str:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from training.contract.job import Job, Outcome, Work
+from training.contract.model_files import CONFIG_FILE, usually_named
 from training.contract.parts.outside import PartFailed, named
 from training.contract.parts.packages import load_part
 from training.contract.records import RecipeError
@@ -62,7 +63,8 @@ def _trained(given: Alignment) -> Trained:
 
 def check_room(model: Path, recipe: AlignRecipe) -> None:
     """Raise RecipeError, before any training, if `max_new_tokens` leaves no position of the model for a prompt."""
-    positions = json.loads((model / "config.json").read_text("utf-8"))["max_position_embeddings"]
+    config = usually_named(json.loads((model / CONFIG_FILE).read_text("utf-8")))
+    positions = config["max_position_embeddings"]
     if recipe.max_new_tokens >= positions:
         raise RecipeError(
             f"align.max_new_tokens={recipe.max_new_tokens} leaves no room for a prompt in the model's {positions}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from training.contract.job import DataError
 from training.contract.records import read_record
+from training.pretrain.models.borrowed import BORROWED
 from training.pretrain.models.families import FAMILIES, family_of_type
 from training.pretrain.models.family import Family
 from training.pretrain.models.rotary_json import given_rotary, read_rotary
@@ -39,8 +40,11 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
     family = family_of_type(name)
     if family is None:
         raise DataError(
-            f"config.json: model_type {name!r}; readable are {', '.join(FAMILIES)}, and what a package registers"
+            f"config.json: model_type {name!r}; readable are {', '.join(sorted(FAMILIES | BORROWED))}, and what a"
+            " package registers"
         )
+    if family is BORROWED.get(name):
+        return ModelConfig(**family.read(data), family=name)
     if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
         raise DataError("config.json: biases and activations other than silu cannot be read")
     own = _own_fields(name, family, data)

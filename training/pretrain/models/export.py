@@ -114,17 +114,17 @@ def write_weights(
     """
     folder.mkdir(parents=True, exist_ok=True)
     copied = write_tokenizer(tokenizer, folder, max_length=shape.max_length)
-    bos_id, pad_id = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
+    ids = special_ids(tokenizer, eos_id)
     if own_layout:
         named = renamed(_written_fields(shape), OWN_NAMES)
         config = {"model_type": OWN_TYPE, "shape": named, "eos_token_id": eos_id}
     else:
-        config = hugging_face_config(shape, eos_id=eos_id, bos_id=bos_id, pad_id=pad_id)
+        config = hugging_face_config(
+            shape, eos_id=eos_id, bos_id=ids.get("bos_token_id"), pad_id=ids.get("pad_token_id")
+        )
     files = _write_files(weights, _parts(shape, own_layout=own_layout), folder, file_bytes=file_bytes)
     write_json(folder / "config.json", config)
-    generation = {"bos_token_id": bos_id, "eos_token_id": eos_id, "pad_token_id": pad_id, "do_sample": False}
-    given = {name: value for name, value in generation.items() if value is not None}
-    write_json(folder / "generation_config.json", given)
+    write_json(folder / "generation_config.json", {**ids, "do_sample": False})
     return (*files, "config.json", "generation_config.json", *copied)
 
 
@@ -251,6 +251,13 @@ def read_weights(shape: ModelConfig, folder: Path) -> Iterator[tuple[str, Tensor
 def _is_repeated(name: str, config: ModelConfig) -> bool:
     """Whether older files store this tensor although it follows from others, such as a tied head."""
     return (name == "lm_head.weight" and config.tied_embeddings) or name.endswith("rotary_emb.inv_freq")
+
+
+def special_ids(tokenizer: Path, eos_id: int) -> dict[str, int]:
+    """Return the ids of the tokens that begin, end and pad a text, by their fields; those that there are."""
+    begin, pad = _special_id(tokenizer, "bos_token"), _special_id(tokenizer, "pad_token")
+    ids = {"bos_token_id": begin, "eos_token_id": eos_id, "pad_token_id": pad}
+    return {name: number for name, number in ids.items() if number is not None}
 
 
 def _special_id(tokenizer: Path, name: str) -> int | None:

@@ -291,7 +291,7 @@ def test_a_model_that_no_class_is_keeps_its_own_layout(tokenizer, tmp_path, name
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ({"model_type": "gizmo"}, "model_type 'gizmo'"),
         ({"attention_bias": True}, "biases"),
         ({"hidden_act": "gelu"}, "activations other than silu"),
         ({"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "rotary positions"),

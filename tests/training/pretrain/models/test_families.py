@@ -10,7 +10,7 @@ from tests.training.pretrain.shapes import preset_shape
 from training.contract.records import RecipeError
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.export import hugging_face_config
-from training.pretrain.models.families import FAMILIES, family_of, inexpressible
+from training.pretrain.models.families import FAMILIES, family_of, inexpressible, is_borrowed
 from training.pretrain.models.presets import PRESETS, SMALL
 from training.pretrain.models.shape import ExpertLayers, ModelConfig
 
@@ -56,6 +56,32 @@ def test_a_published_shape_is_its_family_s_and_comes_back_from_its_config(name):
 def test_windows_come_back_from_the_config(pattern):
     shape = dataclasses.replace(PLAIN, qk_norm=True, layers=6, window=8, window_pattern=pattern)
     assert read_config(hugging_face_config(shape, eos_id=0)) == shape
+
+
+def sized(vocab: int, width: int, mlp: int, layers: int, heads: int, **more: object) -> dict[str, object]:
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    given = dict(zip(names, (vocab, width, mlp, layers, heads), strict=True))
+    return {**given, "max_position_embeddings": 2048, **more}
+
+
+GPT_2 = {"vocab_size": 50_257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "n_inner": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "parameters"),
+    [
+        ("gpt2", GPT_2, 124_439_808),
+        ("gemma2", sized(256_000, 2304, 9216, 26, 8, num_key_value_heads=4, head_dim=256), 2_614_341_888),
+        ("gemma3_text", sized(262_144, 1152, 6912, 26, 4, num_key_value_heads=1, head_dim=256), 999_885_952),
+        ("phi", sized(51_200, 2560, 10_240, 32, 32), 2_779_683_840),
+        ("phi3", sized(32_064, 3072, 8192, 32, 32), 3_821_079_552),
+        ("gpt_neox", sized(50_304, 768, 3072, 12, 12), 162_322_944),
+        ("smollm3", sized(128_256, 2048, 11_008, 36, 16, num_key_value_heads=4), 3_075_098_624),
+    ],
+)
+def test_the_weights_of_a_model_of_transformers_are_counted_to_one_in_a_hundred(name, published, parameters):
+    shape = read_config({"model_type": name, **published})
+    assert is_borrowed(shape) and shape.parameter_count == pytest.approx(parameters, rel=0.01)
 
 
 def test_a_shape_that_a_class_cannot_run_says_what_of_it():

@@ -19,6 +19,7 @@ from training.contract.parts.outside import (
 )
 from training.contract.parts.packages import parts_in
 from training.contract.records import RecipeError
+from training.pretrain.models.borrowed import BORROWED
 from training.pretrain.models.family import Family, Fields, Layers, NamedShapes
 from training.pretrain.models.shape import ModelConfig
 
@@ -44,27 +45,40 @@ def family_of(config: ModelConfig) -> str:
 def find_family(config: ModelConfig) -> Family:
     """Return the family that a shape belongs to. Raise RecipeError if there is none of its name."""
     name = family_of(config)
+    if is_borrowed(config):
+        return BORROWED[name]
     return FAMILIES[name] if name in FAMILIES else _outside(name, config.parts)
+
+
+def is_borrowed(config: ModelConfig) -> bool:
+    """Whether transformers' own class runs the model, because its family has no layers of this project."""
+    return _is_borrowed(config.family, config.parts)
+
+
+def _is_borrowed(name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
+    return name in BORROWED and FROM not in parts.get(name, {}) and name not in (*_named, *registered(KIND))
 
 
 def family_of_type(model_type: str) -> Family | None:
     """Return the family of a `config.json`: Pedigree's, registered by a package, or named by this process's recipe.
 
-    None if there is no such family.
+    Else it is one whose layers are transformers' own. None if there is no such family.
     """
-    if model_type not in FAMILIES and model_type not in (*_named, *registered(KIND)):
-        return None
-    return FAMILIES.get(model_type) or _outside(model_type, {})
+    if model_type not in FAMILIES and model_type in (*_named, *registered(KIND)):
+        return _outside(model_type, {})
+    return FAMILIES.get(model_type) or BORROWED.get(model_type)
 
 
 def outside_family(name: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, OutsidePart]:
     """Return the part from outside that is the family `name`, by this name; empty if the family is Pedigree's."""
-    return {name: _found(name, parts)[1]} if name and name not in FAMILIES else {}
+    is_own = not name or name in FAMILIES or _is_borrowed(name, parts)
+    return {} if is_own else {name: _found(name, parts)[1]}
 
 
 def check_family(config: ModelConfig) -> None:
     """Raise RecipeError if `model.family` and `model.parts` name no family that has this shape."""
     without_settings = [name for name, family in FAMILIES.items() if family.settings is NoSettings]
+    without_settings += [config.family] if is_borrowed(config) else []
     PartsOf("model", config.parts).check_used([config.family], without_settings)
     if config.family in FAMILIES and FROM in config.parts.get(config.family, {}):
         raise RecipeError(f"model.parts.{config.family}.{FROM}: {config.family!r} is a part of Pedigree's")
