@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.own_pages import NUMBERS, sentences
 
 
-def write_model(folder: Path, *, kind: str = "llama", pieces: bool = False, **changes: object) -> None:
+def write_model(folder: Path, *, kind: str = "llama", pieces: str = "", **changes: object) -> None:
     """Write a model of a few thousand weights and a byte-level tokenizer with a BOS before texts, by transformers.
 
-    `pieces`: a tokenizer of pieces, in which ▁ stands for a space.
+    `pieces`: a tokenizer of pieces, in which ▁ stands for a space: "plain", or "prepended" with one before each text.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -36,23 +36,25 @@ def write_model(folder: Path, *, kind: str = "llama", pieces: bool = False, **ch
     (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n\nA model.\n")
 
 
-def write_tokenizer(folder: Path, *, pieces: bool = False) -> None:
+def write_tokenizer(folder: Path, *, pieces: str = "") -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`."""
     _tokenizer(pieces=pieces).save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def _tokenizer(*, pieces: bool):
+def _tokenizer(*, pieces: str):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    made = Tokenizer(models.BPE(byte_fallback=pieces))
+    made = Tokenizer(models.BPE(byte_fallback=bool(pieces)))
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     alphabet = [] if pieces else sorted(pre_tokenizers.ByteLevel.alphabet())
     if pieces:
-        made.normalizer = normalizers.Replace(" ", "▁")
-        made.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        before, after = [normalizers.Prepend("▁")], [decoders.Strip(" ", 1, 0)]
+        before, after = (before, after) if pieces == "prepended" else ([], [])
+        made.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", "▁")])
+        made.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *after]
         made.decoder = decoders.Sequence(steps)
     else:
         made.normalizer = normalizers.NFC()
