@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.contract.job import DataError
+from training.contract.model_files import usually_named
 from training.contract.records import read_record
 from training.pretrain.models.borrowed import BORROWED
 from training.pretrain.models.families import FAMILIES, family_of_type
@@ -44,7 +45,7 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
             " package registers"
         )
     if family is BORROWED.get(name):
-        return ModelConfig(**family.read(data), family=name)
+        return ModelConfig(**family.read(usually_named(data)), family=name)
     if data.get("attention_bias") or data.get("mlp_bias") or data.get("hidden_act", "silu") != "silu":
         raise DataError("config.json: biases and activations other than silu cannot be read")
     own = _own_fields(name, family, data)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training.contract.model_files import usually_named
 from training.contract.records import RecipeError
 from training.pretrain.models.family import Family, Fields, Layers, layer_weights
 from training.pretrain.models.shape import ModelConfig
@@ -21,19 +20,18 @@ WITHOUT_LAYERS = "has no layers of this project: transformers' own class runs it
 
 
 def _read(data: Fields, *, tied: bool) -> Fields:
-    """Return the sizes of a `config.json`; `tied` is what the class takes where the file does not say it."""
-    given = usually_named(data)
-    width, heads = given["hidden_size"], given["num_attention_heads"]
+    """Return the sizes in a `config.json` with the usual names; `tied` is the class's default."""
+    width, heads = data["hidden_size"], data["num_attention_heads"]
     return {
-        "vocab_size": given["vocab_size"],
+        "vocab_size": data["vocab_size"],
         "width": width,
-        "layers": given["num_hidden_layers"],
+        "layers": data["num_hidden_layers"],
         "heads": heads,
-        "kv_heads": given.get("num_key_value_heads") or heads,
-        "head_width": given.get("head_dim") or 0,
-        "mlp_width": given.get("intermediate_size") or 4 * width,
-        "max_length": given["max_position_embeddings"],
-        "tied_embeddings": given.get("tie_word_embeddings", tied),
+        "kv_heads": data.get("num_key_value_heads") or heads,
+        "head_width": data.get("head_dim") or 0,
+        "mlp_width": data.get("intermediate_size") or 4 * width,
+        "max_length": data["max_position_embeddings"],
+        "tied_embeddings": data.get("tie_word_embeddings", tied),
     }
 
 
