@@ -70,7 +70,7 @@ def _said(made: Callable[[], None]) -> str:
     try:
         made()
     except Exception as error:  # whatever the cell is to show
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return " ".join(str(error).split()) or type(error).__name__
     return "ok"
 
 
@@ -188,7 +188,10 @@ def table(models: list[str]) -> str:
     rows, sentences = [], dict[str, int]()
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
-            row = cells(model, Path(folder))
+            row = {
+                column: one.replace(folder, "DIR").replace(repr(MODELS[model]["kind"]), "TYPE")
+                for column, one in cells(model, Path(folder)).items()
+            }
         numbers = [one if one == "ok" else f"[{sentences.setdefault(one, len(sentences) + 1)}]" for one in row.values()]
         rows.append(f"| {model} | {' | '.join(numbers)} |")
     head = f"| model | {' | '.join(row)} |"
