@@ -28,7 +28,7 @@ from training.contract.records import RecipeError
 from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
-from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.borrowed import BY_TRANSFORMERS
 from training.pretrain.models.config_json import read_config, read_either_config
 from training.pretrain.models.families import is_borrowed
 
@@ -116,7 +116,7 @@ def try_folder(folder: Path, what: Kind) -> None:
     except KeyError as error:
         raise DataError(f"config.json has no {error}") from None
     if what == "teacher" and is_borrowed(shape):
-        raise DataError(f"a teacher of model_type {shape.family!r} {WITHOUT_LAYERS}")
+        raise DataError(f"config.json: model_type {shape.family!r} {BY_TRANSFORMERS} and cannot be a teacher")
     if what in ("adopted", "continued"):
         from training.data.tokens.adopted_vocabulary import read_vocabulary  # with its library
 

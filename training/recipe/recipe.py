@@ -29,7 +29,7 @@ from training.posttrain.preferences.settings import PreferencesRecipe
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.losses.settings import DistillRecipe
-from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.borrowed import BY_TRANSFORMERS
 from training.pretrain.models.families import FAMILIES, inexpressible, is_borrowed
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
@@ -162,8 +162,8 @@ class Recipe:
     def _check_layers(self) -> None:
         if is_borrowed(self.model.shape(vocab_size=1)):
             raise RecipeError(
-                f"model.family: {self.model.family!r} {WITHOUT_LAYERS}; leave out snapshots, and name conversations in"
-                " sft.data"
+                f"model.family: {self.model.family!r} {BY_TRANSFORMERS} and cannot be pretrained; leave out snapshots,"
+                " and name conversations in sft.data"
             )
 
     def _check_lengths(self) -> None:

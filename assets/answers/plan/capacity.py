@@ -41,7 +41,7 @@ from training.pretrain.capacity.needs import (
 )
 from training.pretrain.capacity.room import check_memory, gathering, machine_memory
 from training.pretrain.models.account import Recompute
-from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.borrowed import BY_TRANSFORMERS
 from training.pretrain.models.families import is_borrowed
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel.degrees import Degrees
@@ -355,8 +355,8 @@ def _nearest(check: Callable[[Size], None], size: Size) -> str:
 def _check_shard(recipe: Recipe, size: Size) -> None:
     if size.shard > 1 and is_borrowed(shape_of(recipe)):
         raise RecipeError(
-            f"shard={size.shard}: model.family {recipe.model.family!r} {WITHOUT_LAYERS}, nor divided among processes;"
-            " shard: 1 is right"
+            f"shard={size.shard}: model.family {recipe.model.family!r} {BY_TRANSFORMERS}, and is not divided among"
+            " processes; shard: 1 is right"
         )
     processes = size.nodes * size.processes
     if processes % size.shard:

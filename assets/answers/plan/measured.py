@@ -17,7 +17,7 @@ from training.contract.records import write_record
 from training.contract.run_settings import RunSettings
 from training.posttrain.align.method import method_names
 from training.posttrain.align.settings import AlignRecipe
-from training.pretrain.models.borrowed import WITHOUT_LAYERS
+from training.pretrain.models.borrowed import BY_TRANSFORMERS
 from training.pretrain.models.families import is_borrowed
 from training.recipe.recipe import Recipe
 
@@ -60,7 +60,7 @@ def _measured(module: str, recipe: Recipe, size: Size, unlike: Mapping[str, Any]
     if named := [name for name, is_set in unlike.items() if is_set]:
         return {}, f"not possible with {', '.join(named)}"
     if is_borrowed(recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)):
-        return {}, f"not possible: model.family {recipe.model.family!r} {WITHOUT_LAYERS}"
+        return {}, f"not possible: model.family {recipe.model.family!r} {BY_TRANSFORMERS}"
     run = {one.name: getattr(size, one.name) for one in fields(RunSettings)}
     told = {"model": write_record(recipe.model), "vocabulary": recipe.tokenizer.vocabulary, "run": run, **given}
     # No GPU is used, and no other process is started.

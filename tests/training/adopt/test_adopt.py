@@ -222,7 +222,7 @@ def test_nothing_is_asked_of_a_pretraining_that_the_chain_does_not_have(write, t
 def test_a_model_of_transformers_is_not_pretrained_from_nothing_either(tmp_path):
     corpus = "snapshots: [{name: s, source: jsonl, paths: [a]}]"
     (tmp_path / "r.yaml").write_text(f"extends: base\nname: r\nmodel: {{family: gemma2}}\n{corpus}\n")
-    assert "'gemma2' has no layers of this project" in refusal(tmp_path / "r.yaml")
+    assert "'gemma2' is run by transformers' own class alone and cannot be pretrained" in refusal(tmp_path / "r.yaml")
 
 
 def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):

@@ -16,7 +16,7 @@ from training.pretrain.models.shape import ModelConfig
 if TYPE_CHECKING:
     from training.pretrain.models.decoder import Block
 
-WITHOUT_LAYERS = "has no layers of this project: transformers' own class runs it, which is adopted and not pretrained"
+BY_TRANSFORMERS = "is run by transformers' own class alone"
 
 
 def _read(data: Fields, *, tied: bool) -> Fields:
@@ -44,7 +44,7 @@ def _ungated(config: ModelConfig, layer: int) -> Iterator[tuple[str, tuple[int, 
 
 
 def _make(class_name: str, config: ModelConfig, layer: int) -> Block:
-    raise RecipeError(f"model.family: {class_name} {WITHOUT_LAYERS}")
+    raise RecipeError(f"model.family: {class_name} {BY_TRANSFORMERS} and cannot be pretrained")
 
 
 def _borrowed(class_name: str, *, tied: bool = True, gated: bool = True) -> Family:
