@@ -43,13 +43,27 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 
+# What torch may compute by a function of Intel's MKL for many numbers at once (ATen/cpu/vml.h of torch 2.13).
+BY_MKL = (
+    *("acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1"),
+    *("lgamma", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
+
 
 # Before the work
 
 
 def use_threads(run: RunSettings) -> None:
-    """Set torch's threads to the profile's number, or to one in audit mode, which gives the same bits everywhere."""
+    """Set torch's threads to the profile's number, or to one in audit mode, which gives the same bits everywhere.
+
+    MKL chooses a function's kernel when it is first called. If two threads make that call together, one may compute its
+    numbers by a kernel of low accuracy (`python -m tests.first_calls`). So each is called once before, by one thread.
+    Source: pytorch/pytorch, issue 188792.
+    """
     torch = _torch()
+    for dtype in (torch.float32, torch.float64):
+        for name in BY_MKL:
+            getattr(torch, name)(torch.full((1,), 0.5, dtype=dtype))
     threads = 1 if run.audit else run.threads
     if threads:
         torch.set_num_threads(threads)

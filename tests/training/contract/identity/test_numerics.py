@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from evaluation.stages import STAGES as EVALUATION_STAGES
-from training.contract.identity.numerics import merged
+from training.contract.identity.numerics import BY_MKL, merged, use_threads
+from training.contract.run_settings import RunSettings
 from training.stages import STAGES as TRAINING_STAGES
 
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
@@ -18,3 +19,22 @@ def test_what_changed_between_two_attempts_is_the_list_of_its_values():
     one, other = {"threads": 1, "degrees": {}}, {"threads": 2, "degrees": {}}
     assert merged([one, other, one]) == {"threads": [1, 2], "degrees": {}}
     assert merged([one, one]) == one
+
+
+def test_each_function_of_mkl_is_called_by_one_thread_before_any_work():
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    called = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.append(
+                (func.overloadpacket.__name__, *((one.dtype, one.numel()) for one in args if type(one) is torch.Tensor))
+            )
+            return func(*args, **(kwargs or {}))
+
+    with Calls():
+        use_threads(RunSettings())
+    for dtype in (torch.float32, torch.float64):
+        assert {name for name, *given in called if given == [(dtype, 1)]} >= set(BY_MKL)
