@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.pretrain import tiny
 from training.contract.records import RecipeError
-from training.order import batches
+from training.order import batches, packing
 from training.order.batch_settings import BatchPhase
 from training.order.packing import Packing, best_fit, cut_documents
 from training.order.settings import MixtureRecipe
@@ -90,6 +90,7 @@ def packed(tmp_path_factory):
 
 
 def test_an_epoch_has_every_token_once_and_the_next_one_another_order(packed):
+    assert {packing.PIECES_FILE, packing.ROW_ENDS_FILE} <= set(packed.outcome.files)
     plan = packed.plan
     for number, source in enumerate(plan.record.sources):
         samples = [

@@ -241,14 +241,16 @@ def test_a_checkpoint_under_way_counts_when_its_run_ends_unless_by_an_error(tmp_
     assert Store(tmp_path, world()).newest().state["step"] == 1
 
 
-def test_a_run_may_always_go_back_some_steps_though_few_checkpoints_are_kept(tmp_path):
-    store, back = Store(tmp_path, world()), 20
+@pytest.mark.parametrize(("back", "at_last"), [(20, [119, 112, 105, 98]), (21, [119, 112, 105, 98])])
+def test_a_run_may_always_go_back_some_steps_though_few_checkpoints_are_kept(tmp_path, back, at_last):
+    store = Store(tmp_path, world())
     for step in range(0, 120, 7):
         store.begin(step=step, tensors=TENSORS, own={}, state={"ledger": []}, needed_step=max(0, step - back))
         store.settle()
         kept = [int(path.name[-8:]) for path in checkpoint.checkpoints(tmp_path)]
         assert kept[:2] == [one for one in (step, step - 7) if one >= 0] and len(kept) <= 4
         assert max(one for one in kept if one <= max(0, step - back)) >= step - 2 * back - 7
+    assert kept == at_last
 
 
 def test_a_ledger_in_a_broken_checkpoint_is_not_believed(tmp_path):

@@ -159,6 +159,8 @@ def test_after_a_failure_only_the_missing_ranks_run(tmp_path, stages):
     (tmp_path / "mended").touch()
     run_job(toy_job(tmp_path, breaks_at=2), stages)
     assert ranks_run(tmp_path) == ["0", "1", "2"]
+    told = read_metrics(tmp_path / "out" / "f" / "metrics.jsonl")  # each rank once
+    assert [(row["step"], row["documents"]) for row in told] == [(1, 2), (2, 4), (3, 6)]
 
 
 def test_a_failure_in_a_worker_comes_as_it_is_and_no_further_rank_begins(tmp_path, stages):
@@ -200,7 +202,7 @@ def test_a_finished_rank_whose_file_was_damaged_runs_again(tmp_path, stages):
 
 
 def test_array_tasks_do_their_ranks_and_the_plain_command_commits(tmp_path, stages):
-    for ranks in ("0/2", "1/2"):
+    for ranks in ("0/2", "1/2", "0,7"):  # of the last, one is done and one is none of the job's
         run_job(toy_job(tmp_path), stages, ranks=ranks)
         assert artifact.find(tmp_path / "out" / "f") is None
     run_job(toy_job(tmp_path), stages)

@@ -84,10 +84,13 @@ def test_a_block_of_datatrove_decides_as_in_its_own_pipeline(name):
     given = BLOCKS[name]
     documents = [Document(text=text, id=str(n), metadata={"url": row(text)["url"]}) for n, text in enumerate(MADE)]
     theirs = {document.id: document.text for document in getattr(module, name)(**given).run(iter(documents))}
-    rules = make_rules(recipe_of(f"{module.__name__}:{name}", **given), None)
+    recipe = recipe_of(f"{module.__name__}:{name}", **given)
+    rules, edit = make_rules(recipe, None), recipe.in_order()["mine"].edit
     ours = {str(n): page.text for n, text in enumerate(MADE) for page, why in [judge(row(text), rules)] if not why}
     assert ours == theirs
     assert len(theirs) < len(MADE) or any(text != theirs[str(n)] for n, text in enumerate(MADE)), "tries nothing"
+    edits = edit and edit(recipe.settings_of("mine"))  # what the report shows of a formatter
+    assert {str(n): edits(text) for n, text in enumerate(MADE)} == theirs if module is formatters else edits is None
 
 
 def test_a_reason_of_datatrove_is_kept():

@@ -118,3 +118,12 @@ def test_the_compiled_loops_give_the_same_to_the_last_bit(monkeypatch):
 def test_a_sample_with_few_substrings_gives_few_pieces():
     assert len(train({b"abc": 5}, num_pieces=1000, min_count=2)) == BYTES + 3
     assert len(train({}, num_pieces=1000, min_count=2)) == BYTES
+
+
+def test_a_span_is_spelled_by_its_likeliest_pieces_and_each_is_counted_once():
+    """The pieces are `a`, `b` and the less likely `ab`."""
+    edges = np.array([0, 2, 3]), np.array([1, 2, 1]), np.array([0, 2, 1])
+    used, found = np.zeros(3), np.zeros(1)
+    span = np.array([0]), np.array([2]), np.array([3.0])
+    unigram._spell.py_func(*span, True, *edges, np.array([0.5, 0.5, 0.1]), used, found)
+    assert (used.tolist(), found.tolist()) == ([3.0, 3.0, 0.0], [0.25])

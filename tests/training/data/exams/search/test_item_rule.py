@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from training.data.documents import utf8_of
 from training.data.exams.benchmarks import item_text, read_items, without_passage
 from training.data.exams.search import item_rule
 from training.data.exams.search.folding import folded_hashes
@@ -490,6 +491,17 @@ def test_words_that_a_text_has_over_a_counter_too_weigh_once_in_a_candidate():
 
     assert num_candidates([[0, 5, 0], [0, 5, 0]], [0]) == 0
     assert num_candidates([[0, 5, 0]], [0, 5]) == 1  # the part has the run twice
+
+
+def test_words_of_a_template_are_in_runs_of_at_least_so_many():
+    flags = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1], np.bool_)
+    assert item_rule._long_runs(flags, 3).astype(int).tolist() == [0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1]
+
+
+def test_what_a_text_has_over_counters_stands_among_its_other_runs_in_the_order_of_words():
+    texts = pa.array([f"{listed(RIVERS.question)} {RIVERS.question}", RIVERS.question])
+    seeds = Finder(build_items(ITEMS))._scanned(texts, *utf8_of(texts), compiled=False).seeds.tolist()
+    assert len(seeds) > 30 and seeds == sorted(seeds)
 
 
 def test_more_candidates_than_there_is_room_for_are_all_tried():
