@@ -26,9 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from assets.registry.refusal import refusal_lines
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe, recipe_folders
-from assets.terminal.refusal import refusal_lines
 from evaluation.report.figures import alone, funnel_picture, funnel_steps
 from evaluation.report.scoreboard import scoreboard
 from evaluation.report.scoreboard_print import render

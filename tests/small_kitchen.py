@@ -55,7 +55,7 @@ def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
     return Ran(done.returncode, _last_line(done.stdout), done.stderr)
 
 
-def pedigree_in_terminal(*arguments: str, root: Path, strike: Strike | None = None) -> Ran:
+def pedigree_in_terminal(*arguments: str, root: Path | str, strike: Strike | None = None) -> Ran:
     """Run the command line with its standard error in a pseudo-terminal of 80 columns, and strike it with a signal."""
     argv = [*COMMAND, *arguments, "--root", str(root), "--json"]
     shown = run_in_terminal(argv, {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}, strike=strike)

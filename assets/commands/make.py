@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +12,11 @@ import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
 from assets.registry.decision import DECISION
+from assets.registry.refusal import refusal_lines
 from assets.services.root import make_writable
-from assets.services.signals import by_signal, exit_code_of, signals_noted
+from assets.services.signals import signals_noted
 from assets.state.compare import compare
-from assets.terminal.errors import GO_ON, sentence_of
-from assets.terminal.refusal import refusal_lines
+from assets.terminal.errors import sentence_of
 from assets.terminal.standard_error import say
 from resources.profile import Profile, ProfileError
 from training.contract.job import DataError
@@ -103,16 +102,15 @@ def run_named(
             if not sentence:
                 traceback.print_exc()
                 sentence = f"{type(error).__name__}: {error}"
-            report = Report(recipe=recipe.name, exit_code=BAD_INPUT if is_input else FAILED, error=sentence)
-        if report.exit_code != OK and (number := received()):
-            return replace(report, error=f"{by_signal(number)}; {GO_ON}", exit_code=exit_code_of(number))
+            code = BAD_INPUT if is_input else FAILED
+            report = Report(recipe=recipe.name, exit_code=code, error=sentence).ended_by(received())
     _tell(loaded, report, until)
     return report
 
 
 def _tell(profile: Profile, report: Report, until: str) -> None:
-    """Post to the profile's webhook what it has not heard yet of a run that is not ok."""
-    if report.exit_code == OK or profile.notify.address is None:
+    """Post to the profile's webhook what it has not heard yet of a run that is not ok and that nobody cancelled."""
+    if report.exit_code == OK or report.is_cancelled or profile.notify.address is None:
         return
     from assets.graph.notices import tell  # imports Dagster
 

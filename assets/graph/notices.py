@@ -35,13 +35,18 @@ _VERBS = {"failed": "failed", "refused": "was refused", "waiting": "is waiting"}
 
 
 def notices_of(events: Iterable[dg.DagsterEvent], *, partition: str, run_id: str) -> tuple[Notice, ...]:
-    """Return a notice of each asset of a run that failed or was refused, unless a person interrupted it."""
+    """Return a notice of each asset of a run that failed or was refused, unless a person interrupted it.
+
+    `events` are the run's failures of steps, and the evaluations of checks, which say why a gate refused.
+    """
+    events = tuple(events)
+    refusals = {one.step_key: one.asset_check_evaluation_data.description for one in events if _says_no(one)}
     return tuple(
         Notice(
             kind="refused" if _is_refusal(event) else "failed",
             asset=event.step_key or "",
             partition=partition,
-            cause=cause_of(event),
+            cause=refusals.get(event.step_key) or cause_of(event),
             run_id=run_id,
         )
         for event in events
@@ -77,7 +82,9 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
         chosen = ", ".join(sorted(key.path[-1] for key in run.asset_selection or ())) or run.job_name
         cause, where = context.failure_event.message or "failed", {"partition": partition, "run_id": run.run_id}
         whole = Notice(kind="failed", asset=chosen, cause=cause, **where)
-        for notice in notices_of(context.get_step_failure_events(), **where) or (whole,):
+        verdicts = context.instance.all_logs(run.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        events = [*context.get_step_failure_events(), *(one.get_dagster_event() for one in verdicts)]
+        for notice in notices_of(events, **where) or (whole,):
             tell(notify, notice)
         return None
 
@@ -87,6 +94,13 @@ def failed_runs(profile: str) -> dg.SensorDefinition:
 def _is_interrupted(event: dg.DagsterEvent) -> bool:
     error = event.step_failure_data.error
     return error is not None and error.cls_name == "DagsterExecutionInterruptedError"
+
+
+def _says_no(event: dg.DagsterEvent) -> bool:
+    """Whether the event is a check that did not pass."""
+    return event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION and not (
+        event.asset_check_evaluation_data.passed
+    )
 
 
 def _is_refusal(event: dg.DagsterEvent) -> bool:

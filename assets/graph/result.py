@@ -14,6 +14,7 @@ from assets.graph.budget import OF_RUN
 from assets.graph.evidence import evidence_of, table
 from assets.graph.pictures import picture_of
 from assets.graph.requested import OTHER_CODE
+from assets.registry.refusal import refusal_by, refusal_sentence
 from assets.state.cell import Cell
 from assets.state.chain import GUARDS
 from training.contract.artifact import Artifact
@@ -73,6 +74,7 @@ def _check(declared: Asset, made: Made, name: str) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         check_name=name,
         passed=verdict["passed"],
+        description=None if verdict["passed"] else refusal_sentence(refusal_by(verdict, made.cell)),
         metadata=evidence_of(verdict["evidence"]),
         severity=dg.AssetCheckSeverity.ERROR,
     )

@@ -19,7 +19,6 @@ from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Regist
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training.contract.job import DataError
-from training.contract.scopes import last_model
 from training.recipe.recipe import Recipe
 
 NO_REASON = "rolled back without a reason"
@@ -34,9 +33,10 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
     if not reason.strip():
         raise DataError("--reason: empty; it stays in the registry for whoever asks why the champion changed")
     comparison = compare(recipe, tracking.root)
-    if model_of(comparison).artifact is None:
+    model = model_of(comparison)
+    if model.artifact is None:
         raise DataError(
-            f"{last_model(recipe)} of recipe {recipe.name} is not made under {tracking.root}; `pedigree run` makes it"
+            f"{model.asset} of recipe {recipe.name} is {model.state} under {tracking.root}; `pedigree run` makes it"
         )
     decided = comparison.cells[DECISION, recipe.name]
     behind = [*lineage_of(comparison), decided]

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.registry.decision import DECISION
+from assets.registry.refusal import refusal_by, refusal_sentence
 from assets.registry.standing import Standing
+from assets.services.signals import SIGNALS, by_signal, exit_code_of
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
-from assets.terminal.refusal import refusal_sentence
+from assets.terminal.errors import GO_ON
 from resources.notify import Notice
 from training.contract.process.exit_codes import FAILED, OK, REFUSED
 
@@ -94,6 +96,17 @@ class Report:
         """Return in words how the run ended: `ok`, or its error and its refusals."""
         return "; ".join(line for line in (self.error, *map(refusal_sentence, self.refusals)) if line) or "ok"
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended the run, of which the webhook hears nothing."""
+        return self.exit_code in map(exit_code_of, SIGNALS)
+
+    def ended_by(self, number: int) -> Report:
+        """Return the result of the run that this signal ended; the same one if it is 0, or all was made before it."""
+        if not number or self.exit_code == OK:
+            return self
+        return replace(self, error=f"{by_signal(number)}; {GO_ON}", exit_code=exit_code_of(number))
+
     def untold(self, last: str) -> Iterator[Notice]:
         """Yield a notice of each refusal, and of the error, that was not told while the run went on.
 
@@ -171,10 +184,9 @@ def _not_promoted(comparison: Comparison, goal: Goal, standing: Standing | None)
 
 
 def refusal_of(cell: Cell) -> dict[str, Any]:
-    """Return the first failed gate of a cell's artifact, for the JSON answer: name, evidence, asset and partition."""
+    """Return the refusal by the first failed gate of a cell's artifact, for the JSON answer."""
     assert cell.artifact is not None
-    gate = cell.artifact.failed_gates[0]
-    return {"gate": gate["name"], "evidence": gate["evidence"], "asset": cell.asset, "partition": cell.partition}
+    return refusal_by(cell.artifact.failed_gates[0], cell)
 
 
 def _entries(comparison: Comparison, made_here: Set[tuple[str, str]]) -> dict[str, dict[str, Any]]:

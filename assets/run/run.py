@@ -28,7 +28,7 @@ from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
 from resources.profile import load_profile
 from training.contract import artifact
-from training.contract.process.exit_codes import OK
+from training.contract.process.exit_codes import FAILED, OK
 from training.contract.process.lean import uncollected
 from training.contract.secrets import masked
 from training.recipe.recipe import Recipe, recipe_as_data
@@ -58,20 +58,21 @@ def run_recipe(
     """Make the missing cells up to the asset `until`; stop at the first refusal or failure.
 
     `say` is called with what the run does while no asset is made, such as `loading Dagster`. `signal_received` returns
-    the number of the signal that interrupted the run, or 0; MLflow shows such a run as killed. Raises before any work
-    if the input is bad, or if `starts_anew` is False and a training was begun under other settings, or would be
-    repeated because of the code alone. With `exact`, artifacts made by other code are made again, except those that a
-    registered model version was made from.
+    the number of the signal that interrupted the run, or 0. Raises before any work if the input is bad, or if
+    `starts_anew` is False and a training was begun under other settings, or would be repeated because of the code
+    alone. With `exact`, artifacts made by other code are made again, except those that a registered model version was
+    made from.
     """
     started = time.monotonic()
     run = _Run(recipe=recipe, root=root, profile=profile, goal=Goal(until=until, snapshots=snapshots), say=say)
-    report: Report | None = None
+    report = Report(recipe=recipe.name, exit_code=FAILED, error="an error, which the command printed")
     try:
         made = run.made(announce, starts_anew=starts_anew, exact=exact)
         report = replace(made, seconds=time.monotonic() - started)
-        return report
     finally:
-        run.close(report, is_killed=bool(signal_received()))
+        report = report.ended_by(signal_received())
+        run.close(report)
+    return report
 
 
 @dataclass(kw_only=True)
@@ -208,12 +209,12 @@ class _Run:
                     for cell in group if ended.error else ():
                         announce("failed", cell, {"others": len(executions.under_way)})
 
-    def close(self, report: Report | None, *, is_killed: bool) -> None:
-        """Tell MLflow and Dagster how the run ended; without a `report`, an error or a signal ended it early."""
-        is_ok = report is not None and report.exit_code == OK
+    def close(self, report: Report) -> None:
+        """Tell MLflow and Dagster how the run ended."""
+        is_ok = report.exit_code == OK
         for launch in self.launches:
-            launch.finish("FINISHED" if is_ok else "KILLED" if is_killed else "FAILED")
-        if not self.launches or report is None:
+            launch.finish("FINISHED" if is_ok else "KILLED" if report.is_cancelled else "FAILED")
+        if not self.launches:
             return
         try:
             with opened_instance(self.root) as instance:

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 
-from assets.terminal.refusal import LABEL_COLUMNS, LABELS
+from assets.registry.refusal import LABEL_COLUMNS, LABELS
 
 
 def say(lines: Iterable[str], style: str = "") -> None:

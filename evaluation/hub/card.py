@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.hub.forms.training_summary import SUMMARY_FILE, as_page, fields_of
-from evaluation.hub.pages_read import COUNTED, reading_of
-from evaluation.hub.sourced import CardTable, as_markdown
-from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE, POST_TRAINED, domains_page, tables_of
+from evaluation.hub.pages_read import COUNTED, Reading, reading_of
+from evaluation.hub.sourced import POST_TRAINED, CardTable, as_markdown
+from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
 from evaluation.report.kept_models import kept_models
 from evaluation.report.pages import environment
 from evaluation.report.run_page import looked_at, records_of, render_report
@@ -52,7 +52,7 @@ def run(job: Job, work: Work) -> Outcome:
     board = scoreboard(records)
     reading = reading_of(records)
     tables = tables_of(records, reading)
-    write_text(work.path / "README.md", render_card(recipe, records, board, tables))
+    write_text(work.path / "README.md", render_card(recipe, records, board, tables, reading))
     counted = reading.sums["snapshot"] if reading else {}
     read = {name: dict(zip(COUNTED, own, strict=True)) for name, own in sorted(counted.items())}
     write_json(work.path / CONTENT_FILE, {"tables": [table.as_json() for table in tables], "read": read})
@@ -76,9 +76,13 @@ def lasting(board: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_card(
-    recipe: Recipe, records: Sequence[Record], board: Mapping[str, Any], tables: Sequence[CardTable] = ()
+    recipe: Recipe,
+    records: Sequence[Record],
+    board: Mapping[str, Any],
+    tables: Sequence[CardTable] = (),
+    reading: Reading | None = None,
 ) -> str:
-    """The card as Markdown with YAML front matter. `tables` are those of its training content."""
+    """The card as Markdown with YAML front matter. `tables` are those of its training content, of this `reading`."""
     assets = ("adopted_model", "base_model", "long_context_model", "sft_model", "aligned_model")
     models = {asset: of_asset(records, asset)[-1:] for asset in assets}
     text = (
@@ -97,6 +101,7 @@ def render_card(
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             shape=_shape(models),
+            snapshots=_snapshots(records, reading),
             read={asset: _rows_read(records, asset) for asset in POST_TRAINED},
             method=_method(records),
             content=[as_markdown(table, one_line) for table in tables],
@@ -104,7 +109,7 @@ def render_card(
             line=one_line,
         )
     )
-    return f"---\n{front_matter(recipe, records)}\n---\n\n{text}"
+    return f"---\n{front_matter(recipe, records, reading)}\n---\n\n{text}"
 
 
 def _shape(models: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
@@ -113,6 +118,13 @@ def _shape(models: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
         if any(entry["path"] == CONFIG for entry in record["files"]):
             return json.loads(sound(folder, record, CONFIG).read_text("utf-8"))
     return {}
+
+
+def _snapshots(records: Sequence[Record], reading: Reading | None) -> dict[str, str]:
+    """Return the kind of source of each snapshot of which tokens were read, by the snapshot's name."""
+    made = {record["partition"].partition("@")[2]: record for _, record in of_asset(records, "crawl_archives")}
+    read = reading.read("snapshot") if reading else []
+    return {name: made[name]["settings"]["snapshot"]["source"] for name in sorted(read) if name in made}
 
 
 def _rows_read(records: Sequence[Record], asset: str) -> dict[str, int]:
@@ -129,11 +141,11 @@ def _method(records: Sequence[Record]) -> str:
     return next((record["notes"].get("method", "") for _, record in of_asset(records, "aligned_model")), "")
 
 
-def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
-    """Return the YAML that model hubs read: language, licence, data and tags.
+def front_matter(recipe: Recipe, records: Sequence[Record] = (), reading: Reading | None = None) -> str:
+    """Return the YAML that model hubs read: languages, licence, data and tags.
 
-    Data are the snapshots that have shards, and the sources whose rows a post-training read, each once. The language
-    is that of the filter, which drops all other pages.
+    Data are the snapshots of which pages were read, and the sources whose rows a post-training read, each once. The
+    languages are those that were recognized in the pages read, the one with most tokens first.
 
     The scores are in `.eval_results` of an exported model (evaluation/hub/exam_results.py), and nowhere else: a hub
     that reads `model-index` too would show each of them twice.
@@ -143,7 +155,7 @@ def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
     grams, source = recipe.provider.emissions_grams, recipe.provider.emissions_source
     emissions: dict[str, Any] = {} if grams is None else {"co2_eq_emissions": {"emissions": grams, "source": source}}
     data = ModelCardData(
-        language=list(recipe.filter.languages),
+        language=[name for name in reading.read("language") if name] if reading else None,
         **licence_fields(recipe.provider.licence),
         base_model=recipe.adopt.name or None,
         library_name="transformers",
@@ -156,7 +168,7 @@ def front_matter(recipe: Recipe, records: Sequence[Record] = ()) -> str:
         datasets=list(
             dict.fromkeys(
                 [
-                    *(record["partition"].partition("@")[2] for _, record in of_asset(records, "token_shards")),
+                    *(sorted(reading.read("snapshot")) if reading else ()),
                     *(name for asset in POST_TRAINED for name in _rows_read(records, asset)),
                 ]
             )

@@ -170,6 +170,11 @@ class Reading:
         """The numbers of COUNTED over all pages."""
         return [sum(column) for column in zip(*self.sums["snapshot"].values(), strict=True)] or [0] * len(COUNTED)
 
+    def read(self, group: str) -> list[str]:
+        """Return the names of one of GROUPS of which tokens were read, those with most of them first."""
+        own = {name: sums[-1] for name, sums in self.sums[group].items() if sums[-1]}
+        return sorted(own, key=lambda name: (-own[name], name))
+
     def cited(self, value: Value) -> Cited:
         """Return a number of this reading with the artifacts that it comes from."""
         return derived(value, *self.sources)

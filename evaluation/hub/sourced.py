@@ -16,6 +16,8 @@ from training.contract.job import DataError
 Value = int | float | str
 SHOWN_ARTIFACTS = 6  # of an asset, below a table; the JSON names all
 SHOWN_DIGITS = 12  # of a digest, where people read it
+POST_TRAINED = ("sft_model", "reward_model", "aligned_model")
+OPT_OUTS = ("takedown", "blocked", "robots", "usage", "tdm_reserved", "licence")  # a page is dropped for its terms
 
 
 class Unsourced(DataError):

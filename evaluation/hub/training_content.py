@@ -19,7 +19,7 @@ from typing import Any
 
 from evaluation.contamination.verdict import cleared, told_of
 from evaluation.hub.pages_read import COUNTED, Reading, Sums, epochs_read, reading_of
-from evaluation.hub.sourced import CardTable, Cell, Cited, Origin, derived, share_of, total
+from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, CardTable, Cell, Cited, Origin, derived, share_of, total
 from evaluation.report.scoreboard import FUNNEL
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.artifact import digest_of
@@ -33,7 +33,6 @@ MIXTURE_METRICS = ("steps", "tokens", "parameters", "weight_", "epochs_")
 BYTES = COUNTED.index("bytes")
 SUITES_FILE = "contamination.json"
 SHOWN_VALUES = 5
-POST_TRAINED = ("sft_model", "reward_model", "aligned_model")
 POST_TRAINING = {
     "instruction_data": (INSTRUCTIONS_FILE,),
     "preference_data": (TRAIN_FILE, HELD_OUT_FILE),
@@ -47,14 +46,6 @@ KINDS_OF_SOURCE = {
     "jsonl": "data set of extracted text, or text that a model wrote",
     "text": "text files",
 }
-OPT_OUTS = (
-    "takedown",
-    "blocked",
-    "robots",
-    "usage",
-    "tdm_reserved",
-    "licence",
-)  # reasons for dropping a page for its terms
 TERMS = {"robots": "pages that state robots directives", "tdm_reservation": "pages that speak of text mining"}
 SHELVES = ("pages in the shards", "tokens in the shards", "pages read", "tokens read")
 COLLECTION = {  # fields of `warcinfo`, as the extraction notes them

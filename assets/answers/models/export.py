@@ -28,7 +28,7 @@ def export(
 
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
-    know another record of anything behind the model.
+    know another record of what is exported, of a model's card and scores, or of anything behind them.
     """
     recipe = comparison.recipe
     asset = asset or last_model(recipe)
@@ -36,6 +36,8 @@ def export(
         raise DataError("export: only models are signed; leave out --key")
     check_key(key)
     if asset == CORPUS:
+        keys = [partition_key(recipe, one.name) for one in recipe.snapshots]
+        _check_witnessed(comparison, tracking, *(_made(comparison, CORPUS, key) for key in keys))
         return export_corpus(_snapshots(comparison), recipe.name, target, provider=recipe.provider)
     if asset not in MODELS:
         raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
@@ -43,12 +45,17 @@ def export(
     model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
     scored = comparison.cells.get((SCORES, recipe.name))
     scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
+    _check_witnessed(comparison, tracking, model, card, *([scores] if scores else []))
     lineage = lineage_of(comparison.root, model)
-    if unasked := check_witnessed(lineage, comparison.root, tracking):
-        say(unasked)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
     names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
     return sorted([*names, *attested_export(lineage, target, key)])
+
+
+def _check_witnessed(comparison: Comparison, tracking: Tracking, *made: Artifact) -> None:
+    """Check these artifacts and everything behind them, and say which store could not be asked."""
+    if unasked := check_witnessed(lineage_of(comparison.root, *made), comparison.root, tracking):
+        say(unasked)
 
 
 def _snapshots(comparison: Comparison) -> list[Snapshot]:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.hub.training_content import CONTENT_FILE, POST_TRAINED, emissions_of, energy_of
+from evaluation.hub.sourced import POST_TRAINED
+from evaluation.hub.training_content import CONTENT_FILE, emissions_of, energy_of
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
@@ -117,13 +118,14 @@ def _settings(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
-    """Return the snapshots, each with what the card says was read of it."""
+    """Return the snapshots of which pages were read, each with what the card says was read of it."""
     content = json.loads(sound(card.path, card.record, CONTENT_FILE).read_text("utf-8"))
     read = content["read"]
     found = []
     for _, record in of_asset(records, "crawl_archives"):
         name = record["partition"].partition("@")[2]
-        if counted := read.get(name):
+        counted = read.get(name)
+        if counted and counted["pages_read"]:
             said = f"{counted['pages_read']} of {counted['pages']} pages, {counted['tokens_read']} tokens read"
             found.append(DataSet(name, record["digest"], said, record["settings"]["snapshot"]["source"]))
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.hub.pages_read import Reading
-from evaluation.hub.sourced import Cell, Cited, Origin, derived, total
+from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, total
 from evaluation.report.truth_comparison import Record, of_asset
 from training.recipe.recipe import Recipe
 
@@ -27,6 +27,7 @@ BILLION, SIZES = (
 NO_PAGES = "No pages: the recipe has post-training alone."
 NO_CRAWL = "No snapshot of archives among the sources."
 FINISHED = "The model is not trained on new data: a version of a model never changes."
+WRITTEN = "texts that a model wrote"  # the kind of source whose documents keep the prompt that they answer
 CRAWLED = ("warc",)  # kinds of sources that the provider or somebody for it may have crawled
 
 
@@ -83,25 +84,26 @@ class _Facts:
         return [one for name, one in self._snapshots() if name in kinds]
 
     def datasets(self) -> list[Cited]:
-        """Return the snapshots that were neither crawled nor generated, and the sources of post-training."""
-        kinds = (*CRAWLED, "kitchen")
+        """Return the snapshots that were neither crawled nor generated, and the rows without a generator."""
+        kinds = (*CRAWLED, "kitchen", WRITTEN)
         return [one for name, one in self._snapshots() if name not in kinds] + self.rows(generated=False)
 
     def _snapshots(self) -> Iterator[tuple[str, Cited]]:
         for origin in self.origins("crawl_archives"):
             asked = origin.record["settings"]["snapshot"]
+            kind = WRITTEN if asked.get("prompt_field") else asked["source"]
             said = " ".join(filter(None, (str(origin.snapshot.value), asked["source"], asked.get("crawl"))))
             if self.reading:
                 counted = self.reading.sums["snapshot"].get(str(origin.snapshot.value), [0] * 5)
                 said += f": {counted[-1]:,} tokens read of {counted[-2]:,} pages"
-                yield asked["source"], derived(said, origin.value_at("digest"), *self.reading.sources)
+                yield kind, derived(said, origin.value_at("digest"), *self.reading.sources)
             else:
-                yield asked["source"], derived(said, origin.value_at("digest"))
+                yield kind, derived(said, origin.value_at("digest"))
 
     def rows(self, *, generated: bool) -> list[Cited]:
         """Return the sources of rows that post-training read; `generated`: those with a generator, by its name."""
         found: dict[str, list[Cited]] = {}
-        for asset in ("sft_model", "aligned_model"):
+        for asset in POST_TRAINED:
             for origin in self.origins(asset):
                 for one in origin.record["notes"].get("rows_read", ()):
                     if bool(one["generator"]) == generated:
@@ -141,11 +143,11 @@ def _latest(facts: _Facts) -> list[Cell]:
 def _languages(facts: _Facts) -> list[Cell]:
     if facts.reading is None:
         return [NO_PAGES]
-    read = facts.reading.whole[-1] or 1
-    sums = sorted(facts.reading.sums["language"].items(), key=lambda one: (-one[1][-1], one[0]))
+    whole, sums = facts.reading.whole[-1], facts.reading.sums["language"]
     return [
-        facts.reading.cited(f"{name or 'not known'}: {100 * own[-1] / read:.2f} % of tokens read") for name, own in sums
-    ]
+        facts.reading.cited(f"{name or 'not known'}: {100 * sums[name][-1] / whole:.2f} % of tokens read")
+        for name in facts.reading.read("language")
+    ] or ["No page was read."]
 
 
 def _dependencies(facts: _Facts) -> list[Cell]:
@@ -165,8 +167,7 @@ def _names(facts: _Facts) -> list[Cell]:
 
 
 def _synthetic(facts: _Facts) -> list[Cell]:
-    asked = facts.recipe.synthesis
-    made: list[Cell] = [f"Texts by {asked.generator}: synthesis of the recipe."] if asked.prompts else []
+    made: list[Cell] = [*facts.sources(WRITTEN)]
     if facts.recipe.pretrain.distill.teacher:
         made.append("The base model was distilled from a teacher: pretrain.distill of the recipe.")
     return [*made, *facts.rows(generated=True)]
@@ -184,7 +185,7 @@ def _other_datasets(facts: _Facts) -> list[Cell]:
 
 def _reservations(facts: _Facts) -> list[Cell]:
     said: list[Cell] = []
-    for reason in ("robots", "tdm_reserved", "licence", "takedown", "blocked"):
+    for reason in OPT_OUTS:
         numbers = [
             one.value_at("counts", "dropped", of=_of_reason(reason)) for one in facts.origins("extracted_documents")
         ]

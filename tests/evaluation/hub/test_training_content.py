@@ -22,7 +22,8 @@ LANGUAGES = {"en": [4, 70, 350, 2, 60], "de": [1, 30, 150, 1, 70]}
 ROBOTS = {"noai": [2, 20, 100, 1, 5], "": [3, 80, 400, 2, 125]}
 READ = {"source": "kitchen://talk", "generator": "kitchen", "rows": 1, "times": 2}
 ROWS = [{"id": "r#0", "source": "kitchen://talk", "generator": "kitchen"}, {"id": "r#1", "source": "kitchen://talk"}]
-COUNTS = {"in": 9, "kept": 3, "dropped": {"robots": 2, "takedown:owner": 1, "too_short": 3}, "quarantined": {}}
+DROPPED = {"robots": 2, "takedown:owner": 1, "usage": 2, "too_short": 3}
+COUNTS = {"in": 11, "kept": 3, "dropped": DROPPED, "quarantined": {}}
 
 
 @pytest.fixture

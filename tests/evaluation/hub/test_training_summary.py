@@ -47,6 +47,7 @@ def records(make):  # noqa: F811
         make("token_shards", {"shards.json": "{}"}),
         make("base_model", {"weights": "1"}),
         make("sft_model", notes={"rows_read": read}),
+        make("reward_model", notes={"rows_read": read[:1]}),
     ]
 
 
@@ -98,13 +99,16 @@ def test_what_artifacts_know_is_in_its_field(records, reading):
     assert told["2.3", "Crawler name(s) and identifier(s)"] == ["Nutch"]
     assert told["2.3", "Crawler behaviour"] == ["robots: obey"]
     assert "https://a.test/" in told["2.3", "Types of content and online sources crawled"]
-    assert "rows, rows read by sft_model: 22" in told["2.1", "List of large publicly available datasets"]
+    for asset in ("sft_model", "reward_model"):
+        assert f"rows, rows read by {asset}: 22" in told["2.1", "List of large publicly available datasets"]
     other = "Other publicly available datasets"
     assert "public_datasets of the recipe is empty" in told["2.1", other][1]
     more = shown(fields_of(stating(public_datasets="C4, https://c4.example"), records, reading, "domains.tsv"))
     assert more["2.1", other][1] == "C4, https://c4.example" and "public or not" in more["2.1", other][0]
     synthetic = told["2.5", "Whether synthetic data were created by the provider or on its behalf"]
     assert "talk by gpt, rows read by sft_model: 3" in synthetic
+    measures = told["3.1", "Measures to respect reservations of rights"]
+    assert [one for one in measures if "usage" in one] == ["pages left out for usage: 2"]
     removed = told["3.2", "Measures against illegal content"]
     assert removed[0] == "pages left out by toxicity:toxic_words: 4"
     assert len(removed) == 2  # and no rule about quality
@@ -122,6 +126,27 @@ def test_the_domains_with_most_bytes_of_text_are_listed(reading, small, domains,
 def test_what_a_crawl_or_a_provider_says_cannot_change_the_layout(records, reading):
     page = as_page(fields_of(stating(comments="`x`\n# no"), records, reading, "domains.tsv"), one_line)
     assert "<b>" not in page and "\n# no" not in page and "\\`x\\`" in page
+
+
+def test_what_nobody_read_is_in_no_form(records, reading):
+    """The recipe asks for English pages; a snapshot of Norwegian ones was read, and one of Danish ones was not."""
+    reading.sums |= {"language": {"no": [5, 9, 500, 3, 9], "da": [5, 9, 500, 0, 0]}}
+    reading.sums |= {"snapshot": {"june": [5, 9, 500, 0, 0], "may": [5, 9, 500, 3, 9]}}
+    front = yaml.safe_load(front_matter(RECIPE, records, reading))
+    assert front["language"] == ["no"] and front["datasets"] == ["may", "rows", "talk"]
+    told = shown(fields_of(RECIPE, records, reading, "domains.tsv"))
+    assert told["1.3", "Linguistic characteristics"] == ["no: 100.00 % of tokens read"]
+    assert "language" not in yaml.safe_load(front_matter(RECIPE))
+
+
+@pytest.mark.parametrize(("prompt_field", "number"), [("prompt", "2.5"), (None, "2.1")])
+def test_a_snapshot_that_a_model_wrote_is_among_the_synthetic_data(make, prompt_field, number):  # noqa: F811
+    """What the recipe itself asks to be written is read by no training of its own."""
+    snapshot = {"source": "jsonl", "prompt_field": prompt_field}
+    asked = dataclasses.replace(RECIPE, synthesis=dataclasses.replace(RECIPE.synthesis, prompts="mine.jsonl"))
+    told = shown(fields_of(asked, [make("crawl_archives", settings={"snapshot": snapshot})], None, "domains.tsv"))
+    assert {one for (one, _), said in told.items() if "may jsonl" in said} == {number}
+    assert "synthesis" not in str(told)
 
 
 def test_the_licence_of_the_card_is_the_provider_s():

@@ -1,4 +1,4 @@
-"""What a terminal shows of the evidence of a gate that refused; `--json` gives all of it."""
+"""What terminal, webhook and Dagster show of the evidence of a gate that refused; `--json` gives all of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from assets.state.cell import Cell
+
 PARTS = {"item": ("item",), "text": ("text",), "page": ("url",), "record": ("warc_file", "warc_offset")}
 MOST_STEPS = 8  # of a page that are printed
 OF_ROWS = {"file": ("file",), "row": ("row",), "source": ("source",)}
 READ_BY = "read by"
 LABELS = (*PARTS, *OF_ROWS, READ_BY)
 LABEL_COLUMNS = 8
+
+
+def refusal_by(verdict: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    """Return the refusal by a failed gate of a cell's artifact: name of the gate, evidence, asset and partition."""
+    return {
+        "gate": verdict["name"],
+        "evidence": verdict["evidence"],
+        "asset": cell.asset,
+        "partition": cell.partition,
+    }
 
 
 def refusal_sentence(refusal: Mapping[str, Any]) -> str:

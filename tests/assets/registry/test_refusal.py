@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assets.terminal.refusal import refusal_lines
+from assets.registry.refusal import refusal_lines
 from assets.terminal.standard_error import divided
 from evaluation.contamination.verdict import gate_of
 
