@@ -307,6 +307,17 @@ def test_fields_of_a_task_need_a_task():
         ({"generation_kwargs": {"temperature": 0.2}}, r"sampled \(do_sample=None, temperature=0.2"),
         ({"generation_kwargs": {"num_beams": 4}}, r"generation_kwargs\.num_beams=4 is not done here"),
         ({"generation_kwargs": {"repetition_penalty": 1.1}}, r"repetition_penalty=1.1 is not done"),
+        (
+            {"generation_kwargs": {"until": ""}},
+            r"generation_kwargs\.until=''; texts of at least one character are right",
+        ),
+        ({"generation_kwargs": {"until": ["\n", ""]}}, r"until=\['\\n', ''\]; texts of at least one"),
+        ({"generation_kwargs": {"until": [7]}}, r"until=\[7\]; texts of at least one"),
+        (
+            {"generation_kwargs": {"max_gen_toks": 0}},
+            r"generation_kwargs\.max_gen_toks=0; a number of tokens from 1 on",
+        ),
+        ({"generation_kwargs": "greedy"}, "generation_kwargs='greedy': expected a mapping"),
         ({"repeats": 10}, "repeats=10: each item is answered once"),
     ],
     ids=str,
@@ -324,7 +335,7 @@ def test_a_task_of_lm_eval_that_samples_is_refused_until_the_recipe_asks_otherwi
     suite = own_suite(tmp_path, task="gsm8k_cot_self_consistency", lm_eval={})
     with pytest.raises(RecipeError, match="own: repeats=64"):
         task_config(suite)
-    asked = {"repeats": 1, "generation_kwargs": {"until": ["Q:"], "do_sample": False}}
+    asked = {"repeats": 1, "generation_kwargs": {"until": [], "do_sample": False}}  # as 56 tasks of lm-eval ask
     assert task_config(replace(suite, lm_eval=asked))["repeats"] == 1
 
 

@@ -18,7 +18,7 @@ def longest_answer(asked: Mapping[str, Any], default: int) -> int:
 
 
 def check_generation(suite: str, config: Mapping[str, Any]) -> None:
-    """Raise RecipeError if a task asks for answers that would not be generated so.
+    """Raise RecipeError if a task asks for answers that would not be generated so, or that would all be empty.
 
     Every item gets one answer, of the likeliest tokens. As in lm-eval, `do_sample: false` or a temperature of 0 asks
     for it, and without both it is asked for too.
@@ -28,7 +28,9 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
             f"{suite}: repeats={config['repeats']}: each item is answered once, by the likeliest tokens; set"
             " lm_eval.repeats to 1"
         )
-    asked = config.get("generation_kwargs") or {}
+    asked = {} if config.get("generation_kwargs") is None else config["generation_kwargs"]
+    if not isinstance(asked, Mapping):
+        raise RecipeError(f"{suite}: generation_kwargs={asked!r}: expected a mapping")
     drawn, heat = asked.get("do_sample"), asked.get("temperature") or 0.0
     if heat and drawn is not False:
         raise RecipeError(
@@ -39,3 +41,17 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
     for name, value in asked.items():
         if name not in known and (name, value) != ("num_beams", 1):
             raise RecipeError(f"{suite}: generation_kwargs.{name}={value!r} is not done here; leave it out")
+    if wrong := [name for name in LENGTHS if not _is_length(asked.get(name))]:
+        raise RecipeError(
+            f"{suite}: generation_kwargs.{wrong[0]}={asked[wrong[0]]!r}; a number of tokens from 1 on is right"
+        )
+    stops = [asked["until"]] if isinstance(asked.get("until"), str) else asked.get("until")
+    if not (stops is None or (isinstance(stops, list | tuple) and all(isinstance(one, str) and one for one in stops))):
+        raise RecipeError(
+            f"{suite}: generation_kwargs.until={asked['until']!r}; texts of at least one character are right, at which"
+            " answers end, or [] for none"
+        )
+
+
+def _is_length(value: Any) -> bool:
+    return value is None or (type(value) is int and value > 0)
