@@ -59,7 +59,9 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     conversations = [conversation for group in groups for conversation in group.conversations]
     folder = job.input_of("reward_model").file(MODEL_FOLDER)
     shard = job.run.shard
-    learned = rewards(folder, conversations, batch_size=recipe.batch_size, shard=shard) if conversations else []
+    learned, cut = (
+        rewards(folder, conversations, batch_size=recipe.batch_size, shard=shard) if conversations else ([], 0)
+    )
     compared = _before_and_after(job, folder, gathers=gathers)
     if not is_first:
         return Outcome(files=())
@@ -67,7 +69,7 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     judgement = judge(groups, learned, None if own is None else [own(one) for one in conversations])
     return Outcome(
         files=tuple(_write(work.path, judgement)),
-        metrics={**judgement.metrics(), **compared},
+        metrics={**judgement.metrics(), **compared, "truncated_conversations": cut},
         notes={"answer_weights": why} if why else {},
     )
 

@@ -349,8 +349,10 @@ def _scored(logits_KV: torch.Tensor, tokens: Sequence[int]) -> Scored:
 
 def rewards(
     folder: Path, conversations: Sequence[Sequence[Message]], *, batch_size: int, shard: int = 1
-) -> list[float]:
+) -> tuple[list[float], int]:
     """Return the reward that the model in `folder` gives to each conversation, whose last message is the answer.
+
+    A conversation longer than the model's context loses its beginning; the second value is the number of those.
 
     Conversations are made of tokens by the folder's own template and tokenizer. The processes of a job share out the
     batches, and with `shard` the weights. A batch is one pass; it has fewer than `batch_size` conversations where these
@@ -358,7 +360,8 @@ def rewards(
     """
     model = open_model(folder, dtype="auto", reward=True, shard=shard).eval()
     longest = int(model.config.max_position_embeddings)
-    encoded = [tokens[-longest:] for tokens in Encoder(folder).conversations(conversations, is_prompt=False)]
+    whole = Encoder(folder).conversations(conversations, is_prompt=False)
+    encoded = [tokens[-longest:] for tokens in whole]
     results = [0.0] * len(encoded)
     fill = model.config.pad_token_id
 
@@ -375,4 +378,4 @@ def rewards(
     for batch, values in shared_out(in_passes(encoded, 1 if fill is None else batch_size), scored, model=model):
         for i, value in zip(batch, values, strict=True):
             results[i] = value
-    return results
+    return results, sum(len(tokens) > longest for tokens in whole)

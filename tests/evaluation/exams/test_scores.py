@@ -246,7 +246,7 @@ def test_sampled_answers_get_both_rewards(judged):
     assert rewards["sft"]["chat"]["n"] == 6 and "base" not in rewards
     metrics = find(judged).record["metrics"]
     assert metrics["sft_learned_reward"] == alignment["sft"]["learned_reward"]
-    assert metrics["held_out_prompts"] == 3 and metrics["kl_from_sft"] > 0
+    assert metrics["truncated_conversations"] == 0 and metrics["held_out_prompts"] == 3 and metrics["kl_from_sft"] > 0
 
 
 def test_a_second_evaluation_gives_the_same_bytes(scored, models, tmp_path):

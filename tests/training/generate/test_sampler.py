@@ -93,13 +93,13 @@ def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_sta
     sampler.model.register_forward_hook(lambda *call: held.append(call[-1].past_key_values.layers[0].keys[:, 0, :, 0]))
     settings = {"max_new_tokens": 20, "temperature": 0.7, "seeds": range(len(texts))}
     read = count_rows(monkeypatch)
-    expected, scores = sampler.answers(prompts, **settings), rewards(judge, asked, batch_size=16)
+    expected, scores = sampler.answers(prompts, **settings), rewards(judge, asked, batch_size=16)[0]
     assert {len(keys) for keys in held} == {16, 8} and [len(rows) for rows in read] == [16, 8]
     most = 3 * 60
     monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", most)
     held.clear(), read.clear()
     assert sampler.answers(prompts, **settings) == expected
-    assert rewards(judge, asked, batch_size=16) == pytest.approx(scores, abs=1e-5)
+    assert rewards(judge, asked, batch_size=16)[0] == pytest.approx(scores, abs=1e-5)
     assert max(keys.numel() for keys in held) <= most and max(rows.numel() for rows in read) <= most
     assert len({len(keys) for keys in held}) > 1 and 2 < len(read) < len(texts)
     monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", 1)  # a row is read whatever its length

@@ -137,7 +137,9 @@ def test_the_server_reads_what_training_reads(folder, prompts):
 
 def test_a_judge_in_training_and_one_in_evaluation_give_a_conversation_one_score(chain):
     folder, whole = chain / "reward_model" / "model", list(map(answered, TYPED))
-    assert rewards(folder, whole, batch_size=4) == pytest.approx(Judge(folder).scores(whole), abs=1e-5)
+    scores, num_cut = rewards(folder, whole, batch_size=4)
+    assert scores == pytest.approx(Judge(folder).scores(whole), abs=1e-5) and num_cut == 0
+    assert rewards(folder, [*whole, answered("bread " * 2000)], batch_size=4)[1] == 1
 
 
 @pytest.mark.parametrize("pad", [1, None])
@@ -157,7 +159,7 @@ def test_a_strangers_reward_model_judges_by_its_own_template_and_tokenizer(tmp_p
         float(model(**tokenizer.apply_chat_template(one, return_dict=True, return_tensors="pt")).logits.detach())
         for one in whole
     ]
-    assert len(set(expected)) == 3 and rewards(folder, whole, batch_size=4) == pytest.approx(expected, abs=1e-5)
+    assert len(set(expected)) == 3 and rewards(folder, whole, batch_size=4)[0] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(DataError, match="not a template of this project"):
         Judge(folder)
 

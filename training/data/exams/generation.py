@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.contract.records import RecipeError
@@ -28,7 +28,7 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
             f"{suite}: repeats={config['repeats']}: each item is answered once, by the likeliest tokens; set"
             " lm_eval.repeats to 1"
         )
-    asked = {} if config.get("generation_kwargs") is None else config["generation_kwargs"]
+    asked: Any = {} if config.get("generation_kwargs") is None else config["generation_kwargs"]
     if not isinstance(asked, Mapping):
         raise RecipeError(f"{suite}: generation_kwargs={asked!r}: expected a mapping")
     drawn, heat = asked.get("do_sample"), asked.get("temperature") or 0.0
@@ -45,8 +45,7 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
         raise RecipeError(
             f"{suite}: generation_kwargs.{wrong[0]}={asked[wrong[0]]!r}; a number of tokens from 1 on is right"
         )
-    stops = [asked["until"]] if isinstance(asked.get("until"), str) else asked.get("until")
-    if not (stops is None or (isinstance(stops, list | tuple) and all(isinstance(one, str) and one for one in stops))):
+    if not _are_stops(asked.get("until")):
         raise RecipeError(
             f"{suite}: generation_kwargs.until={asked['until']!r}; texts of at least one character are right, at which"
             " answers end, or [] for none"
@@ -55,3 +54,8 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
 
 def _is_length(value: Any) -> bool:
     return value is None or (type(value) is int and value > 0)
+
+
+def _are_stops(value: Any) -> bool:
+    texts: Sequence[Any] = () if value is None else [value] if isinstance(value, str) else value
+    return isinstance(texts, Sequence) and all(isinstance(text, str) and text for text in texts)
