@@ -17,10 +17,10 @@ A text holds
   found by its question.
 
 Pieces of an item with at most PIECES_REACH words between them add up, in order, if each has words enough that no other
-question shares, or if the whole item is there and one piece has much of its own weight. Short numbers between its words
-are counters of a list, which runs pass over. A template, which is a long run of words that many questions of a
-benchmark share, weighs nothing. The number of texts that hold an item changes nothing: a leak that was copied ten
-thousand times is a leak.
+question shares, or if the whole item is there and one piece, of which no other question has all, has much of its own
+weight. Short numbers between its words are counters of a list, which runs pass over. A template, which is a long run of
+words that many questions of a benchmark share, weighs nothing. The number of texts that hold an item changes nothing: a
+leak that was copied ten thousand times is a leak.
 
 A short question, or one with too little own weight, is `joined` to its answers if both together have enough own weight:
 it is found when an answer is close after it (at most WEAK_ANSWER_REACH words and those of the item's choices, which may
@@ -728,20 +728,35 @@ class _Text:
         """Return the share of an item in those of its pieces that are not just the form of many questions, and these.
 
         They are returned as one array of words. Pieces of the form count beside a main piece, which has much of the
-        item's own weight, if all together hold the `whole` item. `share` is that without the cost of what is between.
+        item's own weight and is not whole in another question, if all together hold the `whole` item. `share` is that
+        without the cost of what is between.
         """
         here = slice(int(self._index.begins[part]), int(self._index.begins[part + 1]))
         words, weights, own = self._index.words[here], self._index.weights[here], self._index.own[here]
         there = [np.isin(words, piece) for piece in pieces]
         unshared = [float(weights[some & (own == weights)].sum()) for some in there]
         if whole >= WORD_FOR_WORD and any(
-            alone > 0 and some.sum() >= MAIN_WORDS * len(words) and own[some].sum() >= MAIN_OWN * own.sum()
-            for alone, some in zip(unshared, there, strict=True)
+            some.sum() >= MAIN_WORDS * len(words)
+            and own[some].sum() >= MAIN_OWN * own.sum()
+            and self._is_of_one(part, piece)
+            for piece, some in zip(pieces, there, strict=True)
         ):
             return whole, np.concatenate(pieces)
         kept = [place for place, alone in enumerate(unshared) if alone >= MIN_PIECE_OWN * weights.sum()]
         held = sum(float(weights[there[place]].sum() / weights.sum()) for place in kept)
         return min(share, held), np.concatenate([self._hashes[:0], *(pieces[place] for place in kept)])
+
+    def _is_of_one(self, part: int, piece: Hashes) -> bool:
+        """Whether no single question but that of `part` has all seeds of a piece; it must have some."""
+        index = self._index
+        _, rows = self._finder._table.first_rows(ngram_hashes(piece, SEED_WORDS))
+        parts = [set(index.owners[index.seed_begins[row] : index.seed_begins[row + 1]].tolist()) for row in rows]
+        return bool(parts) and all(self._is_same(part, other) for other in set.intersection(*parts))
+
+    def _is_same(self, part: int, other: int) -> bool:
+        index = self._index
+        words, others = (index.words[index.begins[one] : index.begins[one + 1]] for one in (part, other))
+        return index.items[part] == index.items[other] or np.array_equal(words, others)
 
     def _places(self, windows: Sequence[tuple[int, int]]) -> Integers:
         """Return the numbers of the words in windows that are sorted by their first word, each word once."""

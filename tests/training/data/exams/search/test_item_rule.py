@@ -135,15 +135,25 @@ def test_a_question_in_two_pieces_whose_words_many_questions_share_is_the_item()
         assert one not in dict(held(planted(f"{one} {FILLER * 4} {asked[:14]}", "8"), items))
 
 
-def test_pieces_that_are_all_of_other_questions_are_no_item():
+@pytest.mark.parametrize(
+    ("beginnings", "is_there"),
+    [
+        (["Which of the rivers that cross the old town of Bremholt"], False),
+        (["Which of the rivers that cross the old", "Name those that cross the old town of Bremholt"], True),
+    ],
+    ids=["of-one-question", "of-two"],
+)
+def test_a_piece_tells_an_item_if_no_other_question_has_all_of_it(beginnings, is_there):
+    """Of a list of common things every four words are in some question, and all of them in none."""
     begin, end = (
         "Which of the rivers that cross the old town of Bremholt",
         "is the one with the nine bridges of the millers?",
     )
-    questions = (f"{begin} {end}", f"{begin} has most fish in a dry spring?", f"Which of the roads of Ulmland {end}")
+    others = [f"{one} has most fish in a dry spring?" for one in beginnings]
+    questions = (f"{begin} {end}", *others, f"Which of the roads of Ulmland {end}")
     items = [ItemText(benchmark="b", id=one, question=one, answers=("The Alder",)) for one in questions]
     assert held(planted(questions[0]), items) == [(questions[0], "item")]
-    assert held(planted(f"{begin} {FILLER * 4} {end}"), items) == []
+    assert held(planted(f"{begin} {FILLER * 4} {end}"), items) == [(questions[0], "item")] * is_there
 
 
 def test_a_question_that_a_benchmark_has_twice_shares_its_words_with_no_other():
