@@ -107,13 +107,16 @@ def test_a_text_goes_with_all_its_copies_whichever_of_them_is_named(tmp_path, po
         (page,) = pedigree("trace", "withdrawals", "--url", url, root=place).answer["pages"]
         assert {one["url"] for one in page["cluster"]["pages"]} == {*twins, "http://near.example/"} - {url}
     report = withdrawn(place, "--url", twins[2])["report"]
+    (text,) = [path.read_text("utf-8") for path in place.glob("takedowns/*.report.md")]
+    elsewhere = f"Of its runs of words {report['proof']['runs_elsewhere']} also stand in pages or data"
     if policy == "cluster":
         assert SAID not in shard_texts(place)
         assert report["proof"]["is_proved"] and report["proof"]["runs"] > 50
+        assert report["proof"]["runs_elsewhere"] == 0 and elsewhere not in text
     else:
         assert SAID in shard_texts(place)
         assert not report["proof"]["is_proved"] and report["proof"]["verdict"] == "nothing to prove"
-        (text,) = [path.read_text("utf-8") for path in place.glob("takedowns/*.report.md")]
+        assert report["proof"]["runs_elsewhere"] > 50 and elsewhere in text
         assert "Nothing to prove" in text and "with a letter" in text and "None of them is left" not in text
 
 

@@ -341,14 +341,14 @@ def grams_file(root: Path, takedown: int) -> Path:
     return root / FOLDER / f"{takedown:06d}.grams.npy"
 
 
-def only_there(eraser: Eraser, root: Path) -> tuple[Hashes, list[dict[str, Any]]]:
-    """Return the runs of eight words that occur only in the withdrawn text, sorted, and other sources that have some.
+def only_there(eraser: Eraser, root: Path) -> tuple[Hashes, dict[str, Any]]:
+    """Return the runs of eight words that occur only in the withdrawn text, sorted, and what is told of all others.
 
-    A run without letters is nobody's text. Other sources are data that were not crawled, such as instructions and
-    exams; they are named, and what stands in them, in this program, or in any page that stays occurs elsewhere.
+    A run without letters is nobody's text. `runs_elsewhere` is how many of its runs also stand in pages that stay, in
+    this program, or in data that were not crawled, such as instructions and exams: `in_other_sources` names these.
     """
     wanted = runs_with_letters(text for texts in eraser.texts(of_gone=True) for text in texts)
-    stays = np.zeros(len(wanted), np.bool_)
+    every, stays = len(wanted), np.zeros(len(wanted), np.bool_)
     for texts in chain(eraser.texts(of_gone=False), [eraser.addresses()], texts_of_program()):
         if len(wanted) and texts:
             _, seen = count_in(texts, wanted)
@@ -361,7 +361,8 @@ def only_there(eraser: Eraser, root: Path) -> tuple[Hashes, list[dict[str, Any]]
             if number:
                 others |= is_in(wanted, seen)
                 told.append({"path": str(path.relative_to(root)), "runs": number})
-    return wanted[~others], told
+    wanted = wanted[~others]
+    return wanted, {"runs_elsewhere": every - len(wanted), "in_other_sources": told}
 
 
 def _hits_in(path: Path, wanted: Hashes, gone: Gone | None) -> tuple[int, Hashes]:

@@ -102,7 +102,7 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
                 **first.as_json(),
                 "hits": left,
                 "hits_before": first.hits,
-                "in_other_sources": elsewhere,
+                **elsewhere,
             },
             "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
         }
@@ -147,8 +147,8 @@ def _forget_words(root: Path) -> None:
         path.unlink()
 
 
-def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, list[dict[str, Any]]]:
-    """Return the runs of words that occur only in the withdrawn text, and other sources that have some.
+def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, dict[str, Any]]:
+    """Return the runs of words that occur only in the withdrawn text, and what `only_there` tells of the others.
 
     A command that was killed has left both in files.
     """
@@ -156,11 +156,11 @@ def _noted(root: Path, eraser: Eraser, number: int, say: Say) -> tuple[Hashes, l
     notes = file.with_suffix(".json")
     known = [np.load(path, allow_pickle=False) for path in sorted((root / FOLDER).glob("*.grams.npy"))]
     if file.exists() and notes.exists():
-        return np.unique(np.concatenate(known)), json.loads(notes.read_text("utf-8"))["in_other_sources"]
+        return np.unique(np.concatenate(known)), json.loads(notes.read_text("utf-8"))
     say("looking for the words that occur only in the withdrawn text")
     new, elsewhere = only_there(eraser, root)
     wanted = np.unique(np.concatenate([*known, new]))
-    write_json(notes, {"in_other_sources": elsewhere})
+    write_json(notes, elsewhere)
     with written(file) as out:
         np.save(out, wanted, allow_pickle=False)
     return wanted, elsewhere
@@ -237,6 +237,9 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"Nothing to prove: the text has no run of {WORDS} words, one of them with a letter, that occurs"
         yield f"nowhere else, so none was looked for in the {read}. Copies of it in files that are no documents stay."
+    if proof["runs_elsewhere"]:
+        yield f"Of its runs of words {proof['runs_elsewhere']:,} also stand in pages or data that are not withdrawn."
+        yield "They stay there, and were not looked for."
     yield ""
     kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]
     yield from markdown_table(("kind of file", "files", "bytes"), kinds)
