@@ -413,6 +413,7 @@ ADDRESSES = (
     "john\\u0040example.com", "john&amp;#64;example.com", "jane dot doe at example dot com",
     "info (ät) firma (punkt) de", "jan [@] firma.fi", "jan(a)firma.fi", "pepe arroba dominio punto es",
     "bob@host[.]com", "bob@host dot com", "ivan собака mail точка ru", "petr(zavináč)seznam.cz",
+    "john [at] cs.stanford [dot] edu", "john@cs.stanford [dot] edu", "jo (at) a.b (punkt) uni.example [.] de",
     "john.doe at gmail.com", "info @ firma.de", "redaktion [ad] firma.ch",
     "&#106;&#111;&#104;&#110;&#64;&#97;&#46;&#99;&#111;&#109;", "a.b&commat;x&period;co&period;uk",
 )  # fmt: skip
