@@ -364,9 +364,11 @@ def rows_of_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | 
     described = parquet.metadata.row_group(group)
     if described.total_byte_size > MAX_LINE_BYTES * max(described.num_rows, 1):
         raise RowTooLarge(f"a row {TOO_LONG}")
-    # A dictionary lets a small file hold large rows, which are then read one by one.
+    # A dictionary lets a small file hold many rows of one large value: any row may be as large as all of it.
+    columns_of = (described.column(place) for place in range(described.num_columns))
+    a_row = sum(one.total_uncompressed_size for one in columns_of if one.has_dictionary_page)
     is_large = described.total_byte_size > LARGE_ROW_BYTES * described.num_rows
-    number = 1 if is_large else ROWS_AT_ONCE
+    number = 1 if is_large else min(max(ROWS_AT_ONCE * LARGE_ROW_BYTES // max(a_row, 1), 1), ROWS_AT_ONCE)
     try:
         for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
             yield from batch.to_pylist()
