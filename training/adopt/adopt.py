@@ -1,11 +1,11 @@
 """The stage `adopt`: take over a model of somebody else, so that further stages read it like a base model.
 
-The artifact has the layout of a base model: `model/` with fp32 weights in safetensors, `config.json` in the form of
-this project, and the tokenizer (training/data/tokens/adopted_vocabulary.py). `provenance.json` says what is known of
-the model, what is not, and what was changed. Nothing is downloaded, no pickle is opened and no code of the folder runs.
+The artifact has the layout of a base model: `model/` with fp32 weights in safetensors, `config.json`, and the tokenizer
+(training/data/tokens/adopted_vocabulary.py). `provenance.json` says what is known of the model, what is not, and what
+was changed. Nothing is downloaded, no pickle is opened and no code of the folder runs.
 
-The gate `import_equals_transformers` compares the logits of this project's decoder with those of transformers for the
-folder as it was given.
+The gate `import_equals_transformers` compares logits with those of transformers for the folder as it was given: logits
+of this project's decoder, or of what was written if only a class of transformers runs the model.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def shape_of(model: str, *, has_corpus: bool = False) -> ModelConfig | None:
     """Return the shape of the model that `adopt.model` names; None if there is no such folder on this machine.
 
     Raise RecipeError if the folder holds no model that can be adopted: no safetensors, no tokenizer, an adapter, or an
-    architecture that this project does not train; or one that is not pretrained further, if there is a corpus for it.
+    architecture of no known family; or, if there is a corpus, a tokenizer that is not byte-level.
     """
     try:
         folder = folder_here(model, field="model")

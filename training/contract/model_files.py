@@ -23,6 +23,7 @@ CONFIG_FILE: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"{WEIGHTS}.index.json"  # which file each weight is in, if there are several
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+UNREAD = ".attention.masked_bias"  # end of a name in files of GPT-NeoX: minus infinity in fp16, which no class reads
 TIED = {"lm_head.weight": "model.embed_tokens.weight"}  # weights of a file that repeat another one, in tied models
 
 USUAL_NAMES = {
@@ -217,7 +218,7 @@ def loaded(cls: Any, folder: Path, *, new_head: bool = False, part: tuple[int, i
     """
     with open_weights(folder) as weights:
         _check_experts(folder, weights)
-        for name in sorted(weights)[part[0] :: part[1]]:
+        for name in sorted(name for name in weights if not name.endswith(UNREAD))[part[0] :: part[1]]:
             tensor_of(folder, weights, name)
         model, told = cls.from_pretrained(
             folder,

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from training.contract.job import DataError
+from training.contract.records import RecipeError
 from training.contract.run_settings import RunSettings
 from training.generate.model_folder import device
 from training.pretrain.capacity.needs import Needed, Tuning, scoring_bytes, tuning_bytes
@@ -50,7 +51,7 @@ def _shape(folder: Path) -> ModelConfig | None:
     """Return the shape of a model; None if this package does not know models of its kind."""
     try:
         return read_config(json.loads((folder / "config.json").read_text("utf-8")))
-    except (DataError, KeyError):
+    except (DataError, RecipeError, KeyError):
         return None
 
 

@@ -88,6 +88,7 @@ class Recipe:
             self._check_end,
             self._check_later_stages,
             self._check_scores,
+            self._check_long_context,
             *(self._corpus_checks() if self.has_corpus else ()),
         )
         for rung in self.ladder.rungs:
@@ -110,7 +111,6 @@ class Recipe:
             self._check_buckets,
             self._check_survivor,
             self._check_first_weights,
-            self._check_long_context,
         )
 
     def _check_snapshots(self) -> None:

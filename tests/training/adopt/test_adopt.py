@@ -16,7 +16,7 @@ from evaluation.contamination.search import _unknown
 from evaluation.contamination.trained_on import data_of
 from evaluation.contamination.verdict import judged
 from tests.jobs import job_by_hand
-from tests.own_model import write_model
+from tests.own_model import write_model, write_tokenizer
 from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
 from training.adopt import adopt
@@ -123,6 +123,26 @@ def test_a_file_of_gpt_2_as_it_was_published_has_no_prefix_and_holds_masks(tmp_p
     assert adopted(tmp_path / "given", tmp_path / "to").gates[0].passed
 
 
+def test_a_file_of_pythia_in_half_precision_holds_masks_that_are_not_finite(tmp_path):
+    write_model(tmp_path / "given", kind="gpt_neox")
+    path = tmp_path / "given" / "model.safetensors"
+    masks = {f"gpt_neox.layers.{layer}.attention.masked_bias": torch.tensor(-1e9).half() for layer in range(2)}
+    save_file(load_file(path) | masks, path, metadata={"format": "pt"})
+    assert adopted(tmp_path / "given", tmp_path / "to").gates[0].passed
+
+
+def test_a_special_token_that_takes_the_spaces_beside_it_takes_none_afterwards(tmp_path):
+    write_tokenizer(tmp_path)
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    flags = dict.fromkeys(FLAGS, False) | {"rstrip": True}
+    data["added_tokens"].append({"id": 400, "content": "<|user|>", **flags, "special": True})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    vocabulary = read_vocabulary(tmp_path, SPECIAL)
+    given, made = (Tokenizer.from_str(json.dumps(one)).encode("<|user|>  a") for one in (data, vocabulary.tokenizer))
+    assert "<|user|>  " in given.tokens and made.tokens[0] == "<|user|>"
+    assert any("without spaces beside them" in change for change in vocabulary.changes)
+
+
 def test_rows_that_a_model_of_transformers_lacks_are_zero_or_the_mean_of_those_that_spell_them(tmp_path):
     write_model(tmp_path / "given", kind="phi")
     config = json.loads((tmp_path / "given" / "tokenizer.json").read_text())
@@ -224,6 +244,11 @@ def test_a_model_of_transformers_is_not_pretrained_from_nothing_either(tmp_path)
     corpus = "snapshots: [{name: s, source: jsonl, paths: [a]}]"
     (tmp_path / "r.yaml").write_text(f"extends: base\nname: r\nmodel: {{family: gemma2}}\n{corpus}\n")
     assert "'gemma2' is run by transformers' own class alone and cannot be pretrained" in refusal(tmp_path / "r.yaml")
+
+
+def test_a_text_is_not_written_by_a_model_that_the_chain_does_not_make(write):
+    asked = "synthesis: {generator: long_context_model, prompts: data://own/prompts.jsonl}"
+    assert "there is no long_context_model" in refusal(write(f"adopt: {{model: data://nowhere}}\n{asked}"))
 
 
 def test_a_folder_that_is_not_there_is_found_missing_when_it_is_needed(write):

@@ -1,8 +1,9 @@
 """The tokenizer of an adopted model, in the form that the stages after it read.
 
-Tokens keep their ids. Four things are changed, and listed in the provenance record:
+Tokens keep their ids. Five things are changed, and listed in the provenance record:
 
 - special tokens of the recipe that the tokenizer lacks get the next ids, because the chat template needs them;
+- those that it has are matched as they stand, because a flag may let them take the spaces beside them;
 - all special tokens also are entries of the vocabulary, so that their ids are known when added tokens are left out;
 - a normalization to NFC is left out, because every text must be restored exactly (but for ▁ in one of pieces);
 - no special token is put before a text: plans and the chat template put them where they belong.
@@ -60,8 +61,12 @@ def read_vocabulary(folder: Path, special_tokens: Sequence[str], *, has_corpus: 
     spelled = {number: library.encode(token, add_special_tokens=False).ids for token, number in new.items()}
     if new:
         changes.append(f"tokens were added: {', '.join(new)}; each begins as the mean of the tokens that spell it")
+    had = data.get("added_tokens", [])
+    kept = [one | _PLAIN if one["content"] in special_tokens else one for one in had]
+    if kept != had:
+        changes.append("special tokens of the recipe are matched as they stand, without spaces beside them")
     data["added_tokens"] = [
-        *data.get("added_tokens", []),
+        *kept,
         *({"id": number, "content": token, **_PLAIN} for token, number in new.items()),
     ]
     data["model"]["vocab"] |= {token["content"]: token["id"] for token in data["added_tokens"] if token["special"]}
