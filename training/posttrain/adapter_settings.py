@@ -25,7 +25,8 @@ def can_be_spread(peft: Mapping[str, Any]) -> bool:
     return keeps_weights(peft) and not any(peft.get(field) for field in NEED_WHOLE)
 
 
-EMBEDDINGS, HEAD = "model.embed_tokens", "lm_head"
+EMBEDDINGS = ("model.embed_tokens", "transformer.wte", "gpt_neox.embed_in")  # by family
+HEADS = ("lm_head", "embed_out")  # the last one in GPT-NeoX
 ON_LAYERS = ("layers_to_transform", "layers_pattern")
 ON_TIED = "the model's head is its embeddings (tied), "
 
@@ -38,13 +39,13 @@ def check_adapters(peft: Mapping[str, Any], *, where: str, tied: bool | None, ha
     """
     _check_values(peft, where)
     trained = {name: _reached(peft, name, where) for name in ("target_modules", "modules_to_save")}
-    if has_head and HEAD in trained["target_modules"]:
+    if has_head and not set(HEADS).isdisjoint(trained["target_modules"]):
         raise RecipeError(
             f"{where}.target_modules={peft['target_modules']!r}: the head takes no adapters, as losses are computed"
             f" from its weights; to train it whole, name it in {where}.modules_to_save"
         )
     tokens = peft.get("trainable_token_indices")
-    if isinstance(tokens, Mapping) and any(HEAD.endswith(name) for name in tokens):
+    if isinstance(tokens, Mapping) and any(head.endswith(name) for head in HEADS for name in tokens):
         raise RecipeError(f"{where}.trainable_token_indices: rows of the head cannot be trained; name embed_tokens")
     if not tied or not has_head:
         return
@@ -89,9 +90,9 @@ def _check_values(peft: Mapping[str, Any], where: str) -> None:
     if not 0 <= peft.get("lora_dropout", 0) < 1:
         raise RecipeError(f"{where}.lora_dropout={peft['lora_dropout']} must be at least 0 and below 1")
     if peft.get("lora_bias"):
-        raise RecipeError(f"{where}.lora_bias: the layers have no bias into which it could be merged; leave it out")
+        raise RecipeError(f"{where}.lora_bias: not every layer has a bias into which it could be merged; leave it out")
     if peft.get("fan_in_fan_out"):
-        raise RecipeError(f"{where}.fan_in_fan_out has no effect: no layer here keeps its weights transposed")
+        raise RecipeError(f"{where}.fan_in_fan_out: peft knows the layers whose weights are transposed; leave it out")
     on_layers = [name for name in ON_LAYERS if peft.get(name) is not None]
     if on_layers and not isinstance(peft.get("target_modules"), (list, tuple)):
         raise RecipeError(f"{where}.{on_layers[0]} needs a list of names in {where}.target_modules")
@@ -104,11 +105,12 @@ def _reached(peft: Mapping[str, Any], field: str, where: str) -> list[str]:
     named = peft.get(field) or ()
     if named == "all-linear":
         return []
+    places = (*EMBEDDINGS, *HEADS)
     if isinstance(named, str) and field == "target_modules":
         try:
-            return [place for place in (EMBEDDINGS, HEAD) if re.fullmatch(named, place)]
+            return [place for place in places if re.fullmatch(named, place)]
         except re.error as error:
             raise RecipeError(f"{where}.{field}={named!r} is no pattern: {error}") from None
     ends = (named,) if isinstance(named, str) else tuple(map(str, named))
     dot = "." if field == "target_modules" else ""
-    return [place for place in (EMBEDDINGS, HEAD) if any(place == end or place.endswith(dot + end) for end in ends)]
+    return [place for place in places if any(place == end or place.endswith(dot + end) for end in ends)]

@@ -133,6 +133,15 @@ def test_the_head_of_a_reward_model_is_tied_to_nothing():
         check_adapters(fields, where="sft.peft", tied=True)
 
 
+def test_heads_and_embeddings_of_other_names_are_known_too():
+    for peft, tied, said in (
+        ({"target_modules": ["embed_out"]}, False, "the head takes no adapters"),
+        ({"target_modules": ["wte"]}, True, "so neither can be changed without the other; leave wte out"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            check_adapters(peft, where="sft.peft", tied=tied)
+
+
 def test_adapters_are_on_disk_when_merging_fails(roots, tmp_path, monkeypatch):
     from peft.tuners.lora import LoraModel
 

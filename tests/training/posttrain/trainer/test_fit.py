@@ -84,7 +84,7 @@ def test_adapters_take_the_fields_of_peft(tmp_path):
         check_sft(trl={"model_init_kwargs": {"quantization_config": {"load_in_4bit": True}}})
     assert adapter_config({}, tmp_path, task="CAUSAL_LM", where="sft") is None
     assert adapter_config({"r": 4}, tmp_path, task="CAUSAL_LM", where="sft").target_modules == "all-linear"
-    with pytest.raises(RecipeError, match=r"sft\.peft\.lora_bias: the layers have no bias"):
+    with pytest.raises(RecipeError, match=r"sft\.peft\.lora_bias: not every layer has a bias"):
         adapter_config({"r": 4, "lora_bias": True, "use_dora": True}, tmp_path, task="CAUSAL_LM", where="sft")
 
 
