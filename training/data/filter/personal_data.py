@@ -171,14 +171,13 @@ _AT, _DOT = (
     rf"(?: ?[\[({{<] ?(?:{_AT_WORD}|ad|@) ?[\])}}>] ?|\(a\)|@)",
     rf"(?: ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?| (?:{_DOT_WORD}) |\.)",
 )
-_MORE_HOST = rf" ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?[A-Z]{{2,24}}(?!\w)"
-_HAS_MORE_HOST = re.compile(rf"(?i){_MORE_HOST}")
+_DOT_IN_BRACKETS = rf" ?[\[({{<] ?(?:{_DOT_WORD}|\.) ?[\])}}>] ?"
+_END_OF_HOST = rf"(?:[A-Z0-9-]{{1,63}}{_DOT}){{0,4}}?[A-Z]{{2,24}}(?![\w@]|\.\w|{_DOT_IN_BRACKETS}[A-Z]{{2,24}}(?!\w))"
+_REST_OF_HOST = re.compile(rf"(?i){_DOT_IN_BRACKETS}{_END_OF_HOST}")
 _BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|ad|@|{_DOT_WORD}|\.|(?<=\w\()a(?=\)\w)) ?[\])}}>]")
 _AT_SIGN = re.compile(rf"(?i){_AT}")
 _WRITTEN_NAME = re.compile(rf"(?i)(?<![\w.])[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}+\Z")
-_WRITTEN_HOST = re.compile(
-    rf"(?i)[A-Z0-9-]{{1,63}}(?:{_DOT}[A-Z0-9-]{{1,63}}){{0,4}}?{_DOT}[A-Z]{{2,24}}(?![\w@]|\.\w|{_MORE_HOST})"
-)
+_WRITTEN_HOST = re.compile(rf"(?i)[A-Z0-9-]{{1,63}}{_DOT}{_END_OF_HOST}")
 # Suffixes of files and systemd units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
 # top-level domain.
 _NOT_DOMAINS = frozenset(
@@ -190,21 +189,17 @@ _NOT_DOMAINS = frozenset(
 
 
 def _find_emails(text: str) -> Iterator[Span]:
+    """Yield the addresses with a plain @ and a plain dot behind it; the host may go on behind a dot in brackets."""
     at = text.find("@")
     while at >= 0:
-        host = _plain_host(text, at + 1)
+        host = _HOST.match(text, at + 1)
         if host:
             before = text[max(0, at - 65) : at]
             name = _NAME.search(before) or _NAME_IN_OTHER_SCRIPT.search(before)
             if name and _is_email(text, at - len(name[0]), host):
-                yield at - len(name[0]), host.end()
+                rest = _REST_OF_HOST.match(text, host.end())
+                yield at - len(name[0]), (rest or host).end()
         at = text.find("@", host.end() if host else at + 1)
-
-
-def _plain_host(text: str, start: int) -> re.Match[str] | None:
-    """Return the host that begins there; None if there is none, or if it goes on behind a dot in brackets."""
-    host = _HOST.match(text, start)
-    return None if host is None or _HAS_MORE_HOST.match(text, host.end()) else host
 
 
 def _find_written_emails(text: str) -> Iterator[Span]:
@@ -215,7 +210,7 @@ def _find_written_emails(text: str) -> Iterator[Span]:
     done = 0
     for at in _AT_SIGN.finditer(text):
         host = _WRITTEN_HOST.match(text, at.end())
-        if not host or (at[0] == "@" and _plain_host(text, at.end())):
+        if not host or (at[0] == "@" and _HOST.match(text, at.end())):
             continue
         name = _WRITTEN_NAME.search(text, max(done, at.start() - 100), at.start())
         if name and _BRACKETED.search(folded, name.start(), host.end()):

@@ -414,6 +414,7 @@ ADDRESSES = (
     "info (ät) firma (punkt) de", "jan [@] firma.fi", "jan(a)firma.fi", "pepe arroba dominio punto es",
     "bob@host[.]com", "bob@host dot com", "ivan собака mail точка ru", "petr(zavináč)seznam.cz",
     "john [at] cs.stanford [dot] edu", "john@cs.stanford [dot] edu", "jo (at) a.b (punkt) uni.example [.] de",
+    "иван@example.com [.] ru", "jane@münchen.de [dot] com", "_j@example.com [dot] net", "j@a.b.c.d.e.f.g.org [dot] net",
     "john.doe at gmail.com", "info @ firma.de", "redaktion [ad] firma.ch",
     "&#106;&#111;&#104;&#110;&#64;&#97;&#46;&#99;&#111;&#109;", "a.b&commat;x&period;co&period;uk",
 )  # fmt: skip
