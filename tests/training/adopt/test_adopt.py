@@ -113,13 +113,17 @@ def test_a_decoder_that_differs_from_transformers_does_not_pass(given):
     assert not adopt.import_gate(model, given).passed
 
 
-def test_a_file_of_gpt_2_as_it_was_published_has_no_prefix_and_holds_masks(tmp_path, monkeypatch):
+def test_gpt_2_as_it_was_published_has_no_prefix_but_masks_and_a_tokenizer_of_no_type(tmp_path, monkeypatch):
     monkeypatch.setattr(adopt, "POSITIONS", 4096)  # every token is among them, but no row that becomes one
     write_model(tmp_path / "given", kind="gpt2")
     path = tmp_path / "given" / "model.safetensors"
     named = {name.removeprefix("transformer."): weight for name, weight in load_file(path).items()}
     masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 512, 512).tril() for layer in range(2)}
     save_file(named | masks, path, metadata={"format": "pt"})
+    path = tmp_path / "given" / "tokenizer.json"
+    data = json.loads(path.read_text())
+    del data["model"]["type"]
+    path.write_text(json.dumps(data))
     assert adopted(tmp_path / "given", tmp_path / "to").gates[0].passed
 
 

@@ -48,6 +48,7 @@ def read_vocabulary(folder: Path, special_tokens: Sequence[str], *, has_corpus: 
     """
     data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     library = Tokenizer.from_str(json.dumps(data))
+    data["model"].setdefault("type", type(library.model).__name__)  # which files of old versions lack
     changes: list[str] = []
     has_pieces = _has_pieces(data)
     _check_restores(folder, data, library, may_have_pieces=not has_corpus)
