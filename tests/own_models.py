@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def adopt(folder: Path) -> None:
 
     given = _settings(read(folder), "own") | {"adopt": {"name": "somebody/small"}}
     record = tiny.run(ADOPT.name, folder / "adopted_model", write_record(given))
-    assert all(gate["passed"] for gate in record["gates"]), record["gates"]
+    _passed(record)
 
 
 def sft(folder: Path) -> None:
@@ -117,14 +117,20 @@ def dpo(folder: Path) -> None:
     source = tiny.write_rows(folder / "pairs.jsonl", tiny.preference_rows())
     data = {"data": [{"uri": source, "format": "chosen_rejected"}], "held_out_fraction": 0.25}
     tiny.run("preferences", folder / "preference_data", {"preferences": data})
-    tiny.run("align", folder / "aligned_model", {"align": DPO}, _inputs(folder, "sft_model", "preference_data"))
+    given = _inputs(folder, "sft_model", "preference_data")
+    _passed(tiny.run("align", folder / "aligned_model", {"align": DPO}, given))
 
 
 def grpo(folder: Path) -> None:
     """Align it by answers that it samples, with the rewards of a model that is made of it."""
     tiny.run("reward", folder / "reward_model", {"reward": REWARD}, _inputs(folder, "sft_model", "preference_data"))
     given = _inputs(folder, "sft_model", "preference_data", "reward_model")
-    tiny.run("align", folder / "sampled", {"align": GRPO}, given)
+    _passed(tiny.run("align", folder / "sampled", {"align": GRPO}, given))
+
+
+def _passed(record: Mapping[str, Any]) -> None:
+    refused = [gate for gate in record["gates"] if not gate["passed"]]
+    assert not refused, refused
 
 
 def score(folder: Path) -> None:

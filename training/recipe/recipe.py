@@ -162,8 +162,8 @@ class Recipe:
     def _check_layers(self) -> None:
         if is_borrowed(self.model.shape(vocab_size=1)):
             raise RecipeError(
-                f"model.family: {self.model.family!r} {BY_TRANSFORMERS} and cannot be pretrained; leave out snapshots,"
-                " and name conversations in sft.data"
+                f"model.family: {self.model.family!r} {BY_TRANSFORMERS} and cannot be pretrained; name such a model in"
+                " adopt.model, conversations in sft.data, and no snapshots"
             )
 
     def _check_lengths(self) -> None:
