@@ -55,7 +55,12 @@ def _asset(declared: Asset, partitions: Partitions, body: Body) -> dg.AssetsDefi
     )
     def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
         with masked_errors():  # Dagster stores errors that leave this function, so secrets are masked in them
-            return body(context, pipeline)
+            try:
+                return body(context, pipeline)
+            except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+                if pipeline.cancels_on_interrupt:  # without this word, Dagster would call the run failed
+                    context.instance.report_run_canceling(context.run)
+                raise
 
     return asset
 

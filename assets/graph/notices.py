@@ -40,7 +40,8 @@ def notices_of(events: Iterable[dg.DagsterEvent], *, partition: str, run_id: str
     `events` are the run's failures of steps, and the evaluations of checks, which say why a gate refused.
     """
     events = tuple(events)
-    refusals = {one.step_key: one.asset_check_evaluation_data.description for one in events if _says_no(one)}
+    refusing = [one for one in reversed(events) if _says_no(one)]  # of an asset the first one is told
+    refusals = {one.step_key: one.asset_check_evaluation_data.description for one in refusing}
     return tuple(
         Notice(
             kind="refused" if _is_refusal(event) else "failed",

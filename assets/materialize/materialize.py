@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
     """Make or reuse the artifact of the context's asset and partition, and return Dagster's result.
 
-    Raises dg.Failure if the stage fails. Dagster may retry it unless the failure is final. The run of a command that is
-    interrupted is cancelled; without this word of it, Dagster would call the run failed.
+    Raises dg.Failure if the stage fails. Dagster may retry it unless the failure is final.
     """
     declared = CHAIN[context.asset_key.path[-1]]
     try:
@@ -40,10 +39,6 @@ def materialize(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.Mat
             allow_retries=failure.exit_code == FAILED,
             metadata={"exit_code": failure.exit_code},
         ) from None
-    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
-        if pipeline.cancels_on_interrupt:
-            context.instance.report_run_canceling(context.run)
-        raise
     return result_of(declared, made)
 
 

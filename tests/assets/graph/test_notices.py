@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.definitions import definitions
+from assets.graph.notices import notices_of
 from assets.graph.pipeline import Pipeline
 from assets.materialize.watch import Watch
 from assets.state.compare import compare
@@ -54,6 +55,20 @@ def test_the_webhook_hears_of_a_failed_run_with_recipe_asset_cause_and_link(tmp_
     }
     assert message["cause"].startswith("base_model [kitchen] is not made")
     assert message["link"] == f"https://ui.example/runs/{result.run_id}" and message["link"] in message["text"]
+
+
+def test_of_two_gates_that_refuse_the_first_is_told_as_the_command_tells_it():
+    gates = ("first", "second")
+    verdicts = [dg.AssetCheckResult(check_name=one, passed=False, description=one) for one in gates]
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec(one, asset="filtered", blocking=True) for one in gates])
+    def filtered():
+        return dg.MaterializeResult(check_results=verdicts)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize([filtered], instance=instance, raise_on_error=False)
+    (notice,) = notices_of(result.all_events, partition="kitchen", run_id=result.run_id)
+    assert (notice.kind, notice.cause) == ("refused", "first")
 
 
 @pytest.mark.parametrize("tags", [{"pedigree/launch": "l"}, {"dagster/will_retry": "true"}])
