@@ -63,7 +63,7 @@ def table(
     columns = list(zip(*([head] if head else []), *rows, strict=True))
     widths = _widths([list(map(str, column)) for column in columns], right, width)
     shown = Table(
-        title=title or None, title_justify="left", title_style="bold", show_header=bool(head), show_edge=False
+        title=Text(title, "bold") if title else None, title_justify="left", show_header=bool(head), show_edge=False
     )
     shown.box = box.SIMPLE_HEAD if title else None
     shown.padding, shown.pad_edge = (0, GAP - bool(title), 0, 0), False  # the box adds one space between columns

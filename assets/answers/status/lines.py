@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -157,18 +158,19 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
         board = scoreboard(records)
         render(board, console, {**report.promotion, "promoted": report.promoted})
         lines.append(("", f"all artifacts {cost_line(board)}"))
-    name, root = comparison.recipe.name, _near(comparison.root)
+    name, root = comparison.recipe.name, shlex.quote(str(_near(comparison.root)))
     pedigree = "pedigree" if shutil.which("pedigree") else str(_near(Path(sys.executable).with_name("pedigree")))
     last = last_model(comparison.recipe)
     if last in made and last != "base_model":  # which has no chat template
         lines.append(("Talk to it:", f"{pedigree} chat {name} --root {root}"))
-    lines.append(("Look around:", f"{pedigree} dev --root {root}  (Dagster and MLflow)"))
+    lines.append(("Look around:", f"{pedigree} dev --root {root}"))
+    lines.append(("", "which has Dagster and MLflow in a browser"))
     pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]
     if page := next((page for page in pages if page.exists()), None):
         lines.append(("Read on:", str(_near(page))))
     console.print()
     for what, where in lines:
-        console.print(f"{what:<14}{where}", soft_wrap=True)  # whole, so that it can be copied
+        console.print(f"{what:<14}{where}", markup=False, soft_wrap=True)  # whole, so that it can be copied
 
 
 def _near(path: Path) -> Path:

@@ -49,10 +49,11 @@ def test_fp8_that_cannot_be_or_gains_nothing_is_said_before_any_work(monkeypatch
 def test_nobody_is_asked_to_talk_to_a_model_that_was_not_made(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", "")
     monkeypatch.chdir(tmp_path)
-    show_scoreboard(compare(load_recipe("kitchen"), tmp_path), Report(recipe="kitchen"))
+    show_scoreboard(compare(load_recipe("kitchen"), tmp_path / "my [red] runs"), Report(recipe="kitchen"))
     said = capsys.readouterr().out
-    assert "pedigree dev" in said and "chat" not in said
-    assert f"  {Path(sys.executable).parent}/pedigree dev" in said  # the whole path where the shell does not find it
+    assert "chat" not in said
+    whole = Path(sys.executable).parent / "pedigree"  # where the shell does not find it
+    assert f"  {whole} dev --root 'my [red] runs'\n" in said
 
 
 @pytest.mark.parametrize("columns", [50, 80])

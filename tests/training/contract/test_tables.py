@@ -36,8 +36,9 @@ def test_no_number_is_divided():
     assert len(divided) > 1 and "1,234,567,890" in divided[0]
 
 
-def test_markup_in_a_cell_is_text():
-    assert table_lines([("[bold]a[/bold]", ":smile:")]) == ["[bold]a[/bold]  :smile:"]
+def test_markup_in_a_cell_or_in_the_title_is_text():
+    lines = table_lines([("[bold]a[/bold]", ":smile:")], title="under /a[/b]/[red]")
+    assert lines[0] == "under /a[/b]/[red]" and lines[-1] == "[bold]a[/bold]  :smile:"
 
 
 def test_no_rows_are_no_lines():
