@@ -268,9 +268,10 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
 
 
 def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Return what the last scored model answers better than chance and any count of words, as parts of a sentence.
+    """Return what the last scored model answers better than chance and, where words were counted, any count of them.
 
-    These are its score on the suite where it is farthest above both, and the number of suites where its interval is.
+    The parts of a sentence are its score on the suite where it is farthest above these, and the number of suites where
+    its interval is.
     """
     last = {suite: [*models.values()][-1] for suite, models in scores.items() if models}
     if not last:
@@ -278,7 +279,8 @@ def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     others = {suite: _without_a_model(one) for suite, one in last.items()}
     above = [suite for suite, one in last.items() if share_interval(one["score"], one["n"])[0] > others[suite][0]]
     best = max(above, key=lambda suite: last[suite]["score"] - others[suite][0], default=None)
-    parts = [f"above chance and counts in {len(above) or 'none'} of {len(last)} suites"]
+    counts = " and counts" * any(best_count(one) is not None for one in last.values())
+    parts = [f"above chance{counts} in {len(above) or 'none'} of {len(last)} suites"]
     if best is not None:
         share, by = others[best]
         parts.insert(0, f"{100 * last[best]['score']:.0f} % of {best} against {100 * share:.0f} % by {by}")

@@ -369,7 +369,7 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     del board["scores"]["sums"]
     assert "90 % of cloze against 66 % by counting words" in headline(board)
     del board["scores"]["cloze"]
-    assert "2.2 M parameters, above chance and counts in none of 1 suites, clean" in headline(board)
+    assert "2.2 M parameters, above chance in none of 1 suites, clean" in headline(board)
 
 
 def test_money_is_shown_where_a_profile_named_a_price(inputs):
