@@ -24,7 +24,7 @@ NAMED_LOGS = 5  # at most so many log files are listed in a sentence
 
 
 class StageFailed(RuntimeError):
-    """A stage ended without its artifact. `exit_code` is the job's exit code, or FAILED if that is 0 or there is none."""
+    """A stage ended without its artifact. `exit_code` is the job's; FAILED if that is 0 or there is none."""
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message)

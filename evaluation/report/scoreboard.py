@@ -282,8 +282,9 @@ def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     counts = " and counts" * any(best_count(one) is not None for one in last.values())
     parts = [f"above chance{counts} in {len(above) or 'none'} of {len(last)} suites"]
     if best is not None:
-        share, by = others[best]
-        parts.insert(0, f"{100 * last[best]['score']:.0f} % of {best} against {100 * share:.0f} % by {by}")
+        own, (share, by) = last[best]["score"], others[best]
+        digits = 0 if round(100 * own) > round(100 * share) else 1
+        parts.insert(0, f"{100 * own:.{digits}f} % of {best} against {100 * share:.{digits}f} % by {by}")
     aside = sum(one.get("set_aside", 0) for one in last.values())
     return [*parts, *([f"{aside:,} items set aside"] if aside else [])]
 

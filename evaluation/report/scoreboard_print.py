@@ -35,10 +35,9 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
         console.print(shown, markup=False)
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Any:
-    """Return a table in which numbers are aligned to the right."""
-    numbers = {at for at in range(1, len(columns)) if not any(", " in row[at] for row in rows)}
-    return table(rows, head=columns, title=title, right=numbers, width=width)
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, numbers: int) -> Any:
+    """Return a table whose first column has names, and the next `numbers` columns numbers."""
+    return table(rows, head=columns, title=title, right=range(1, 1 + numbers), width=width)
 
 
 def _score_table(board: Mapping[str, Any], width: int) -> Any:
@@ -59,7 +58,7 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
     ]
     more = f"; {len(suites) - MOST_ROWS} more in the report" if len(suites) > MOST_ROWS else ""
     columns = ("suite", *scored, "best count", "chance", "items")
-    return _table(f"Right answers in percent (95 % interval{more})", columns, rows, width)
+    return _table(f"Scores in percent (95 % interval{more})", columns, rows, width, len(columns) - 1)
 
 
 def _score_cell(entry: Mapping[str, Any] | None, *, whole: bool) -> str:
@@ -82,7 +81,7 @@ def _documents_table(board: Mapping[str, Any], width: int) -> Any:
         if stages:
             rows.append((asset.removesuffix("_documents"), *(f"{number:,}" for number in numbers), reason))
     columns = ("documents", "in", "kept", "dropped", "quarantined", "most often dropped for")
-    return _table("Documents", columns, rows, width) if rows else None
+    return _table("Documents", columns, rows, width, 4) if rows else None
 
 
 def _tolerated_lines(board: Mapping[str, Any]) -> list[str]:

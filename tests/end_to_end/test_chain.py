@@ -104,7 +104,7 @@ def test_the_scoreboard_puts_the_verdict_first_and_breaks_no_word_at_any_width(f
     assert broken_words(printed) == set()
     text = printed(80)
     assert headline_of(text).endswith(" items cleared), promoted as kitchen-small v1")
-    assert "parameters, " in text and text.index(" clean (") < text.index("Right answers in percent")
+    assert "parameters, " in text and text.index(" clean (") < text.index("Scores in percent")
     assert len(text.splitlines()) <= 13
 
 

@@ -6,6 +6,7 @@ Every command that says something of the model, signs it, or moves it notices.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,10 @@ def metric(text: str) -> str:
     return text.replace('"acc_norm": true', '"acc_norm": false', 1)
 
 
+def score(text: str) -> str:
+    return re.sub(r'("score": )[\d.]+', r"\g<1>0.987", text, count=1)
+
+
 def language(text: str) -> str:
     return text.replace("language:\n- en", "language:\n- de", 1).replace("- kitchen-2\n", "- kitchen-9\n", 1)
 
@@ -67,7 +72,7 @@ def shorter(folder: Path, record: Record) -> None:
 FORGERIES = {
     "shots": ("model_scores", edited("harness.json", shots)),
     "metric": ("model_scores", edited("harness.json", metric)),
-    "score": ("model_scores", edited("scores.json", lambda text: text.replace('"score": 0.3', '"score": 0.9'))),
+    "score": ("model_scores", edited("scores.json", score)),
     "card": ("model_card", edited("README.md", language)),
     "method": ("aligned_model", noted),
     "tokenizer": ("tokenizer", shorter),

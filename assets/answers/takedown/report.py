@@ -238,7 +238,10 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"Nothing to prove: the text has no run of {WORDS} words, one of them with a letter, that occurs"
         yield f"nowhere else, so none was looked for in the {read}. Copies of it in files that are no documents stay."
     if proof["runs_elsewhere"]:
-        yield f"Of its runs of words {proof['runs_elsewhere']:,} also stand in pages or data that are not withdrawn."
+        yield (
+            f"Of its runs of words {proof['runs_elsewhere']:,} also stand in pages or data that are not withdrawn, in"
+            " addresses, or in what this program writes itself."
+        )
         yield "They stay there, and were not looked for."
     yield ""
     kinds = [(kind, f"{own['files']:,}", f"{own['bytes']:,}") for kind, own in sorted(proof["by_kind"].items())]

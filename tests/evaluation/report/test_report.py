@@ -368,6 +368,8 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     assert headline(adopted, promotion).startswith("1.1 M parameters, 80 % of sums")
     del board["scores"]["sums"]
     assert "90 % of cloze against 66 % by counting words" in headline(board)
+    board["scores"]["cloze"]["aligned"] |= {"score": 0.663, "n": 10**6}
+    assert "66.3 % of cloze against 66.0 % by counting words" in headline(board)
     del board["scores"]["cloze"]
     assert "2.2 M parameters, above chance in none of 1 suites, clean" in headline(board)
 
