@@ -57,6 +57,7 @@ def demanding(untouched: Path, root: Path) -> None:
     undecided(untouched, root)
     recipe = yaml.safe_load((RECIPES / f"{SMALL}.yaml").read_text("utf-8"))
     recipe |= {"name": "demanding", "promote": {**recipe["promote"], "min_scores": {"cloze": 1.0}}}
+    (root / "recipes").mkdir(exist_ok=True)
     (root / "recipes" / "demanding.yaml").write_text(yaml.safe_dump(recipe), "utf-8")
 
 

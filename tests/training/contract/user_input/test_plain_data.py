@@ -127,7 +127,7 @@ def test_a_number_of_a_record_is_finite(value):
 
 def test_what_a_root_keeps_is_no_base(tmp_path):
     folders = recipe_folders(tmp_path / "root")
-    kept = recipe_files().load("kitchen")
+    kept = recipe_files(None).load("kitchen")
     keep_recipe(kept, tmp_path / "root")
     path = tmp_path / "root" / "recipes" / "kitchen.yaml"
     path.write_text(path.read_text().replace(f"description: {kept.description[:9]}", "description: edited", 1))

@@ -77,8 +77,8 @@ def outside_family(name: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 def check_family(config: ModelConfig) -> None:
     """Raise RecipeError if `model.family` and `model.parts` name no family that has this shape."""
-    without_settings = [name for name, family in FAMILIES.items() if family.settings is NoSettings]
-    without_settings += [config.family] if is_borrowed(config) else []
+    own = [name for name, family in FAMILIES.items() if family.settings is NoSettings]
+    without_settings = [*own, *([config.family] if is_borrowed(config) else [])]
     PartsOf("model", config.parts).check_used([config.family], without_settings)
     if config.family in FAMILIES and FROM in config.parts.get(config.family, {}):
         raise RecipeError(f"model.parts.{config.family}.{FROM}: {config.family!r} is a part of Pedigree's")
