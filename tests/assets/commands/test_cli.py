@@ -53,7 +53,7 @@ def test_nobody_is_asked_to_talk_to_a_model_that_was_not_made(monkeypatch, capsy
     said = capsys.readouterr().out
     assert "chat" not in said
     whole = Path(sys.executable).parent / "pedigree"  # where the shell does not find it
-    assert f"  {whole} dev --root 'my [red] runs'\n" in said
+    assert f" {whole} dev --root 'my [red] runs'\n" in said
 
 
 @pytest.mark.parametrize("columns", [50, 80])
