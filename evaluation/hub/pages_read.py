@@ -171,7 +171,7 @@ class Reading:
         return [sum(column) for column in zip(*self.sums["snapshot"].values(), strict=True)] or [0] * len(COUNTED)
 
     def read(self, group: str) -> list[str]:
-        """Return the names of one of GROUPS of which tokens were read, those with most of them first."""
+        """Return the names in a group, such as the languages, of which tokens were read, the one with most first."""
         own = {name: sums[-1] for name, sums in self.sums[group].items() if sums[-1]}
         return sorted(own, key=lambda name: (-own[name], name))
 

@@ -133,7 +133,7 @@ def _wrong_calls(calls: Any, content: Any) -> str:
 
 
 def _other_than_text(content: Any) -> str:
-    """Return which part of a content the server would leave out, or fail at; empty if all are texts."""
+    """Return which part of a message's content is no text, which the server would drop or fail at; empty if none is."""
     for part in content if isinstance(content, list) else []:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
             return f"{part!r:.80} is no text, and this model reads text only"

@@ -18,7 +18,7 @@ def longest_answer(asked: Mapping[str, Any], default: int) -> int:
 
 
 def check_generation(suite: str, config: Mapping[str, Any]) -> None:
-    """Raise RecipeError if a task asks for answers that would not be generated so, or that would all be empty.
+    """Raise RecipeError if a task's settings of generation are not followed here, or would leave every answer empty.
 
     Every item gets one answer, of the likeliest tokens. As in lm-eval, `do_sample: false` or a temperature of 0 asks
     for it, and without both it is asked for too.

@@ -14,10 +14,10 @@ from training.data.exams.own_harness import ReadyHarness, outside_harness
 from training.data.exams.task import KIND, outside_fields
 from training.data.exams.task_names import check_task
 
-# Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
-# not allowed.
 # Beside the sections in a job's settings: the names of the suites that a harness from outside asks.
 ASKED_BY_HARNESS = "asked_by_harness"
+# Fields of lm-eval's TaskConfig that recipes cannot set: the suite decides its name, rows and examples, and code is
+# not allowed.
 DECIDED_HERE = frozenset(
     "task custom_dataset dataset_path dataset_name dataset_kwargs training_split validation_split test_split"
     " fewshot_split num_fewshot unsafe_code class".split()
@@ -113,7 +113,7 @@ class BenchmarkRecipe:
 
     @property
     def without_harness(self) -> BenchmarkRecipe:
-        """The suite for what reads its items and does not ask them; ASKED_BY_HARNESS tells it that they are all."""
+        """The suite without its harness, for jobs that only read its items; ASKED_BY_HARNESS names it to them."""
         return self if self.harness is None else replace(self, harness=None, parts={})
 
     def outside_parts(self) -> dict[str, OutsidePart]:
