@@ -14,19 +14,17 @@ import dagster as dg
 
 from assets.graph.job import run_job
 from assets.graph.notices import failed_runs
-from assets.graph.partitions import Partitions, known_recipes
+from assets.graph.partitions import Partitions, offered_recipes
 from assets.graph.pipeline import Pipeline
 from assets.graph.requested import build_recipes
 from assets.materialize.assets import all_assets
 from assets.run.automation import automation
-from assets.state.recipe_folders import recipe_folders
 from training.contract.user_input.places import local_path
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
     """The Dagster definitions for one root and profile."""
-    recipes = known_recipes(recipe_folders(root))
-    partitions = Partitions(recipes)
+    partitions = Partitions(offered_recipes(root))
     sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(
         assets=[*all_assets(partitions), build_recipes(partitions)],

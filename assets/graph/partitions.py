@@ -17,13 +17,15 @@ from typing import Any
 import dagster as dg
 
 from assets.state.chain import CHAIN, input_partitions, partition_key, parts_of
-from assets.state.recipe_folders import recipe_files
+from assets.state.recipe_folders import recipe_files, recipe_folders
+from assets.state.references import recipes_run
 from training.contract.records import RecipeError
 from training.contract.stage import Asset, Input
 from training.recipe.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
+FIRST = "kitchen"  # the shipped recipe that is offered where nobody has asked for any
 RECIPES = "recipes"  # the asset that stands for what the recipes ask (assets/graph/requested.py)
 
 # By part of an input asset, the parts of another asset that are made from it, within one recipe.
@@ -32,15 +34,20 @@ Kind = tuple[str, tuple[str, ...]]
 """What assets with the same partitions have in common: their scope and sections."""
 
 
-def known_recipes(folders: Iterable[Path]) -> dict[str, Recipe]:
-    """Every readable recipe of the folders, by name; for a name in several folders, the first folder counts.
+def offered_recipes(root: Path) -> dict[str, Recipe]:
+    """Return the recipes that a person of this root has asked for, by name, their own first.
 
-    An invalid file is logged and left out, so that one person's mistake does not stop the code location for
+    These are the readable recipes of the root and of PEDIGREE_RECIPES, and the shipped ones that were run here. A root
+    without any has `kitchen`, so that there is something to launch. For a name in several folders, the first folder
+    counts. An invalid file is logged and left out, so that one person's mistake does not stop the code location for
     everybody.
     """
-    files = recipe_files(folders)
+    folders = recipe_folders(root)
+    files, run = recipe_files(folders), recipes_run(root)
     found: dict[str, Recipe] = {}
     for path in files.paths():
+        if path.parent not in folders.own and path.stem not in run and (found or path.stem != FIRST):
+            continue
         try:
             recipe = files.load(str(path))
         except RecipeError as error:

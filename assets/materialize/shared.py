@@ -1,8 +1,9 @@
-"""Materializations in Dagster, without a run, of the artifacts that a recipe shares with another one.
+"""What Dagster is told of artifacts that a recipe shares with another one, such as a variant with its base.
 
-A variant uses the artifacts of its base on which both recipes agree. Nothing was materialized in the variant's
-partitions, so Dagster would list them as missing, although every run of the variant finds them on disk. No reference is
-written: only a run says that a person wants the variant.
+A variant uses the artifacts of its base on which both recipes agree. Until a run takes one for the variant, Dagster is
+told by an observation in the variant's partition: nothing was materialized. A run of the variant reports the inputs
+that it reads as materialized, because Dagster compares later versions of an input with what the run has read. No
+reference is written here: only a run says that a person wants the variant.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
-from assets.graph.partitions import RECIPES, asked_partition, known_recipes
-from assets.graph.requested import RECIPES_KEY, observe
+from assets.graph.partitions import RECIPES, offered_recipes
+from assets.graph.requested import observe
 from assets.graph.result import Made, metadata_of, verdicts, version_of
 from assets.registry.kept_digests import told_otherwise
 from assets.services.dagster_internals import (
@@ -33,12 +35,13 @@ from assets.state.recipe_folders import recipe_folders
 from training.contract import artifact
 from training.recipe.recipes import RecipeFiles
 
+MATERIALIZED, OBSERVED = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION
 RECIPES_A_LOOK = 10  # at most so many are compared at once, 0.1 processor seconds each
 PARTITIONS_A_LOOK = 50  # a look ends with the recipe that reaches so many reports, 0.035 processor seconds each
 
 
 def next_look(instance: dg.DagsterInstance, root: Path, cursor: str) -> tuple[str, str]:
-    """Look at the next recipes and report the artifacts they share; return a sentence and the cursor for the next look.
+    """Look at the next recipes and observe the artifacts they share; return a sentence and the next look's cursor.
 
     A round goes through all recipes by name. It begins only if an artifact, a reference or a recipe file has changed
     since the last round began, so an idle instance costs a few calls of `stat`, and each change causes one round.
@@ -47,19 +50,16 @@ def next_look(instance: dg.DagsterInstance, root: Path, cursor: str) -> tuple[st
     if not last and mark == now:
         return "nothing has changed since the last look at all recipes", cursor
     mark = mark if last else now
-    recipes = known_recipes(recipe_folders(root))
+    recipes = offered_recipes(root)
     left = sorted(name for name in recipes if name > last)
     told: dict[str, int] = {}
     for last in left[:RECIPES_A_LOOK]:
-        comparison = compare(recipes[last], root, skip_unavailable=True)
-        told[last] = len(report_shared(instance, comparison))
-        if not any(cell.is_recorded for cell in comparison.cells.values()):  # else `asked_settings` observes it
-            observe_edits(instance, comparison)
+        told[last] = len(observe_shared(instance, compare(recipes[last], root, skip_unavailable=True)))
         if sum(told.values()) >= PARTITIONS_A_LOOK:
             break
     found = ", ".join(f"{name}: {number}" for name, number in told.items() if number)
     place = last if left and last < left[-1] else ""
-    return f"shared partitions reported: {found or 'none'}", json.dumps([mark, place])
+    return f"shared partitions observed: {found or 'none'}", json.dumps([mark, place])
 
 
 def _mark(root: Path) -> str:
@@ -70,16 +70,24 @@ def _mark(root: Path) -> str:
     return artifact.digest_of([changed, [[asset, one.stage.version] for asset, one in CHAIN.items()]])
 
 
-def report_shared(
-    instance: dg.DagsterInstance, comparison: Comparison, among: Iterable[Cell] | None = None
-) -> list[Cell]:
-    """Report each partition to Dagster whose artifact was made for another recipe; return the reported cells.
+def observe_shared(instance: dg.DagsterInstance, comparison: Comparison) -> list[Cell]:
+    """Observe each partition whose artifact was made for another recipe and taken by no run; return the new ones."""
+    new = list(_untold(instance, comparison.cells.values(), MATERIALIZED, OBSERVED))
+    for cell in new:
+        made, version = _reused(cell)
+        instance.report_runless_asset_event(
+            dg.AssetObservation(cell.asset, partition=cell.partition, tags={DATA_VERSION_TAG: version}, **_said(made))
+        )
+    return new
 
-    With `among`, only cells among these are reported; they have to be in the order of the chain. From then on, the
-    settings that the recipe asks for are reported too, so that edits show as unsynced.
+
+def report_read(instance: dg.DagsterInstance, comparison: Comparison, among: Iterable[Cell]) -> list[Cell]:
+    """Report shared artifacts that a run reads as materialized in its recipe's partitions; return the new ones.
+
+    The cells have to be in the order of the chain. The settings that the recipe asks for are reported too, so that
+    edits show as unsynced.
     """
-    cells = comparison.cells.values() if among is None else among
-    new = [cell for cell in _unreported(instance, cells) if not told_otherwise(cell, instance)]
+    new = list(_untold(instance, among, MATERIALIZED))
     observe(instance, new)
     for cell in new:  # inputs first: an event of an asset names the last events of its inputs
         for event in _events(instance, cell, comparison):
@@ -100,22 +108,11 @@ def report_inputs(context: dg.AssetExecutionContext, cell: Cell, comparison: Com
             wanted.add(key)
             waiting.extend(comparison.cells[key].waits_for)
     read = [one for key, one in comparison.cells.items() if key in wanted]
-    if report_shared(context.instance, comparison, read):
+    if report_read(context.instance, comparison, read):
         step = context.get_step_execution_context()
         for asset in sorted({asset for asset, _ in cell.waits_for}):
             step.wipe_input_asset_version_info(dg.AssetKey(asset))
             step.maybe_fetch_and_get_input_asset_version_info(dg.AssetKey(asset))
-
-
-def observe_edits(instance: dg.DagsterInstance, comparison: Comparison) -> None:
-    """Report to Dagster what a recipe asks for now, if Dagster knows an earlier request of the recipe."""
-    known = instance.event_log_storage.get_latest_tags_by_partition(
-        RECIPES_KEY,
-        dg.DagsterEventType.ASSET_OBSERVATION,
-        [DATA_VERSION_TAG],
-        asset_partitions=[asked_partition(*key) for key in comparison.cells],
-    )
-    observe(instance, (cell for key, cell in comparison.cells.items() if asked_partition(*key) in known))
 
 
 def is_shared(cell: Cell) -> bool:
@@ -123,33 +120,44 @@ def is_shared(cell: Cell) -> bool:
     return cell.state == "made" and not cell.is_recorded
 
 
-def _unreported(instance: dg.DagsterInstance, cells: Iterable[Cell]) -> Iterator[Cell]:
-    """Yield the cells with a shared artifact that is not the last materialization of the partition in Dagster."""
+def _untold(instance: dg.DagsterInstance, cells: Iterable[Cell], *kinds: dg.DagsterEventType) -> Iterator[Cell]:
+    """Yield the cells with a shared artifact that no last event of these kinds tells in Dagster.
+
+    Left out are those of whose record Dagster was told otherwise: a new event would hide that evidence.
+    """
     for cell in filter(is_shared, cells):
-        known = instance.event_log_storage.get_latest_tags_by_partition(
-            dg.AssetKey(cell.asset),
-            dg.DagsterEventType.ASSET_MATERIALIZATION,
-            [DATA_VERSION_TAG],
-            asset_partitions=[cell.partition],
-        )
-        assert cell.artifact is not None
-        if known.get(cell.partition, {}).get(DATA_VERSION_TAG) != version_of(cell.artifact):
+        versions = (_last_version(instance, cell, kind) for kind in kinds)
+        if _reused(cell)[1] not in versions and not told_otherwise(cell, instance):
             yield cell
+
+
+def _last_version(instance: dg.DagsterInstance, cell: Cell, kind: dg.DagsterEventType) -> str | None:
+    known = instance.event_log_storage.get_latest_tags_by_partition(
+        dg.AssetKey(cell.asset), kind, [DATA_VERSION_TAG], asset_partitions=[cell.partition]
+    )
+    return known.get(cell.partition, {}).get(DATA_VERSION_TAG)
+
+
+def _reused(cell: Cell) -> tuple[Made, str]:
+    """Return what a run would reuse for a cell, and Dagster's version of it."""
+    assert cell.artifact is not None
+    made = Made(cell=cell, artifact=cell.artifact, reused=True, seconds=0.0, mlflow_url="", other_code=cell.other_code)
+    return made, version_of(cell.artifact)
+
+
+def _said(made: Made) -> dict[str, Any]:
+    """Return description and metadata of an event in a partition whose artifact another recipe made."""
+    said = f"Made for [{made.record['partition']}]; this recipe asks for the same."
+    return {"description": said, "metadata": metadata_of(made)}
 
 
 def _events(
     instance: dg.DagsterInstance, cell: Cell, comparison: Comparison
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """Yield the materialization of a shared artifact in the cell's partition, and the verdicts of its gates."""
-    assert cell.artifact is not None
-    made = Made(cell=cell, artifact=cell.artifact, reused=True, seconds=0.0, mlflow_url="", other_code=cell.other_code)
-    yield dg.AssetMaterialization(
-        cell.asset,
-        partition=cell.partition,
-        description=f"Made for [{made.record['partition']}]; this recipe asks for the same.",
-        metadata=metadata_of(made),
-        tags=_provenance(instance, cell, comparison),
-    )
+    made, version = _reused(cell)
+    tags = _provenance(instance, cell, comparison, version)
+    yield dg.AssetMaterialization(cell.asset, partition=cell.partition, tags=tags, **_said(made))
     for one in verdicts(CHAIN[cell.asset], made):
         yield dg.AssetCheckEvaluation(
             dg.AssetKey(cell.asset),
@@ -161,15 +169,14 @@ def _events(
         )
 
 
-def _provenance(instance: dg.DagsterInstance, cell: Cell, comparison: Comparison) -> dict[str, str]:
+def _provenance(instance: dg.DagsterInstance, cell: Cell, comparison: Comparison, version: str) -> dict[str, str]:
     """The tags by which Dagster finds out whether an input has changed since.
 
     They hold the versions and the newest event of each input asset.
     """
-    assert cell.artifact is not None
     stage = CHAIN[cell.asset].stage
     tags = {
-        DATA_VERSION_TAG: version_of(cell.artifact),
+        DATA_VERSION_TAG: version,
         DATA_VERSION_IS_USER_PROVIDED_TAG: "true",
         CODE_VERSION_TAG: f"{stage.name}-{stage.version}",
     }

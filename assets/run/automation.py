@@ -19,7 +19,7 @@ import dagster as dg
 
 from assets.graph.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.graph.job import end_killed, launch_of
-from assets.graph.partitions import known_recipes
+from assets.graph.partitions import offered_recipes
 from assets.graph.requested import unobserved
 from assets.materialize.shared import next_look
 from assets.services.dagster_internals import (
@@ -37,7 +37,7 @@ from assets.services.dagster_internals import (
 from assets.state.cell import Cell, Comparison
 from assets.state.compare import compare
 from assets.state.liveness import watchers_of
-from assets.state.recipe_folders import recipe_folders
+from assets.state.references import recipes_run
 from resources.profile import Profile, load_profile
 from training.contract import artifact
 from training.recipe.recipe import Recipe
@@ -67,13 +67,9 @@ class BackfillPlan:
 
 def run_before(root: Path) -> list[Comparison]:
     """Compare each recipe that was run before under `root` with its artifacts; the recipes are read as they are now."""
-    recipes = known_recipes(recipe_folders(root)).values()
-    return [compare(recipe, root, skip_unavailable=True) for recipe in recipes if was_run(recipe, root)]
-
-
-def was_run(recipe: Recipe, root: Path) -> bool:
-    """Whether the root holds a reference to an artifact of this recipe."""
-    return any((root / "refs").glob(f"*/{recipe.name}.json")) or any((root / "refs").glob(f"*/{recipe.name}@*.json"))
+    run = recipes_run(root)
+    recipes = (recipe for name, recipe in offered_recipes(root).items() if name in run)
+    return [compare(recipe, root, skip_unavailable=True) for recipe in recipes]
 
 
 def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[BackfillPlan]:
@@ -290,10 +286,9 @@ def automation(
 
     @dg.sensor(minimum_interval_seconds=SHARED_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
     def shared_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        """Reports artifacts that a variant shares with its base as materialized in the variant's partitions.
+        """Observes in a variant's partitions the artifacts that the variant shares with its base.
 
-        So a variant can be launched where it differs. Also ends the runs whose `pedigree run` was killed. Launches no
-        run.
+        Also ends the runs whose `pedigree run` was killed. Launches no run.
         """
         end_killed(context.instance, root)
         told, cursor = next_look(context.instance, root, context.cursor or "")

@@ -1,7 +1,8 @@
 """`pedigree dev`: the Dagster UI and daemon and the MLflow server over one root's stores, all on loopback.
 
-One parent process owns the services: when it ends, in whatever way, they end too. It also watches the recipe folders.
-If a recipe changes, it reloads the code location, because partitions are derived from recipes.
+One parent process owns the services: when it ends, in whatever way, they end too. It also watches the recipe folders
+and the references. If a recipe changes, or is run for the first time, it reloads the code location, because partitions
+are derived from the recipes that people have asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +26,7 @@ from assets.services.root import make_writable
 from assets.services.signals import by_signal, exit_code_of, signals_collected
 from assets.services.stores import dagster_home, make_stores
 from assets.state.recipe_folders import recipe_folders
+from assets.state.references import recipes_run
 from resources.profile import load_profile
 from resources.tracking.store import default_uri, server_command, write_page_address
 from training.contract.process.exit_codes import FAILED
@@ -32,6 +35,7 @@ from training.recipe.recipes import RecipeFiles
 LOOPBACK = "127.0.0.1"
 RELOAD_AGAIN_SECONDS = 5.0  # after a reload that the web server did not answer
 GUARD = Path(__file__).with_name("end_with_parent.py")
+EXPERIMENTS = "/#/experiments?workflowType=machine_learning"  # MLflow's own first page is about prompts and traces
 RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message } } }"""
 
 
@@ -52,7 +56,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     processes = [_start(argv, env, cwd=dagster_home(root), ending=ending) for argv, env in commands]
     guard = start_guard(processes)
     print(
-        f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}   root: {root}   "
+        f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}{EXPERIMENTS}   root: {root}   "
         "(Ctrl-C ends both)",
         flush=True,
     )
@@ -171,10 +175,19 @@ class Reloading:
             self._due_at = math.inf if has_answered else self._clock() + RELOAD_AGAIN_SECONDS
 
 
-def recipes_state(root: Path) -> tuple[tuple[str, int], ...]:
-    """Paths and modification times (ns) of all recipe files; cheap enough to read twice a second."""
+def recipes_state(root: Path) -> tuple[frozenset[str], tuple[tuple[str, int], ...]]:
+    """Names of the recipes run, and paths and modification times (ns) of all recipe files.
+
+    It is cheap enough to read twice a second: the references are listed only when one was added or removed.
+    """
+    folders = tuple((path, path.stat().st_mtime_ns) for path in sorted((root / "refs").glob("*")))
     files = RecipeFiles(recipe_folders(root)).paths()
-    return tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+    return _recipes_run(root, folders), tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=1)
+def _recipes_run(root: Path, folders: tuple[tuple[Path, int], ...]) -> frozenset[str]:
+    return recipes_run(root)
 
 
 def reload_definitions(port: int, *, timeout_seconds: float) -> bool:

@@ -27,6 +27,11 @@ class RecipeFolders:
     kept: tuple[Path, ...]
     bases: tuple[Path, ...]
 
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """The folders of people: those of the root and of PEDIGREE_RECIPES, without the shipped recipes."""
+        return (*self.kept, *self.bases[:-1])
+
     def __iter__(self) -> Iterator[Path]:
         return iter((*self.kept, *self.bases))
 

@@ -62,6 +62,11 @@ def write_reference(root: Path, made: Artifact, partition: str) -> None:
     write_sealed(reference_path(root, made.record["asset"], partition), fields)
 
 
+def recipes_run(root: Path) -> frozenset[str]:
+    """Return the names of the recipes that were run under a root: those of the partitions with a reference."""
+    return frozenset(path.stem.partition("@")[0] for path in (root / "refs").glob("*/*.json"))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """The result of looking for an artifact in a folder: the usable artifact, or None if there is none.

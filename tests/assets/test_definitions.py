@@ -13,7 +13,7 @@ from dagster._serdes import serialize_value
 from assets.definitions import definitions
 from assets.graph.declare import TRAINING_POOL
 from assets.state.chain import CHAIN, GROUPS
-from assets.state.recipe_folders import load_recipe
+from assets.state.recipe_folders import SHIPPED, load_recipe
 from tests.examples import EXAMPLES, example
 
 GRAPH = Path(__file__).with_name("graph.json")
@@ -22,7 +22,7 @@ GRAPH = Path(__file__).with_name("graph.json")
 @pytest.fixture(scope="module")
 def defs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PEDIGREE_RECIPES", str(EXAMPLES))  # recipes with every optional section
+        patch.setenv("PEDIGREE_RECIPES", f"{EXAMPLES}:{SHIPPED}")  # the examples have every optional section
         return definitions(tmp_path_factory.mktemp("root"), "local")
 
 
@@ -175,7 +175,7 @@ def test_loading_the_code_location_and_comparing_a_recipe_import_no_library_of_a
         "numpy",
     ]
     script = (
-        "import sys, pathlib, assets.definitions; from assets.state.recipe_folders import load_recipe\n"
+        "import sys, pathlib, assets.definitions; from assets.state.recipe_folders import SHIPPED, load_recipe\n"
         "assets.state.compare.compare(load_recipe('kitchen'), pathlib.Path(sys.argv[1]))\n"
         f"print([name for name in {forbidden} if name in sys.modules])"
     )

@@ -183,6 +183,6 @@ def test_recipes_are_one_node_that_can_be_neither_launched_nor_missing(place):
     node = graph.get(RECIPES_KEY)
     assert node.is_external and not node.is_executable and not node.is_materializable
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    of_nobody = asked_partition("base_model", "kitchen-rl")
+    of_nobody = asked_partition("promoted_model", "kitchen")  # nothing is told of it here
     assert of_nobody in node.partitions_def.get_partition_keys()
     assert resolver.get_status(node.key, of_nobody) == StaleStatus.FRESH

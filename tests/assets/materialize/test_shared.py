@@ -1,8 +1,9 @@
-"""What Dagster shows of a variant's partitions whose artifacts its base made."""
+"""What Dagster is told of a variant's partitions whose artifacts its base made."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import dagster as dg
@@ -11,20 +12,20 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from assets.definitions import definitions
-from assets.graph.partitions import known_recipes
+from assets.graph.partitions import offered_recipes
 from assets.graph.pipeline import Pipeline
-from assets.materialize.shared import RECIPES_A_LOOK, is_shared, next_look, observe_edits, report_shared
-from assets.run.automation import was_run
+from assets.materialize.shared import is_shared, next_look, observe_shared, report_read
 from assets.state.cell import Comparison
 from assets.state.chain import CHAIN
 from assets.state.compare import compare
-from assets.state.recipe_folders import load_recipe, recipe_folders
+from assets.state.recipe_folders import SHIPPED, find_recipe, load_recipe
+from assets.state.references import recipes_run
 from tests.assets.fabricate import make_all, make_one
 from training.contract import artifact
 from training.recipe.recipe import Recipe, recipe_as_data
 
 NAME = "kitchen-rl"
-MISSING, FRESH, STALE = StaleStatus.MISSING, StaleStatus.FRESH, StaleStatus.STALE
+MISSING, FRESH = StaleStatus.MISSING, StaleStatus.FRESH
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,11 @@ def variant():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A root in which the base was made, and the definitions over it."""
+    """A root in which the base was made and a variant is asked for, and the definitions over it."""
     root = tmp_path_factory.mktemp("shared")
     make_all(load_recipe("kitchen"), root)
+    (root / "recipes").mkdir()
+    shutil.copy(find_recipe(NAME), root / "recipes")
     return root, definitions(root, "local")
 
 
@@ -47,12 +50,9 @@ def told(made, variant):
         sensor = next(one for one in made[1].sensors if one.name == "shared_artifacts")
         place = (*made, instance)
         assert set(states(place).values()) == {MISSING}
-        context = dg.build_sensor_context(instance=instance, cursor='["begun", "kitchen-nightly"]')
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("assets.materialize.shared.RECIPES_A_LOOK", 1)
-            said = sensor(context)
-        assert said.skip_message == f"shared partitions reported: {NAME}: {len(shared(place, variant))}"
-        assert context.cursor == f'["begun", "{NAME}"]'
+        context = dg.build_sensor_context(instance=instance)
+        said = sensor(context)
+        assert said.skip_message == f"shared partitions observed: {NAME}: {len(shared(place, variant))}"
         yield place
 
 
@@ -68,49 +68,40 @@ def shared(place, variant):
     return {key for key, cell in compare(variant, place[0]).cells.items() if is_shared(cell)}
 
 
-def test_exactly_the_shared_partitions_of_a_variant_count_as_materialized_and_in_sync(told, variant):
+def events_of(fetch):
+    """The observations or materializations of all assets, by asset and partition."""
+    records = (record for name in CHAIN for record in fetch(dg.AssetKey(name), limit=99).records)
+    told = (one.event_log_entry.asset_observation or one.asset_materialization for one in records)
+    return {(one.asset_key.path[-1], one.partition): one for one in told}
+
+
+def test_exactly_the_shared_partitions_of_a_variant_are_observed_and_nothing_counts_as_materialized(told, variant):
     wanted = shared(told, variant)
     assert {"base_model", "sft_model", "reward_model"} <= {asset for asset, _ in wanted}
-    assert states(told) == {key: FRESH if key in wanted else MISSING for key in states(told)}
-    assert states(told)["aligned_model", NAME] == MISSING
+    assert events_of(told[2].fetch_observations).keys() == wanted
+    assert not events_of(told[2].fetch_materializations)
+    assert set(states(told).values()) == {MISSING}
 
 
-def test_a_second_look_reports_nothing_and_the_recipe_does_not_count_as_run(told, variant):
-    assert report_shared(told[2], compare(variant, told[0])) == []
-    assert not was_run(variant, told[0])
+def test_a_second_look_tells_nothing_and_the_recipe_does_not_count_as_run(told, variant):
+    assert observe_shared(told[2], compare(variant, told[0])) == []
+    assert NAME not in recipes_run(told[0])
 
 
-def test_a_reported_partition_shows_its_digest_who_made_it_and_the_verdicts_of_its_gates(told, variant):
-    root, _, instance = told
-    key = dg.AssetKey("filtered_documents")
-    filters = dg.AssetRecordsFilter(key, asset_partitions=[f"{NAME}@kitchen-1"])
-    event = instance.fetch_materializations(filters, limit=1).records[0].asset_materialization
-    cell = compare(variant, root).cells["filtered_documents", f"{NAME}@kitchen-1"]
+def test_an_observation_shows_the_digest_and_who_made_the_artifact(told, variant):
+    key = "filtered_documents", f"{NAME}@kitchen-1"
+    event = events_of(told[2].fetch_observations)[key]
     assert event.description == "Made for [kitchen@kitchen-1]; this recipe asks for the same."
-    assert event.metadata["digest"].value == cell.artifact.digest and "mlflow_run" not in event.metadata
-    checks = [dg.AssetCheckKey(key, name) for name in CHAIN["filtered_documents"].stage.gates]
-    found = [instance.event_log_storage.get_asset_check_execution_history(one, limit=9)[0].event for one in checks]
-    evaluations = [one.dagster_event.event_specific_data for one in found]
-    assert all(one.passed and one.partition.startswith(NAME) for one in evaluations)
+    made = compare(variant, told[0]).cells[key].artifact
+    assert event.metadata["digest"].value == made.digest and "mlflow_run" not in event.metadata
 
 
-def test_an_edit_of_a_variant_that_never_ran_marks_what_was_reported_as_unsynced(made):
-    root = made[0]
-    recipe = root / "recipes" / "edited.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text("extends: kitchen\nname: edited\nalign: {epochs: 7}\n")
-    with dg.DagsterInstance.ephemeral() as instance:
-        place = root, definitions(root, "local"), instance
-        comparison = compare(load_recipe(str(recipe)), root)
-        chosen = [comparison.cells[asset, "edited"] for asset in ("base_model", "sft_model")]
-        assert report_shared(instance, comparison, chosen) == chosen
-        assert states(place, str(recipe))["sft_model", "edited"] == FRESH
-        recipe.write_text("extends: kitchen\nname: edited\nalign: {epochs: 7}\nsft: {epochs: 9}\n")
-        observe_edits(instance, compare(load_recipe(str(recipe)), root))
-        found = states(place, str(recipe))
-    recipe.unlink()
-    assert found["sft_model", "edited"] == STALE and found["base_model", "edited"] == FRESH
-    assert found["reward_model", "edited"] == MISSING
+def test_only_what_somebody_asked_for_or_ran_is_offered_and_ones_own_comes_first(made, tmp_path):
+    assert list(offered_recipes(made[0])) == [NAME, "kitchen"]
+    assert list(offered_recipes(tmp_path)) == ["kitchen"]  # something to launch
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text("extends: kitchen\nname: mine\n")
+    assert list(offered_recipes(tmp_path)) == ["mine"]
 
 
 def test_a_record_that_dagster_knows_otherwise_is_not_reported(made, variant):
@@ -122,11 +113,11 @@ def test_a_record_that_dagster_knows_otherwise_is_not_reported(made, variant):
         instance.report_runless_asset_event(
             dg.AssetMaterialization("base_model", partition="kitchen", metadata=metadata)
         )
-        assert report_shared(instance, comparison, [other, cell]) == [other]
+        assert report_read(instance, comparison, [other, cell]) == [other]
 
 
-def test_a_run_that_comes_before_the_sensor_reports_what_it_reads(made, variant, tmp_path):
-    """Otherwise the sensor's report would be a change of its inputs."""
+def test_a_run_reports_what_it_reads(made, variant):
+    """Otherwise the first run that takes an input for the variant would count as a change of it."""
     root, defs = made
     comparison = compare(variant, root)
     make_one(comparison, comparison.cells["prompt_data", NAME])
@@ -146,7 +137,7 @@ def test_a_run_that_comes_before_the_sensor_reports_what_it_reads(made, variant,
         place = root, defs, instance
         before = states(place)
         assert before["aligned_model", NAME] == before["reward_model", NAME] == FRESH
-        report_shared(instance, compare(variant, root))
+        observe_shared(instance, compare(variant, root))
         assert states(place)["aligned_model", NAME] == FRESH
 
 
@@ -159,7 +150,9 @@ def test_a_change_of_a_file_causes_one_round_through_all_recipes_and_then_nothin
         return real(recipe, *args, **named)
 
     monkeypatch.setattr("assets.materialize.shared.compare", noted)
-    everyone = sorted(known_recipes(recipe_folders(root)))
+    monkeypatch.setattr("assets.materialize.shared.RECIPES_A_LOOK", 2)
+    monkeypatch.setenv("PEDIGREE_RECIPES", str(SHIPPED))
+    everyone = sorted(offered_recipes(root))
     with dg.DagsterInstance.ephemeral() as instance:
 
         def looks(cursor: str, number: int) -> str:
@@ -167,7 +160,7 @@ def test_a_change_of_a_file_causes_one_round_through_all_recipes_and_then_nothin
                 _, cursor = next_look(instance, root, cursor)
             return cursor
 
-        whole = len(everyone) // RECIPES_A_LOOK + 1
+        whole = len(everyone) // 2 + 1
         cursor = looks("", whole)
         assert seen == everyone
         assert looks(cursor, 2) == cursor and seen == everyone

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from assets.services.dev import RELOAD_AGAIN_SECONDS, Reloading
+from assets.services.dev import RELOAD_AGAIN_SECONDS, Reloading, recipes_state
 from assets.services.signals import exit_code_of, signals_noted
 
 
@@ -47,6 +47,17 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_) -> None:
         pass
+
+
+def test_the_first_artifact_of_a_recipe_is_a_change_and_the_next_are_none(tmp_path):
+    def after(*names):
+        (tmp_path / "refs" / "base_model").mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (tmp_path / "refs" / "base_model" / f"{name}.json").touch()
+        return recipes_state(tmp_path)
+
+    before, first = after(), after("kitchen")
+    assert before != first and first == after("kitchen@kitchen-1", "kitchen@kitchen-2") != after("kitchen-rl")
 
 
 def test_a_reload_that_nobody_answered_is_tried_again(tmp_path, monkeypatch, capsys):
