@@ -51,15 +51,6 @@ ABOUT = re.compile(r"(README|LICEN[CS]E|NOTICE|CITATION|CHANGELOG)\b", re.IGNORE
 _MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 _ROWS = ("parquet", "jsonl")
 MARKUP = ("code", "notebook", "markdown", "rst")
-_REASONS = {
-    "data; write texts as .jsonl": ".json .csv .tsv .xlsx .xls .ods .xml .yaml .yml .toml",
-    "files of `save_to_disk`; write them again with datasets' `to_parquet`": ".arrow",
-    "packed; unpack it": ".zip .tar .tgz .gz .bz2 .xz .7z .rar .zst",
-    "an office format; save it as PDF or text": ".doc .docx .odt .rtf .ppt .pptx .odp .pages",
-    "another format of books; convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
-}
-_WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split()}
-NO_FORMAT = ("hidden", "no file", UNOPENED)  # reasons that say nothing about the ending
 NO_PDF_LIBRARY = "needs pypdf: pip install 'pedigree[pdf]'"
 
 
@@ -173,16 +164,16 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
         if source and why not in ("hidden", UNOPENED) and os.path.isfile(file):
             found[source].append(str(file))
         elif why or (format_of(path) == "pdf" and pdf_library() == "absent"):
-            ending = ending_of(path)
-            is_format = why and not format_of(path) and why not in NO_FORMAT and not file.is_symlink()
-            left[(_WHY.get(ending, why) if is_format else why or NO_PDF_LIBRARY), ending] += 1
+            left[why or NO_PDF_LIBRARY, ending_of(path)] += 1
         else:
             found[FILES].append(str(file))
-    if any(found[source] for source in SUFFIXES):
-        about = [name for name in found[FILES] if ABOUT.match(os.path.basename(name))]
-        left.update(("about the data", ending_of(name)) for name in about)
-        found[FILES] = [name for name in found[FILES] if name not in set(about)]
+    if any(found[source] for source in SUFFIXES) and all(map(_is_about, found[FILES])):
+        left.update(("about the data", ending_of(name)) for name in found.pop(FILES))
     return {source: files for source, files in found.items() if files}, left
+
+
+def _is_about(file: str) -> bool:
+    return ABOUT.match(os.path.basename(file)) is not None
 
 
 def _shards(place: str) -> OwnPlace | None:

@@ -81,12 +81,14 @@ def test_every_file_of_a_folder_is_counted_as_read_or_with_the_reason(folders):
     found = look_at(str(folders))
     assert {(one.source, *sorted(one.endings)): one.files for one in found.data} == {
         ("warc", ".warc.gz"): 1, ("parquet", ".parquet"): 1, ("jsonl", ".jsonl.gz"): 1, ("jsonl", ".jsonl"): 2,
-        ("files", ".md", ".txt", ".txt.gz"): 3,
+        ("files", ".md", ".txt", ".txt.gz"): 4,
     }  # fmt: skip
     assert sum(found.left.values()) + found.files == sum(path.is_file() for path in folders.rglob("*"))
+    (folders / "lines/README.md").write_text("# About")
+    assert look_at(str(folders / "lines")).left == {("about the data", ".md"): 1}
     text = recipe_for(str(folders), "all", "all.yaml")
     for said in (
-        "# Read: 2 .jsonl, 1 .warc.gz", "about the data: 1 .md", "write texts as .jsonl: 1 .csv", "hidden: 1 .txt",
+        "# Read: 3 .md, 2 .jsonl, 1 .warc.gz", "write texts as .jsonl: 1 .csv", "hidden: 1 .txt",
         "a link out of the folder: 1 .md", "another split than train: 1 .parquet", "sft.data or preferences.data",
     ):  # fmt: skip
         assert said in text, text

@@ -13,7 +13,8 @@ what is not known about such documents.
 
 Local files are copied (as clones where the file system supports it), so that the artifact does not depend on the
 originals. Remote files are downloaded, and interrupted downloads resume. Files without a single readable record are
-quarantined. The counts are numbers of files.
+quarantined. The other files of the snapshot's folders are dropped, and listed in `dropped/` with the reason. The counts
+are numbers of files.
 
 With `archives: referenced`, nothing is copied: an entry of the list has, instead of a path, what
 training/data/crawl/references.py needs to read the file and to recognize it, and `selected/` holds the places of
@@ -40,7 +41,7 @@ from training.contract.job import Counts, DataError, Job, Outcome, Work
 from training.contract.records import RecipeError
 from training.data import generated
 from training.data.crawl import selection, token_files
-from training.data.crawl.folder import FILES, folder_files, said_of_files
+from training.data.crawl.folder import FILES, folder_files, left_out, said_of_files
 from training.data.crawl.references import described
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
@@ -72,6 +73,7 @@ SELECTED_FOLDER = "selected"
 LIST_FILE = "archives.json"
 PROVENANCE_FILE = "provenance.json"  # of token shards
 QUARANTINE_FILE = "quarantine/00000.jsonl"
+DROPPED_FILE = "dropped/00000.jsonl"  # only where a folder has other files
 SHARDS = "shards"
 READER = "reader"  # the form of files that a part from outside reads; only the extraction calls it
 TEXT_KNOWN = "the text: it is decoded from the tokens, and filtered, deduplicated and scanned like any other"
@@ -150,8 +152,12 @@ def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
 def _locations(snapshot: SnapshotRecipe) -> list[str]:
     if snapshot.source == SHARDS:
         return [*token_files.located(snapshot.paths), token_files.tokenizer_file(snapshot.tokenizer or "")]
-    reader = snapshot.reader
-    return expand(snapshot.paths, reader.reader.suffixes if reader else SUFFIXES[snapshot.source])
+    return expand(snapshot.paths, _suffixes(snapshot))
+
+
+def _suffixes(snapshot: SnapshotRecipe) -> tuple[str, ...]:
+    """Return how the names of the source's files end; empty where the name alone does not say it."""
+    return snapshot.reader.reader.suffixes if snapshot.reader else SUFFIXES.get(snapshot.source, ())
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -240,6 +246,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFile
     `asked` is the number of archives requested. `files` are further files of the artifact. Raise DataError if no file
     is left to list.
     """
+    left = left_out(snapshot.paths, _located(snapshot).values(), _suffixes(snapshot)) if snapshot.paths else []
     if not found.entries:
         if not found.quarantined:
             raise DataError(f"snapshots.{snapshot.name}.select: no record of its {asked} archives is selected")
@@ -258,15 +265,18 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFile
     }
     write_json(work.path / LIST_FILE, listing)
     write_lines(work.path / QUARANTINE_FILE, found.quarantined)
-    dropped = f", {found.dropped.total()} without a selected record" if found.dropped else ""
-    work.progress.message(f"{len(found.entries)} archive files, {len(found.quarantined)} quarantined{dropped}")
+    if left:
+        write_lines(work.path / DROPPED_FILE, ({"warc_file": path, "reason": why} for path, why in left))
+    dropped = found.dropped + Counter(why for _, why in left)
+    counted = "".join(f", {number} {why}" for why, number in dropped.items())
+    work.progress.message(f"{len(found.entries)} archive files, {len(found.quarantined)} quarantined{counted}")
     reasons = sorted(line["reason"] for line in found.quarantined)
     return Outcome(
-        files=(LIST_FILE, QUARANTINE_FILE, *files),
+        files=(LIST_FILE, QUARANTINE_FILE, *([DROPPED_FILE] if left else []), *files),
         counts=Counts(
-            records_in=asked,
+            records_in=asked + len(left),
             kept=len(found.entries),
-            dropped=dict(found.dropped),
+            dropped=dict(dropped),
             quarantined={reason: reasons.count(reason) for reason in dict.fromkeys(reasons)},
         ),
         metrics={"files": len(found.entries), "bytes": sum(entry["bytes"] or 0 for entry in found.entries)},

@@ -1,8 +1,8 @@
 """The files of a folder, each of which is one document: which are read, and what a git folder says of their origin.
 
 A file is read by its ending (ENDINGS), or else by its name or its first bytes. Hidden files and folders, and links that
-lead out of the folder, are not read. A file's name is its path in the folder, with `%2F` for each slash, so that it is
-unique in a snapshot.
+lead out of the folder, are not read. What is not read has a reason (`left_out`). A file's name is its path in the
+folder, with `%2F` for each slash, so that it is unique in a snapshot.
 """
 
 from __future__ import annotations
@@ -58,6 +58,19 @@ _HEAD_BYTES = 8192
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 UNOPENED: Final = "cannot be opened"
+NO_FORMAT: Final = ("hidden", "no file", UNOPENED)  # reasons that say nothing about the format
+# Without signs that MLflow refuses in the name of a number.
+_REASONS = {
+    "data: write texts as .jsonl": ".json .csv .tsv .xlsx .xls .ods .xml .yaml .yml .toml",
+    "files of save_to_disk: write them again with to_parquet of datasets": ".arrow",
+    "packed: unpack it": ".zip .tar .tgz .gz .bz2 .xz .7z .rar .zst",
+    "an office format: save it as PDF or text": ".doc .docx .odt .rtf .ppt .pptx .odp .pages",
+    "another format of books: convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
+    "rows or an archive: name it in a snapshot of its own": """
+        .parquet .jsonl .jsonl.gz .jsonl.zst .warc .warc.gz .warc.zst .warc.lz4 .warc.wet .wet.gz .wet
+    """,
+}
+_WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split()}
 MAX_NAME_BYTES: Final = 200  # of a file; the path of a longer one is in the document's title
 MAX_GIT_BYTES: Final = 64_000
 _HEADS = ("LICENSE", "LICENCE", "COPYING", "UNLICENSE")
@@ -188,7 +201,30 @@ def _why_not(file: Path, path: str, top: str) -> str:
     form = format_of(path)
     if form and ending_of(path).removesuffix(PACKED) not in ENDINGS and not path.endswith(PACKED):
         return why_no_text(file)
-    return "" if form else "no text is read from this format"
+    return "" if form else _WHY.get(ending_of(path), "no text is read from this format")
+
+
+def left_out(paths: Iterable[str], read: Iterable[str], suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the path and the reason of each file below the folders among `paths` that is not read, by path.
+
+    `read` are the locations of the files that are read, and `suffixes` how the names of the source's files end.
+    """
+    taken = {os.path.abspath(location) for location in read if not is_remote(location)}
+    folders = [one for one in map(resolve, paths) if not is_remote(one) and os.path.isdir(one)]
+    files = {os.path.abspath(file): (path, why) for folder in folders for file, path, why in walked(folder)}
+    left = ((path, why) for at, (path, why) in files.items() if at not in taken)
+    return sorted((_readable(path), _why_left(path, why, suffixes)) for path, why in left)
+
+
+def _readable(path: str) -> str:
+    """Return a path with escapes for the bytes that are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _why_left(path: str, why: str, suffixes: tuple[str, ...]) -> str:
+    if why not in NO_FORMAT and path.endswith(suffixes):
+        return "in a subfolder: name it among the paths"
+    return why or "text or code: name it in a snapshot of source files"
 
 
 def _is_hidden(path: str) -> bool:

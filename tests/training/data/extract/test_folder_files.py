@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zipfile
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from evaluation.report.samples import sample_groups
 from tests.own_pages import page, sentences
 from tests.training.data import chain
 from tests.training.data.extract.test_extract import quarantined
@@ -28,6 +31,13 @@ PACKAGE = """<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:
 <dc:language>en-GB</dc:language></metadata><manifest><item id="b" href="two.xhtml"/><item id="a" href="a%20one.xhtml"/>
 <item id="c" href="cover.png" media-type="image/png"/></manifest>
 <spine><itemref idref="c"/><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+
+
+LEFT = {
+    ".hidden/x.txt": "hidden", "code/.git/config": "hidden", "out.md": "a link out of the folder",
+    "image.png": "no text is read from this format", "Makefile.png": "no text is read from this format",
+    "blob": "bytes that are no text", "\udcff.txt": "a name that is not UTF-8",
+}  # fmt: skip
 
 
 def epub(first: str = "First chapter.", **more: str) -> bytes:
@@ -97,6 +107,7 @@ def folder(tmp_path):
     (top / "utf16.txt").write_bytes(sentences(9).encode("utf-16"))
     (top / "binary.txt").write_bytes(b"\0\1\2" * 9)
     (top / "out.md").symlink_to("/etc/hostname")
+    Path(os.fsdecode(os.fsencode(top) + b"/\xff.txt")).write_text("no")
     return top
 
 
@@ -118,7 +129,11 @@ def test_every_file_of_a_mixed_folder_is_a_document_or_has_a_reason(tmp_path, fo
         "README", "code%2FLICENSE", "code%2FMakefile", "code%2Fdeploy",
     }  # fmt: skip
     assert {line["warc_file"] for line in quarantined(made)} == {"broken.ipynb", "binary.txt"}
-    assert find(Path(crawled.path)).record["counts"]["quarantined"] == {"empty": 1}
+    counts = find(Path(crawled.path)).record["counts"]
+    assert counts["quarantined"] == {"empty": 1} and counts["dropped"] == Counter(LEFT.values())
+    assert counts["in"] == sum(path.is_file() for path in folder.rglob("*")) == 25
+    shown = sample_groups([(Path(crawled.path), find(Path(crawled.path)).record)], "crawl_archives", reason="dropped")
+    assert {one.reason: one.number for one in shown} == Counter(LEFT.values())
     counts = find(Path(made.path)).record["counts"]
     assert (counts["in"], counts["kept"], counts["quarantined"]) == (17, 15, {"extractor_failed": 2})
     kinds = {name: rows[name]["kind"] for name in ("README", "code%2FLICENSE", "code%2FMakefile", "code%2Fdeploy")}
@@ -135,11 +150,7 @@ def test_every_file_of_a_mixed_folder_is_a_document_or_has_a_reason(tmp_path, fo
 
 def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
     left = {path: why for _, path, why in walked(str(folder)) if why}
-    assert left == {
-        ".hidden/x.txt": "hidden", "code/.git/config": "hidden", "out.md": "a link out of the folder",
-        "image.png": "no text is read from this format", "Makefile.png": "no text is read from this format",
-        "blob": "bytes that are no text",
-    }  # fmt: skip
+    assert left == LEFT
 
 
 @pytest.mark.parametrize(
