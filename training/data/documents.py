@@ -28,7 +28,6 @@ from training.contract.artifact import written
 from training.contract.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000
-ROWS_AT_ONCE, LARGE_ROW_BYTES = 64, 1 << 18  # of a parquet file from outside
 MAX_LINE_BYTES = 32 << 20  # of a line from outside; its JSON may take forty times as much memory
 ZSTD_LEVEL = 3
 BUFFER_BYTES = 1 << 16
@@ -349,31 +348,6 @@ def compressing(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], compressed)
     else:
         yield stream
-
-
-class RowTooLarge(ValueError):
-    """A group of rows of a parquet file whose rows are too large to be held."""
-
-
-def rows_of_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of one group of a parquet file from outside, of which only some are held at a time.
-
-    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average, and ArrowInvalid for values that are none
-    of their column's type, such as texts that are not UTF-8.
-    """
-    described = parquet.metadata.row_group(group)
-    if described.total_byte_size > MAX_LINE_BYTES * max(described.num_rows, 1):
-        raise RowTooLarge(f"a row {TOO_LONG}")
-    # A dictionary lets a small file hold many rows of one large value: any row may be as large as all of it.
-    columns_of = (described.column(place) for place in range(described.num_columns))
-    a_row = sum(one.total_uncompressed_size for one in columns_of if one.has_dictionary_page)
-    is_large = described.total_byte_size > LARGE_ROW_BYTES * described.num_rows
-    number = 1 if is_large else min(max(ROWS_AT_ONCE * LARGE_ROW_BYTES // max(a_row, 1), 1), ROWS_AT_ONCE)
-    try:
-        for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
-            yield from batch.to_pylist()
-    except (ValueError, OverflowError) as error:
-        raise pa.ArrowInvalid(str(error)) from None
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> int:

@@ -419,12 +419,12 @@ def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from training.data.documents import RowTooLarge, rows_of_group
+    from training.data.parquet_pages import RowTooLarge, rows_of_group
 
     try:
         parquet = pq.ParquetFile(stream)
         for group in range(parquet.num_row_groups):
-            yield from rows_of_group(parquet, group)
+            yield from rows_of_group(stream, parquet, group)
     except (pa.ArrowException, OSError, RowTooLarge) as error:
         raise DataError(f"{uri}: not a readable parquet file: {error}") from None
 

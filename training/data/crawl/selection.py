@@ -17,7 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from training.contract.job import DataError
 from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
 from training.data.documents import TOO_LONG, bounded_lines, decompressed
+from training.data.parquet_pages import RowTooLarge, batches_of_group
 from training.data.sources import open_uri, seekable
 
 PARQUET = (".parquet",)
@@ -184,16 +185,18 @@ def _parquet_rows(file: str, wanted: dict[str, str]) -> Iterator[Row]:
     columns = [COLUMNS[name] for name in names]
     try:
         with open_uri(file) as stream:
-            parquet = pq.ParquetFile(seekable(stream))
+            whole = seekable(stream)
+            parquet = pq.ParquetFile(whole)
             if lacking := [column for column in columns if column not in parquet.schema_arrow.names]:
                 raise DataError(
                     f"{file}: no column {lacking[0]!r}, which snapshots.select needs; it has"
                     f" {', '.join(parquet.schema_arrow.names)}"
                 )
-            for batch in parquet.iter_batches(columns=columns, use_threads=False):
+            groups = range(parquet.num_row_groups)
+            for batch in chain.from_iterable(batches_of_group(whole, parquet, group, columns) for group in groups):
                 values = [batch.column(column).to_pylist() for column in columns]
                 for row in zip(*values, strict=True):
                     found = dict(zip(names, row, strict=True))
                     yield _checked(found | {"url": f"//{found.get('url') or ''}"}, file)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, RowTooLarge, UnicodeDecodeError) as error:
         raise DataError(f"{file}: the index is damaged or ends early: {error}") from None

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.contract.job import DataError
-from training.data.sources import expand, is_remote, resolve
+from training.data.sources import expand, is_remote, read_rows, resolve
 from training.data.words.byte_level import byte_values
 
 SUFFIXES: Final = (".bin", ".ds")
@@ -95,11 +95,7 @@ class TokenFile:
         if self.sidecar is None:
             yield from (("", "") for _ in self.starts)
             return
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(self.sidecar) as table:
-            for batch in table.iter_batches(columns=["url", "sha256"]):
-                yield from ((row["url"] or "", row["sha256"] or "") for row in batch.to_pylist())
+        yield from ((row.get("url") or "", row.get("sha256") or "") for row in read_rows(str(self.sidecar)))
 
 
 def open_token_file(path: Path) -> TokenFile:

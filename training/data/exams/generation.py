@@ -32,6 +32,11 @@ def check_generation(suite: str, config: Mapping[str, Any]) -> None:
     if not isinstance(asked, Mapping):
         raise RecipeError(f"{suite}: generation_kwargs={asked!r}: expected a mapping")
     drawn, heat = asked.get("do_sample"), asked.get("temperature") or 0.0
+    if not (drawn is None or isinstance(drawn, bool)) or isinstance(heat, bool) or not isinstance(heat, (int, float)):
+        raise RecipeError(
+            f"{suite}: generation_kwargs: do_sample={drawn!r}, temperature={heat!r}; true or false, and a number are"
+            " right"
+        )
     if heat and drawn is not False:
         raise RecipeError(
             f"{suite}: generation_kwargs ask for answers that are sampled (do_sample={drawn}, temperature={heat});"

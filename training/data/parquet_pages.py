@@ -1,0 +1,164 @@
+"""Read the rows of a parquet file from outside, of which only some are held at a time, whatever its footer says.
+
+A small file can hold much: pages that unfold, and encodings that repeat or share one large value. So the header of each
+page is read before the page itself. Format: https://github.com/apache/parquet-format, Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from training.data.documents import MAX_LINE_BYTES, TOO_LONG
+
+MAX_PAGES_BYTES = 128 << 20  # of one page of each column; DuckDB writes pages of 100 MB, others of 1 MiB
+HELD_BYTES = 16 << 20  # of rows that are held, if each is as large as its pages let it be
+LARGE_ROW_BYTES = 1 << 18
+MOST_ROWS = 4096  # of small rows
+HEADER_BYTES = (1 << 10, 1 << 16, 1 << 20)  # that are read of a page for its header; texts of statistics make it long
+VALUE_BYTES = 8  # at least, of a value in memory, of which a page may have many in one byte
+DICTIONARY_PAGE, DATA_PAGES = 2, {5: (2, 1), 8: (4, 1)}  # fields of a header with encoding and number of values
+SHARED = (6, 7)  # encodings of lengths and of beginnings that a text shares with the one before
+
+
+class RowTooLarge(ValueError):
+    """A group of rows of a parquet file whose rows are too large to be held."""
+
+
+class Chunk(NamedTuple):
+    """What the headers of a column's pages say: bytes in all, of the largest page, and that one value may have."""
+
+    total: int
+    page: int
+    value: int
+
+
+def rows_of_group(
+    stream: BinaryIO, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one group; `stream` is the file that `parquet` reads. See `batches_of_group`."""
+    try:
+        for batch in batches_of_group(stream, parquet, group, columns):
+            yield from batch.to_pylist()
+    except (UnicodeDecodeError, OverflowError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
+
+
+def batches_of_group(
+    stream: BinaryIO, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one group, in batches that are smaller the larger a row may be.
+
+    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average, or its pages more than `MAX_PAGES_BYTES`,
+    and ArrowInvalid for a page without a header, and for another number of rows than the footer says.
+    """
+    described = parquet.metadata.row_group(group)
+    num_rows = described.num_rows
+    chunks = [_chunk(stream, one) for one in _columns_of(described, columns)]
+    total, pages, a_row = (sum(sizes) for sizes in zip(*chunks, strict=True)) if chunks else (0, 0, 0)
+    if pages > MAX_PAGES_BYTES:
+        raise RowTooLarge(f"its pages have {pages >> 20} MiB, more than {MAX_PAGES_BYTES >> 20}")
+    if total > MAX_LINE_BYTES * max(num_rows, 1):
+        raise RowTooLarge(f"a row {TOO_LONG}")
+    mean = total // max(num_rows, 1)
+    number = 1 if mean > LARGE_ROW_BYTES else min(max(HELD_BYTES // max(a_row, mean, 1), 1), MOST_ROWS)
+    found = 0
+    for batch in parquet.iter_batches(number, row_groups=[group], columns=columns, use_threads=False):
+        found += batch.num_rows
+        yield batch
+    if found != num_rows:
+        raise pa.ArrowInvalid(f"the footer says {num_rows} rows, and {found} are there")
+
+
+def _columns_of(described: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+    for place in range(described.num_columns):
+        column = described.column(place)
+        if columns is None or column.path_in_schema.partition(".")[0] in columns:
+            yield column
+
+
+def _chunk(stream: BinaryIO, column: Any) -> Chunk:
+    """Return what the headers of the pages of a column say."""
+    start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place is not None)
+    at, left = start, column.num_values
+    total = largest = value = 0
+    while left > 0:
+        header, length = _header(stream, at)
+        size = header.get(2, 0)
+        if header.get(1) == DICTIONARY_PAGE:
+            value = max(value, size)
+        for field, (encoding, number) in DATA_PAGES.items():
+            if data := header.get(field):
+                left -= data.get(number, 0)
+                size += VALUE_BYTES * data.get(number, 0)
+                value = max(value, header.get(2, 0) if data.get(encoding) in SHARED else 0)
+        total, largest = total + size, max(largest, size)
+        at += length + header.get(3, 0)
+    return Chunk(total, largest, value)
+
+
+# Thrift's compact protocol
+
+
+def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """Return the fields of the header of the page at an offset by their numbers, and its length in bytes."""
+    for size in HEADER_BYTES:
+        stream.seek(at)
+        data = stream.read(size)
+        try:
+            header, length = _structure(data, 0)
+        except (IndexError, struct.error):
+            if len(data) < size:
+                break
+            continue
+        if all(type(header.get(field)) is int and header[field] >= 0 for field in (1, 2, 3)):
+            return header, length
+        break
+    raise pa.ArrowInvalid(f"no header of a page at offset {at}")
+
+
+def _structure(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Return the fields of a structure by number, of which texts and lists are skipped, and where it ends."""
+    if depth > 8:
+        raise IndexError
+    fields: dict[int, Any] = {}
+    number = 0
+    while kind := data[at]:
+        at += 1
+        if kind >> 4:
+            number += kind >> 4
+        else:
+            number, at = _integer(data, at)
+        fields[number], at = _value(data, at, kind & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):
+        return kind == 1, at
+    if kind in (4, 5, 6):
+        return _integer(data, at)
+    if kind == 8:
+        length, at = _unsigned(data, at)
+        return None, at + length
+    if kind == 12:
+        return _structure(data, at, depth + 1)
+    if kind in (3, 7):
+        return None, at + (1 if kind == 3 else 8)
+    raise IndexError  # no header of a page has lists or maps
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] & 128:
+        value, shift, at = value | (data[at] & 127) << shift, shift + 7, at + 1
+    return value | data[at] << shift, at + 1
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _unsigned(data, at)
+    return value >> 1 ^ -(value & 1), at
