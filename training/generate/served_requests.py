@@ -78,7 +78,19 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
         return "tool_choice: 'none' is not done beside tools; leave the tools out"
     if asked.get("tools") and not template.tools:
         return "tools: the chat template of this model writes no tools, so it would not see them"
+    if asked.get("tools") and (problem := _no_functions(asked["tools"])):
+        return problem
     return _wrong_messages(asked.get("messages")) if address == CHAT else _wrong_text(asked, address)
+
+
+def _no_functions(tools: Any) -> str:
+    """Return which tool is no function with a name, such as a search that OpenAI's own servers do; "" if none."""
+    for number, tool in enumerate(tools if isinstance(tools, list) else [tools]):
+        is_function = isinstance(tool, dict) and tool.get("type") == "function"
+        function = tool.get("function", tool) if is_function else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            return f"tools[{number}]: {tool!r:.80} is not done by this server: tools are functions with a name"
+    return ""
 
 
 def _is_neutral(name: str, value: Any) -> bool:

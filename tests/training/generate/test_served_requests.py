@@ -92,6 +92,11 @@ def test_tools_are_done_where_the_template_writes_them():
     writes = Template(chats=True, tools=True)
     assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "auto"}, writes) == ""
     assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "none"}, writes).startswith("tool_choice")
+    flat = {"input": "How hot?", "tools": [{"type": "function", "name": "f"}]}
+    assert why_not(RESPONSES, flat, writes) == ""
+    for other in ({"type": "web_search"}, {"type": "custom", "name": "f"}, {"type": "function"}, "f"):
+        assert why_not(RESPONSES, flat | {"tools": [*flat["tools"], other]}, writes).startswith("tools[1]: ")
+        assert why_not(CHAT, ASKED | {"tools": [other]}, writes).startswith("tools[0]: ")
 
 
 def test_each_address_has_its_own_fields():
