@@ -30,7 +30,7 @@ from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.pretrain.losses.settings import DistillRecipe
 from training.pretrain.models.borrowed import BY_TRANSFORMERS
-from training.pretrain.models.families import FAMILIES, inexpressible, is_borrowed
+from training.pretrain.models.families import FAMILIES, forget_others, inexpressible, is_borrowed
 from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.doremi_settings import DoremiRecipe
@@ -81,6 +81,7 @@ class Recipe:
     provider: ProviderRecipe = field(default_factory=ProviderRecipe)
 
     def __post_init__(self) -> None:
+        forget_others(self.model.parts)
         all_of(
             lambda: check_name(self.name, "name"),
             self._check_snapshots,

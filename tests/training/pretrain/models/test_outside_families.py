@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from assets.state.recipe_folders import load_recipe
 from tests.training.pretrain import tiny
 from training.contract.job import DataError
 from training.contract.parts.outside import PartFailed
@@ -19,9 +20,10 @@ from training.pretrain.capacity.divisible import check_degrees
 from training.pretrain.models import export
 from training.pretrain.models.account import parameter_shapes
 from training.pretrain.models.attention import one_document
+from training.pretrain.models.borrowed import BORROWED
 from training.pretrain.models.config_json import read_config
 from training.pretrain.models.decoder import Decoder, initialise
-from training.pretrain.models.families import inexpressible
+from training.pretrain.models.families import family_of_type, inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.parallel.degrees import Degrees
 
@@ -163,6 +165,17 @@ def test_a_registered_family_is_named_without_its_place(tmp_path, monkeypatch):
     assert read_config(written) == registered.shape(vocab_size=9)
     with pytest.raises(DataError, match=r"model_type 'os:system'"):  # a file cannot name code
         read_config(written | {"model_type": "os:system"})
+
+
+def test_a_family_of_an_earlier_recipe_is_none_of_a_later_one():
+    kitchen = load_recipe("kitchen")
+    own = replace(kitchen, model=replace(kitchen.model, family="granite", parts=model().parts))
+    own_type = family_of_type("granite")
+    assert own_type is not None and own_type is not BORROWED["granite"]
+    replace(own, name="again")
+    assert family_of_type("granite") is own_type
+    load_recipe("kitchen")
+    assert family_of_type("granite") is BORROWED["granite"]
 
 
 def test_the_place_of_its_code_is_in_no_file_of_the_model(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,12 @@ FAMILIES: dict[str, Family] = {name: part.FAMILY for name, part in parts_in(__na
 # Places of the families from outside that the recipe of this process names. A `config.json` names a family only, so
 # that a model's folder cannot choose which code is imported.
 _named: dict[str, str] = {}
+
+
+def forget_others(parts: Iterable[str]) -> None:
+    """Forget the families from outside that an earlier recipe of this process named, but not those among `parts`."""
+    for name in _named.keys() - {*parts}:
+        del _named[name]
 
 
 def family_of(config: ModelConfig) -> str:
