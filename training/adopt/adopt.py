@@ -37,7 +37,7 @@ MODEL_FOLDER, PROVENANCE_FILE = "model", "provenance.json"
 TOLERANCE = 1e-4  # largest difference of fp32 logits, as a share of the largest logit
 POSITIONS = 128
 LENGTH = 32  # positions of a row
-NOT_KEPT = ("auto_map", "transformers_version")  # fields of a config.json: code, and what the model does not depend on
+NOT_KEPT = ("auto_map", "transformers_version")  # fields of a folder: code, and what the model does not depend on
 
 NOT_KNOWN = (
     "the text that it was trained on: no page can be named for its weights, and no item of an exam can be ruled out",
@@ -109,8 +109,9 @@ def _save(model: Any, folder: Path, vocabulary: Vocabulary, tokenizer: Path) -> 
         setattr(model.config, name, number)
     model.generation_config = GenerationConfig(**ids, do_sample=False)
     model.save_pretrained(folder, max_shard_size=FILE_BYTES)
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    write_json(folder / "config.json", {name: one for name, one in config.items() if name not in NOT_KEPT})
+    for file in (folder / "config.json", folder / "generation_config.json"):
+        fields = json.loads(file.read_text("utf-8"))
+        write_json(file, {name: one for name, one in fields.items() if name not in NOT_KEPT})
     write_tokenizer(tokenizer, folder, max_length=int(model.config.max_position_embeddings))
     return tuple(model_files(folder))
 

@@ -79,6 +79,11 @@ class PretrainRecipe:
                 f"pretrain.distill: not with objective {self.objective.kind}, loss {self.loss}, z_loss={self.z_loss}; a"
                 " teacher says the next token, and its probabilities keep the logits where they are"
             )
+        if self.z_loss and self.loss != "cross_entropy":
+            raise RecipeError(
+                f"pretrain.z_loss={self.z_loss} is without effect: only the loss cross_entropy adds it, and the loss is"
+                f" {self.loss}"
+            )
         self._parts.check_used([self.optimizer, self.loss], OPTIMIZERS, LOSSES)
         _ = self.own_settings, self.chosen_loss  # check themselves
 

@@ -304,6 +304,8 @@ def test_fields_of_a_task_need_a_task():
     ("asked", "said"),
     [
         ({"generation_kwargs": {"do_sample": True, "temperature": 0.9}}, r"sampled \(do_sample=True, temperature=0.9"),
+        ({"generation_kwargs": {"do_sample": "no"}}, "do_sample='no', temperature=0.0; true or false"),
+        ({"generation_kwargs": {"do_sample": False, "temperature": "hot"}}, "and a number are right"),
         ({"generation_kwargs": {"temperature": 0.2}}, r"sampled \(do_sample=None, temperature=0.2"),
         ({"generation_kwargs": {"num_beams": 4}}, r"generation_kwargs\.num_beams=4 is not done here"),
         ({"generation_kwargs": {"repetition_penalty": 1.1}}, r"repetition_penalty=1.1 is not done"),

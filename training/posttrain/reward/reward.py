@@ -140,10 +140,12 @@ def pair_scores(model: Any, pairs: Sequence[EncodedPair], chat: Chat) -> list[tu
 def token_scores(model: Any, rows: Sequence[Sequence[int]], chat: Chat) -> list[float]:
     """Return the reward model's score of each tokenized conversation, computed in fp32, in the order of `rows`.
 
+    A conversation longer than the model's context loses its beginning, as `rewards` of evaluation.exams does it.
     The processes that share a model may have different rows, and so different numbers of passes.
     """
     import torch
 
+    rows = [row[-model.config.max_position_embeddings :] for row in rows]
     order = sorted(range(len(rows)), key=lambda i: (len(rows[i]), i))
     scores = [0.0] * len(rows)
     with torch.no_grad(), torch.autocast(model.device.type, enabled=False), in_step(model, torch.no_grad()):

@@ -28,7 +28,7 @@ class DistillRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossRecipe:
-    """The fields of `pretrain` that every loss may read. Settings of only one loss are in its own record."""
+    """The fields of `pretrain` that Pedigree's losses read. Settings of a loss from outside are in its own record."""
 
     z_loss: float = 0.0
     distill: DistillRecipe = field(default_factory=DistillRecipe)

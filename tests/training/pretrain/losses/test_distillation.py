@@ -265,3 +265,5 @@ def test_a_setting_that_makes_no_sense_is_refused(bad):
 def test_a_teacher_does_not_go_with_z_loss():
     with pytest.raises(RecipeError, match=r"z_loss=0\.1"):
         replace(PRETRAIN, distill=DistillRecipe(teacher="x"), z_loss=0.1)
+    with pytest.raises(RecipeError, match=r"z_loss=0\.1 is without effect"):
+        replace(PRETRAIN, loss="mine", z_loss=0.1)
