@@ -7,6 +7,7 @@ compression are fixed, and the file contains no time and no path.
 from __future__ import annotations
 
 import bisect
+import codecs
 import gzip
 import io
 import json
@@ -359,11 +360,15 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    """Yield each line with its end; None for one of more than `MAX_LINE_BYTES`, of which no more than that is held."""
+    """Yield each line with its end; None for one of more than `MAX_LINE_BYTES`, of which no more than that is held.
+
+    A byte order mark of UTF-8 is no part of the first line.
+    """
     if not isinstance(stream, io.BufferedIOBase):  # such as fsspec's, whose lines cannot be limited
         stream = cast(BinaryIO, io.BufferedReader(cast(Any, stream), BUFFER_BYTES))
     following = partial(stream.readline, MAX_LINE_BYTES)
-    for line in iter(following, b""):
+    for number, line in enumerate(iter(following, b"")):
+        line = line if number else line.removeprefix(codecs.BOM_UTF8)
         if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
             yield line
             continue

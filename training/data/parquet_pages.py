@@ -58,7 +58,9 @@ def batches_of_group(
     """
     described = parquet.metadata.row_group(group)
     num_rows = described.num_rows
-    chunks = [_chunk(stream, one) for one in _columns_of(described, columns)]
+    chunks = [
+        _chunk(stream, one, num_rows if is_flat else None) for one, is_flat in _columns_of(parquet, group, columns)
+    ]
     total, pages, a_row = (sum(sizes) for sizes in zip(*chunks, strict=True)) if chunks else (0, 0, 0)
     if pages > MAX_PAGES_BYTES:
         raise RowTooLarge(f"its pages have {pages >> 20} MiB, more than {MAX_PAGES_BYTES >> 20}")
@@ -74,15 +76,20 @@ def batches_of_group(
         raise pa.ArrowInvalid(f"the footer says {num_rows} rows, and {found} are there")
 
 
-def _columns_of(described: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+def _columns_of(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> Iterator[tuple[Any, bool]]:
+    """Yield what the footer says of the columns, and whether they have one value in each row."""
+    described = parquet.metadata.row_group(group)
     for place in range(described.num_columns):
         column = described.column(place)
         if columns is None or column.path_in_schema.partition(".")[0] in columns:
-            yield column
+            yield column, parquet.schema.column(place).max_repetition_level == 0
 
 
-def _chunk(stream: BinaryIO, column: Any) -> Chunk:
-    """Return what the headers of the pages of a column say."""
+def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
+    """Return what the headers of the pages of a column say.
+
+    Raise ArrowInvalid if they say another number of values than the footer, or than `num_rows` if that is known.
+    """
     start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place is not None)
     at, left = start, column.num_values
     total = largest = value = 0
@@ -98,6 +105,10 @@ def _chunk(stream: BinaryIO, column: Any) -> Chunk:
                 value = max(value, header.get(2, 0) if data.get(encoding) in SHARED else 0)
         total, largest = total + size, max(largest, size)
         at += length + header.get(3, 0)
+    rows = column.num_values if num_rows is None else num_rows
+    if left or rows != column.num_values:
+        there = f"{rows} rows, {column.num_values} values, {column.num_values - left} in its pages"
+        raise pa.ArrowInvalid(f"column {column.path_in_schema}: {there}")
     return Chunk(total, largest, value)
 
 

@@ -300,14 +300,14 @@ def read_rows(
     """
     if generated.is_generated(uri):
         with generated.opened(uri, settings or {}) as stream:
-            yield from _json_lines(stream, uri, with_unread=with_unread)
+            yield from json_lines(stream, uri, with_unread=with_unread)
         return
     name = uri.rpartition("/")[2]
     if not name.endswith(FORMATS):
         raise DataError(f"{uri}: unknown format; the name must end in one of {', '.join(FORMATS)}")
     with open_uri(uri) as stream:
         if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
-            yield from _json_lines(stream, uri, with_unread=with_unread)
+            yield from json_lines(stream, uri, with_unread=with_unread)
         elif name.endswith(".json"):
             yield from _json_rows(stream, uri, with_unread=with_unread)
         elif name.endswith(".parquet"):
@@ -318,7 +318,8 @@ def read_rows(
             yield {"text": decoded(_whole(stream, uri)), "name": name}
 
 
-def _json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
+def json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of JSON lines, compressed by the suffix of `uri`; `with_unread` as in `read_rows`."""
     import zstandard
 
     from training.data.documents import TOO_LONG, bounded_lines, decompressed  # pyarrow comes with them

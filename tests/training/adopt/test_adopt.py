@@ -125,6 +125,8 @@ def test_gpt_2_as_it_was_published_has_no_prefix_but_masks_and_a_tokenizer_of_no
     del data["model"]["type"]
     path.write_text(json.dumps(data))
     assert adopted(tmp_path / "given", tmp_path / "to").gates[0].passed
+    written = json.loads((tmp_path / "to/model/generation_config.json").read_text())
+    assert written["do_sample"] is False and "transformers_version" not in written
 
 
 def test_a_file_of_pythia_in_half_precision_holds_masks_that_are_not_finite(tmp_path):

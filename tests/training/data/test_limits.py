@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import struct
 import zipfile
@@ -16,6 +17,7 @@ import zstandard
 
 from tests.peak import peak
 from training.contract.job import DataError
+from training.data.crawl.selection import _parquet_rows
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
 from training.data.extract.record_outcomes import Quarantined
@@ -50,6 +52,13 @@ def test_a_line_without_end_is_quarantined_with_its_number(tmp_path, name):
     assert [type(row) for row in rows] == [dict, UnreadRow, dict] and rows[1].reason == "has more than 32 MiB"
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_a_row(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + SMALL + SMALL)
+    assert [one for _, one in jsonl_items(SimpleNamespace(path=path, name=path.name), None)] == [SMALL, SMALL]
+    assert list(read_rows(str(path))) == [{"text": "small"}] * 2
+
+
 @pytest.mark.parametrize("small", [0, 60])  # rows, which make the mean of a group small
 def test_large_rows_of_a_parquet_file_are_not_held_together(tmp_path, small):
     path, text = tmp_path / "rows.parquet", "x" * (MAX_LINE_BYTES >> 1)
@@ -64,6 +73,42 @@ def test_large_rows_of_a_parquet_file_are_not_held_together(tmp_path, small):
     assert [one.reason for one in parquet_items(file, None)] == ["too_large"]
     with pytest.raises(DataError, match="a row has more than 32 MiB"):
         list(read_rows(str(path)))
+
+
+@pytest.mark.parametrize("form", ["page", "dictionary", "lengths"])
+def test_pages_that_unfold_are_not_held_by_any_reader(tmp_path, form):
+    path, text = tmp_path / "rows.parquet", "x" * (1 << 22)
+    few = pa.DictionaryArray.from_arrays(np.zeros(300, np.int32), [text])
+    texts = {"page": ["x" * 4000] * 80_000, "dictionary": few, "lengths": [f"{text}{i}" for i in range(50)]}[form]
+    table = pa.table({"warc_filename": texts, "warc_record_offset": range(len(texts))})
+    table = table.append_column("warc_record_length", [[1] * len(texts)])
+    encoded = {"warc_filename": "DELTA_BYTE_ARRAY"} if form == "lengths" else None
+    big = {"data_page_size": 1 << 30, "max_rows_per_page": 1 << 30, "write_batch_size": 1 << 30}
+    pq.write_table(table, path, store_schema=False, use_dictionary=form == "dictionary", column_encoding=encoded, **big)
+    del table, texts, few
+    file = SimpleNamespace(path=path, name=path.name, text_field="warc_filename", url_field="url", prompt_field="")
+    with peak() as found:
+        rows = [one if isinstance(one, Quarantined) else one[0] for one in parquet_items(file, None)]
+        if form == "page":
+            assert [one.reason for one in rows] == ["too_large"]
+            with pytest.raises(DataError, match=r"its pages have 30. MiB, more than 128"):
+                list(_parquet_rows(str(path), {}))
+        else:
+            assert rows == list(range(len(rows))) and sum(1 for _ in _parquet_rows(str(path), {})) == len(rows)
+    assert found[0] < 195 << 20
+
+
+def test_a_footer_that_says_fewer_rows_than_there_are_loses_none_unsaid(tmp_path):
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"text": [str(number) for number in range(300)]})
+    pq.write_table(table, path, use_dictionary=False, write_statistics=False, store_schema=False)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    few = data[footer:].replace(b"\xd8\x04", b"\xd6\x04")  # 300 and 299 as Thrift writes them
+    path.write_bytes(data[:footer] + few)
+    file = SimpleNamespace(path=path, name=path.name, text_field="text", url_field="url", prompt_field="")
+    (damaged,) = parquet_items(file, None)
+    assert damaged.reason == "damaged_compression" and "299 rows, 299 values, 300 in its pages" in damaged.detail
 
 
 def test_a_text_that_is_not_utf_8_damages_its_group_of_rows_and_no_other(tmp_path):

@@ -45,13 +45,15 @@ from training.data.crawl.folder import FILES, folder_files, left_out, said_of_fi
 from training.data.crawl.references import described
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.crawl.warc import Damage, Record, read_warc
-from training.data.documents import open_documents, read_lines, write_lines
+from training.data.documents import open_documents, write_lines
 from training.data.sources import (
     DATA_VARIABLE,
+    UnreadRow,
     checksum_of,
     expand,
     is_http,
     is_remote,
+    json_lines,
     open_uri,
     resolve,
     size_and_tag,
@@ -554,10 +556,15 @@ def _parquet_fields(path: Path) -> list[str]:
 
 
 def _first_row_fields(path: Path) -> list[str]:
-    for row in read_lines(path):
-        if not isinstance(row, dict):
-            raise DataError(f"expected JSON objects, got {type(row).__name__}")
-        return list(row) or [""]
+    """Return the names in the first row that can be read. Raise DataError if a file with lines has none."""
+    first: dict[str, Any] = {}
+    with open(path, "rb") as stream:
+        for row in json_lines(stream, str(path), with_unread=True):
+            if type(row) is not UnreadRow:
+                return list(row) or [""]
+            first = first or row
+    if first:
+        raise DataError(f"line {first['line']} {first.reason}")
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.peak import peak
 from tests.training.data import chain
 from tests.training.data.crawl.web_server import Server
 from training.contract.artifact import check_input
@@ -18,7 +20,7 @@ from training.contract.records import RecipeError
 from training.data.crawl.crawl import read_listing, source_files
 from training.data.crawl.download import Manners, fetch
 from training.data.crawl.settings import SnapshotRecipe
-from training.data.documents import read_lines
+from training.data.documents import MAX_LINE_BYTES, read_lines
 from training.data.kitchen.settings import KitchenWorld
 
 
@@ -77,6 +79,18 @@ def test_a_snapshot_without_one_readable_file_is_an_error_that_names_the_file(tm
     (tmp_path / "noise.warc").write_bytes(b"this is no archive\n" * 50)
     with pytest.raises(DataError, match=r"noise\.warc is unreadable"):
         crawl(tmp_path, SnapshotRecipe(name="s", source="warc", paths=(str(tmp_path / "noise.warc"),)))
+
+
+def test_rows_behind_a_first_line_that_is_none_are_kept(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    for name, first in {"bad": b"{", "marked": codecs.BOM_UTF8, "long": b"x" * (MAX_LINE_BYTES + 1)}.items():
+        (tmp_path / f"in/{name}.jsonl").write_bytes(first + b'\n{"text": "a"}\n')
+    (tmp_path / "in/none.jsonl").write_bytes(b"[1]\n2\n")
+    with peak() as found:
+        made = crawl(tmp_path, SnapshotRecipe(name="s", source="jsonl", paths=(str(tmp_path / "in"),)))
+    assert names_of(made) == ["bad.jsonl", "long.jsonl", "marked.jsonl"] and found[0] < 4 * MAX_LINE_BYTES
+    (left,) = read_lines(made.file("quarantine/00000.jsonl"))
+    assert (left["reason"], left["detail"]) == ("unreadable", "line 1 is no JSON object but list")
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path):
