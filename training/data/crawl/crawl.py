@@ -557,10 +557,10 @@ def _parquet_fields(path: Path) -> list[str]:
 
 def _first_row_fields(path: Path) -> list[str]:
     """Return the names in the first row that can be read. Raise DataError if a file with lines has none."""
-    first: dict[str, Any] = {}
+    first: UnreadRow | None = None
     with open(path, "rb") as stream:
         for row in json_lines(stream, str(path), with_unread=True):
-            if type(row) is not UnreadRow:
+            if not isinstance(row, UnreadRow):
                 return list(row) or [""]
             first = first or row
     if first:
