@@ -1,12 +1,12 @@
 """The trainer's state on disk, as safetensors and JSON: complete or absent, and verified when it is read.
 
-`step-00000012/` holds `tensors-00001-of-00002.safetensors`, one file for each process, `state.json` and a manifest with
-the sha256 of all of them. If a weight is spread over processes, each file has the part of its process, and the file's
-header gives the position of that part (`places`). A save blocks only while the state is copied in memory: a thread
-writes the copy under a temporary name, and the folder gets its final name at a later step boundary, when every process
-has written. So a save that is killed leaves nothing that is taken for a checkpoint. A checkpoint can be read by any
-number of processes, however the model is spread over them. A save that fails, such as on a full disk, does not end the
-run: it is reported, and tried again.
+`step-00000012/` holds `tensors-00001-of-00002.safetensors`, one file for each process, `state.json`, `parts.json` and a
+manifest with the sha256 of all of them. If a weight is spread over processes, each file has the part of its process.
+`parts.json` gives the position of every part, so that a process opens only the files that overlap its own. A save
+blocks only while the state is copied in memory: a thread writes the copy under a temporary name, and the folder gets
+its final name at a later step boundary, when every process has written. So a save that is killed leaves nothing that is
+taken for a checkpoint. A checkpoint can be read by any number of processes, however the model is spread over them. A
+save that fails, such as on a full disk, does not end the run: it is reported, and tried again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel.degrees import WHOLE
 from training.pretrain.parallel.mesh import Piece, pieces_of, reshard
 from training.pretrain.parallel.world import World
-from training.pretrain.tensor_files import Saved, TensorPlace, save_tensors
+from training.pretrain.tensor_files import Saved, TensorPlace, own_parts, parts_of_all, read_parts, save_tensors
 
 STATE_FILE = "state.json"
+PARTS_FILE = "parts.json"
 MANIFEST_FILE = "manifest.json"
 KEPT = 2
 RETRY_SECONDS = 60.0  # from a save that failed to the next one, unless checkpoints are due sooner
-FORMAT = 3  # version of a checkpoint's content; a checkpoint of another version is skipped like a broken one
+FORMAT = 4  # version of a checkpoint's content; a checkpoint of another version is skipped like a broken one
 OTHER_VERSION = "another version of this package wrote it"
 
 
@@ -202,11 +203,12 @@ class Store:
             folder = self._temporary(step)
             folder.mkdir(parents=True, exist_ok=True)
             name = tensors_file(self.world.rank, self.world.size)
-            save_tensors(self._copies, folder / name, self._places)
+            save_tensors(self._copies, folder / name)
             if state is not None:
                 write_json(folder / STATE_FILE, state)
-            # Written last: it shows that the file is whole and spares the first process computing the checksum.
-            write_json(folder / f"{name}.json", {"sha256": sha256_of_written(folder / name)})
+            # Written last: it shows that the file is whole and spares the first process reading it.
+            note = {"sha256": sha256_of_written(folder / name), "parts": own_parts(self._copies, self._places)}
+            write_json(folder / f"{name}.json", note)
         except BaseException as error:  # raised again by `commit`, in the thread that trains
             self._error = error
 
@@ -312,7 +314,8 @@ class Store:
             if problem is None:
                 self._read = set()
                 state = json.loads((candidate / STATE_FILE).read_text("utf-8"))
-                return ReadCheckpoint(tensors=Saved(candidate), state=state, broken=tuple(broken))
+                parts = read_parts(json.loads((candidate / PARTS_FILE).read_text("utf-8")))
+                return ReadCheckpoint(tensors=Saved(candidate, parts), state=state, broken=tuple(broken))
             broken.append(f"{candidate.name}: {problem}")
         if broken:
             raise RefusedInput(
@@ -392,11 +395,14 @@ def _step_of(path: Path) -> int:
 
 
 def _publish(temporary: Path, final: Path) -> None:
-    """Write the manifest over the files of all processes and give the folder its final name."""
-    notes = sorted(temporary.glob("*.safetensors.json"))
-    files = {path.name.removesuffix(".json"): json.loads(path.read_text("utf-8"))["sha256"] for path in notes}
-    files[STATE_FILE] = sha256_of_written(temporary / STATE_FILE)
-    for path in notes:
+    """Write the parts and the manifest of all processes' files, and give the folder its final name."""
+    paths = sorted(temporary.glob("*.safetensors.json"))
+    notes = {path.name.removesuffix(".json"): json.loads(path.read_text("utf-8")) for path in paths}
+    parts = parts_of_all({file: note["parts"] for file, note in notes.items()})
+    write_text(temporary / PARTS_FILE, json.dumps(parts, separators=(",", ":"), ensure_ascii=False))
+    files = {file: note["sha256"] for file, note in notes.items()}
+    files |= {name: sha256_of_written(temporary / name) for name in (STATE_FILE, PARTS_FILE)}
+    for path in paths:
         path.unlink()
     write_text(temporary / MANIFEST_FILE, _manifest(files))
     old = final.with_name(f".{final.name}.old")

@@ -28,52 +28,107 @@ class TensorPlace(NamedTuple):
     copies: tuple[str, ...]
 
 
-class Saved(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, assembled from the parts in its files."""
+Index = tuple[int, ...]  # of a tensor's element, or a shape
 
-    def __init__(self, folder: Path) -> None:
-        self._parts: dict[str, list[tuple[Any, tuple[int, ...]]]] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        for path in sorted(folder.glob("*.safetensors")):
-            file = safe_open(path, framework="pt")
-            places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
-            for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
-                shape = tuple(file.get_slice(name).get_shape())
-                start, whole = places.get(name, ([0] * len(shape), shape))
-                self._parts.setdefault(name, []).append((file, tuple(start)))
-                self._shapes[name] = tuple(whole)
+
+class Parts(NamedTuple):
+    """The shape of a whole tensor; for where a part begins and its shape, the files that hold the part."""
+
+    shape: Index
+    files: dict[tuple[Index, Index], list[str]]
+
+
+class Saved(Mapping[str, Tensor]):
+    """The tensors of a checkpoint by name, assembled from parts in files of `folder`; a file is opened when needed."""
+
+    def __init__(self, folder: Path, tensors: Mapping[str, Parts]) -> None:
+        self._folder, self._tensors = folder, tensors
+        self._files: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Tensor:
-        shape = self._shapes[name]
+        shape = self._tensors[name].shape
         return self.part(name, (0,) * len(shape), shape)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
+        return iter(self._tensors)
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of the whole tensor with this name."""
-        return self._shapes[name]
+        return self._tensors[name].shape
 
     def part(self, name: str, start: Sequence[int], shape: Sequence[int]) -> Tensor:
         """Return the part of the whole tensor that begins at `start` and has `shape`; nothing else is read."""
-        stored = self._parts[name]
-        file, _ = stored[0]
-        if tuple(shape) == self._shapes[name] == tuple(file.get_slice(name).get_shape()):
-            return file.get_tensor(name)
+        stored = self._tensors[name].files
+        if same := stored.get((tuple(start), tuple(shape))):
+            return self._opened(next((file for file in same if file in self._files), same[0])).get_tensor(name)
         made: Tensor | None = None
-        for file, begin in stored:
-            source = file.get_slice(name)
+        for (begin, size), files in stored.items():
             low = [max(a, b) for a, b in zip(start, begin, strict=True)]
-            high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, begin, source.get_shape(), strict=True)]
+            high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, begin, size, strict=True)]
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
+            source = self._opened(files[0]).get_slice(name)
             given = source[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, begin, strict=True))]
             made = torch.empty(tuple(shape), dtype=given.dtype) if made is None else made
             made[tuple(slice(a - o, b - o) for a, b, o in zip(low, high, start, strict=True))] = given
         return torch.empty(tuple(shape)) if made is None else made  # a part may be empty
+
+    def _opened(self, file: str) -> Any:
+        if file not in self._files:
+            self._files[file] = safe_open(self._folder / file, framework="pt")
+        return self._files[file]
+
+
+def parts_in_headers(folder: Path) -> dict[str, Parts]:
+    """Return where the tensors of a folder's files are, by the headers of all of them."""
+    found: dict[str, Parts] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
+            for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
+                shape = tuple(file.get_slice(name).get_shape())
+                start, whole = places.get(name, ([0] * len(shape), shape))
+                files = found.setdefault(name, Parts(tuple(whole), {})).files
+                files.setdefault((tuple(start), shape), []).append(path.name)
+    return found
+
+
+# The same in one file for all: names of tensors that are divided alike, the whole shape, and each file's part.
+
+
+def own_parts(tensors: Mapping[str, Tensor], places: Mapping[str, TensorPlace]) -> list[list[Any]]:
+    """Return `[names, whole shape, [start, shape]]` for the tensors of a process's file; those divided alike once."""
+    alike: dict[tuple[Index, Index, Index], list[str]] = {}
+    for name, tensor in tensors.items():
+        place = places.get(name, TensorPlace((0,) * tensor.dim(), tuple(tensor.shape), ()))
+        alike.setdefault((place.start, tuple(tensor.shape), place.shape), []).append(name)
+    return [[names, whole, [start, shape]] for (start, shape, whole), names in alike.items()]
+
+
+def parts_of_all(of_files: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
+    """Return `[names, whole shape, [[file, start, shape], …]]` from the `own_parts` of each file."""
+    found: dict[tuple[tuple[str, ...], Index], list[list[Any]]] = {}
+    for file, held in of_files.items():
+        for names, whole, part in held:
+            found.setdefault((tuple(names), tuple(whole)), []).append([file, *part])
+    return [[names, whole, parts] for (names, whole), parts in found.items()]
+
+
+def read_parts(listed: Iterable[list[Any]]) -> dict[str, Parts]:
+    """Return where each tensor is, from what `parts_of_all` returned."""
+    found: dict[str, Parts] = {}
+    for names, whole, parts in listed:
+        files: dict[tuple[Index, Index], list[str]] = {}
+        for file, start, shape in parts:
+            files.setdefault((tuple(start), tuple(shape)), []).append(file)
+        for name in names:
+            known = found.setdefault(name, Parts(tuple(whole), files))
+            if known.files is not files:
+                found[name] = Parts(tuple(whole), {**known.files, **files})
+    return found
 
 
 # Types in the order in which the safetensors library puts tensors into a file, then by name.

@@ -156,6 +156,25 @@ def test_parts_of_one_tensor_that_processes_hold_alone_are_all_written(tmp_path)
     assert torch.equal(Store(tmp_path, world()).newest().tensors["weight"], whole)
 
 
+def test_a_process_opens_only_the_files_that_overlap_its_part(tmp_path):
+    """The kernel's list of mapped files shows which; 4 rows of 8 from 16 files of 4 overlap 2 or 3."""
+    stores = [Store(tmp_path, world(rank, 16)) for rank in range(16)]
+    for rank, store in enumerate(stores):
+        place = tensor_files.TensorPlace(start=(4 * rank,), shape=(64,), copies=())
+        part = {"weight": torch.arange(64.0)[4 * rank :][:4]}
+        own = {f"random.cpu.{rank}": torch.zeros(3, dtype=torch.uint8)}
+        store.begin(step=3, tensors=part, own=own, state={"ledger": []}, places={"weight": place})
+    for store in reversed(stores):
+        store.commit()
+    tensors = Store(tmp_path, world()).newest().tensors
+    assert torch.equal(tensors.part("weight", (10,), (8,)), torch.arange(10.0, 18.0))
+    assert tensors["random.cpu.4"].shape == (3,) and tensors.shape("weight") == (64,) and len(tensors) == 17
+    mapped = {
+        Path(line.split()[-1]).name for line in Path("/proc/self/maps").read_text().splitlines() if "tensors-" in line
+    }
+    assert mapped == {checkpoint.tensors_file(rank, 16) for rank in (2, 3, 4)}
+
+
 def test_what_is_saved_is_the_state_at_the_step_boundary_and_counts_when_committed(tmp_path, monkeypatch):
     tensors, go = {"model.a": torch.zeros(1000)}, threading.Event()
     plain = checkpoint.save_tensors

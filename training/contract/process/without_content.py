@@ -130,9 +130,9 @@ class WithoutContent(TorchFunctionMode):
 
 
 @contextmanager
-def alone_of(processes: int) -> Iterator[None]:
-    """Be the first of so many processes of torch.distributed, of which no other exists; at the end be none of them."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=processes)
+def alone_of(processes: int, *, rank: int = 0) -> Iterator[None]:
+    """Be one of so many processes of torch.distributed, of which no other exists; at the end be none of them."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=processes)
     try:
         yield
     finally:

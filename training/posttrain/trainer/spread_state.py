@@ -25,7 +25,7 @@ from training.contract.job import RefusedInput
 from training.contract.model_files import INDEX, WEIGHTS
 from training.contract.records import RecipeError
 from training.generate.spread import is_first, is_spread
-from training.pretrain.tensor_files import Saved, TensorPlace, header, save_tensors, write_tensor
+from training.pretrain.tensor_files import Saved, TensorPlace, header, parts_in_headers, save_tensors, write_tensor
 
 PARTS_FOLDER = "parts"
 SCHEDULE_FILE = "scheduler.json"
@@ -116,7 +116,7 @@ def _save_parts(model: Any, optimizer: torch.optim.Optimizer, folder: Path) -> N
 @torch.no_grad()
 def _load_parts(model: Any, optimizer: torch.optim.Optimizer, folder: Path) -> None:
     """Load the parts of this process. Raise RefusedInput if a weight that is trained is missing."""
-    saved = Saved(folder)
+    saved = Saved(folder, parts_in_headers(folder))
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if missing := sorted(name for name in weights if f"{WEIGHT}{name}" not in saved):
         raise RefusedInput(f"{folder}: {missing[0]} is missing")

@@ -104,6 +104,16 @@ def join(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     return parts.movedim(0, axis).flatten(axis, axis + 1)  # a copy only if the parts do not lie one after the other
 
 
+def join_at_first(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+    """Do the same as `join` in the group's first process; the others send their parts and get theirs back."""
+    if dist.get_rank(group):
+        dist.gather(x.contiguous(), group=group, group_dst=0)
+        return x
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+    dist.gather(x.contiguous(), parts, group=group, group_dst=0)
+    return torch.cat(parts, axis)
+
+
 def cut_sum(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """Return this process's part of the sum over the group, as `summed` does, but without a gradient."""
     parts = x.unflatten(axis, (dist.get_world_size(group), -1)).movedim(axis, 0).flatten(0, 1)

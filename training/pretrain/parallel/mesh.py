@@ -11,7 +11,7 @@ head's logits needs no group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -23,12 +23,13 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor, Shard
 
 from training.contract.process.memory_release import return_large_blocks
-from training.pretrain.models.collectives import join
+from training.pretrain.models.collectives import join, join_at_first
 from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
 from training.pretrain.models.experts import Experts
 from training.pretrain.optim.clipping import gradient_norm
 from training.pretrain.optim.gradient import gradient_of
 from training.pretrain.parallel.degrees import (
+    AXES,
     MESSAGE_NUMBERS,
     OF_A_TENSOR,
     OF_AN_EXPERT,
@@ -179,13 +180,16 @@ class Pieces:
         group = self.world.group("shard")
         if group is None:
             return part
+        return self._in_layer(piece, part, lambda padded, axis: join(padded, axis, group))
+
+    def _in_layer(self, piece: Piece, part: Tensor, gather: Callable[[Tensor, int], Tensor]) -> Tensor:
         if axis := _shard_axis(piece.held, self.world):
-            return join(part, axis, group)
+            return gather(part, axis)
         rows = piece.held.shape[0]
         size = -(-rows // self.world.length("shard"))
         padded = part.new_zeros(size, *part.shape[1:])
         padded[: len(part)] = part
-        return join(padded, 0, group)[:rows]
+        return gather(padded, 0)[:rows]
 
     def matrix(self, piece: Piece, part: Tensor) -> Tensor:
         """Gather whole matrices from the parts of all processes; `part` is this process's part.
@@ -257,14 +261,24 @@ class Pieces:
         return came
 
     def whole(self, piece: Piece, part: Tensor) -> Tensor:
-        """Gather a whole tensor from the parts of all processes; `part` is this process's part.
+        """Gather a whole tensor in the first process that has layers of this stage; the others get an empty one.
 
-        The tensor is the piece's weight, its gradient, or another tensor that is divided in the same way.
+        `part` is this process's part of the piece's weight, of its gradient, or of another tensor that is divided in
+        the same way. It is sent towards that process once, and by one of the processes that hold the same part.
         """
-        matrix = self.matrix(piece, part.detach())
-        if piece.cut is None or piece.cut[0] != "expert":
-            return matrix
-        return join(matrix, 0, self._group("expert"))
+        world, nothing = self.world, part.new_empty(0)
+        copies = (axis for axis in piece.sums if axis != "shard")
+        if any(world.place(axis) for axis in copies):
+            return nothing
+        part = part.detach()
+        if (group := world.group("shard")) is not None:
+            part = self._in_layer(piece, part, lambda padded, axis: join_at_first(padded, axis, group))
+            if world.place("shard"):
+                return nothing
+        if piece.cut is None:
+            return part
+        axis, dim = piece.cut
+        return join_at_first(part, 0 if axis == "expert" else dim, self._group(axis))
 
     def _group(self, axis: str) -> dist.ProcessGroup:
         """Return the process group along an axis that divides a weight; it always contains other processes."""
@@ -495,7 +509,8 @@ def reshard(model: Decoder) -> None:
 def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
     """Yield every weight and buffer of a model with its name, whole, one after the other. All processes must iterate.
 
-    Every process gets each whole tensor, but only one at a time exists. If nothing is split, they are the model's own.
+    The first process gets each whole tensor, and only one at a time exists; the other processes get empty ones. If
+    nothing is split, they are the model's own in every process.
     """
     world = pieces.world
     if not world.is_split:
@@ -512,10 +527,18 @@ def wholes(model: Decoder, pieces: Pieces) -> Iterator[tuple[str, Tensor]]:
 
 
 def from_stages(tensor: Tensor | None, shape: tuple[int, ...], world: World) -> Tensor:
-    """Return, in every pipeline stage, a tensor of `shape` that only some stages have; the other stages pass None."""
-    if world.length("pipeline") == 1:
+    """Return, in the first process, a tensor of `shape` that only some pipeline stages have; the others pass None.
+
+    In each stage the process that corresponds to the first one has it. The other processes get an empty tensor.
+    """
+    if any(world.place(axis) for axis in AXES if axis != "pipeline"):
+        return torch.empty(0)
+    group = world.group("pipeline")
+    if group is None:
         assert tensor is not None
         return tensor
     has = torch.tensor(float(tensor is not None), device=world.device)
     parts = torch.zeros(shape, device=world.device) if tensor is None else tensor.detach().clone()
-    return world.sum(parts, "pipeline") / world.sum(has, "pipeline")
+    for one in (parts, has):
+        dist.reduce(one, group=group, group_dst=0)
+    return torch.empty(0) if world.place("pipeline") else parts / has

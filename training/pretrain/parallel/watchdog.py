@@ -1,7 +1,8 @@
 """Detects that a run of several processes hangs, reports which process it waits for, and ends this process.
 
 Every process counts its progress, and one of its threads writes the count to the launcher's store, with a tick of its
-own. When this process's count has not changed for too long, the thread reads the counts of the others. A process whose
+own. When a process's count has not changed for too long, its thread reads the counts of the others; the first process
+to do so tells the answer to all that ask later, so that a thousand do not read a thousand counts each. A process whose
 tick does not change is stopped, swapped out or gone with its machine; a process that ticks but has counted less than
 the others hangs in its own code. The thread ends the process at once, because the main thread waits for a message that
 may never come; the launcher then ends the other processes. Before that it writes what torch's flight recorder knows:
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 EXIT_CODE = 1
 MAX_INTERVAL = 10.0  # seconds between two ticks
+ASKS, ANSWER = "pedigree/asks", "pedigree/answer"  # keys in the store
 MESSAGES_KEPT = "2000"  # by each process, in memory
 
 
@@ -78,7 +80,7 @@ class Watchdog:
                 if self._count != seen:
                     seen, since = self._count, time.monotonic()
                 elif time.monotonic() - since > self._seconds:
-                    self._end(f"no progress for {time.monotonic() - since:.0f} s: {self._whom()}")
+                    self._end(f"no progress for {time.monotonic() - since:.0f} s: {self._answer()}")
                     return
             except dist.DistError as error:
                 self._end(f"the launcher's store does not answer: {error}")
@@ -88,8 +90,23 @@ class Watchdog:
         self._tick += 1
         self._store.set(_key(self._rank), f"{self._count} {self._tick} {socket.gethostname()} {os.getpid()}")
 
+    def _answer(self) -> str:
+        """Return a sentence that names the processes for which the run is waiting, asked by one process for all.
+
+        If that process gives no answer, being stopped itself, this one asks.
+        """
+        if self._store.compare_set(ASKS, "", str(self._rank)).decode() != str(self._rank):
+            for _ in range(4):  # twice as long as an answer takes
+                self._sleep(self._interval)
+                self._tell()
+                if self._store.check([ANSWER]):
+                    return self._store.get(ANSWER).decode()
+        said = self._whom()
+        self._store.set(ANSWER, said)
+        return said
+
     def _whom(self) -> str:
-        """Return a sentence that names the processes for which the run is waiting."""
+        """Return a sentence that names the processes for which the run is waiting, by the ticks of all."""
         before = self._heard()
         # After two intervals every live process has written a new tick.
         for _ in range(2):
@@ -111,8 +128,11 @@ class Watchdog:
 
     def _heard(self) -> dict[int, list[str]]:
         """Return count, tick, host and process id that each process last wrote, except processes that never wrote."""
-        present = [rank for rank in range(self._size) if self._store.check([_key(rank)])]
-        return {rank: self._store.get(_key(rank)).decode().split(" ") for rank in present}
+        ranks = range(self._size)
+        if not self._store.check([_key(rank) for rank in ranks]):
+            ranks = [rank for rank in ranks if self._store.check([_key(rank)])]
+        told = self._store.multi_get([_key(rank) for rank in ranks])
+        return {rank: one.decode().split(" ") for rank, one in zip(ranks, told, strict=True)}
 
 
 def _key(rank: int) -> str:

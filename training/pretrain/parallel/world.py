@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from training.pretrain.models.collectives import Lanes, both_ends
 from training.pretrain.parallel.degrees import AXES, OF_A_TENSOR, OF_AN_EXPERT, WHOLE, Degrees, micro_batches_in
@@ -159,15 +159,13 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
     if degrees.product == 1:
         return World(rank=rank, size=size, device=device)
     sizes = degrees.sizes(size)
-    mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=AXES) if degrees.shard > 1 else None
     sums = [WHOLE, OF_A_TENSOR, OF_AN_EXPERT]
     by_us = [tuple(axis for axis in axes if axis not in degrees.summed_by_fsdp) for axes in sums]
     wanted = [*((axis,) for axis in AXES), POSITIONS, PARTS_OF_A_ROW, ROWS, *sums, *by_us]
     present = dict.fromkeys(tuple(axis for axis in axes if sizes[axis] > 1) for axes in wanted)
-    made = {axes: _group(axes, sizes, size) for axes in present if axes}
-    groups = {axes: group for axes, group in made.items() if group is not None}
-    has_stages = degrees.pipeline > 1
-    backward = _group(("pipeline",), sizes, size) if has_stages else None
+    groups = {axes: _group(_fellows(axes, rank, sizes)) for axes in present if axes}
+    stages = _fellows(("pipeline",), rank, sizes) if degrees.pipeline > 1 else []
+    backward = _group(stages) if stages else None
     for group in (groups.get(("pipeline",)), backward):
         if group is not None:  # NCCL joins a group at its first collective, but not at a batch between neighbours
             dist.all_reduce(torch.zeros((), device=device), group=group)
@@ -176,30 +174,40 @@ def make_world(degrees: Degrees, *, rank: int, size: int, device: torch.device) 
         size=size,
         device=device,
         degrees=degrees,
-        mesh=mesh,
+        mesh=_mesh(groups, sizes, device) if degrees.shard > 1 else None,
         groups=groups,
         backward=backward,
-        ends=_group(("pipeline",), sizes, size, among=(0, degrees.pipeline - 1)) if has_stages else None,
+        ends=_group(stages[:1] + stages[-1:]) if rank in stages[:1] + stages[-1:] else None,
     )
 
 
-def _group(
-    axes: tuple[str, ...], sizes: dict[str, int], size: int, *, among: Container[int] | None = None
-) -> ProcessGroup | None:
-    """Create the process groups along `axes` and return the one that contains this process; None if none does.
+def _group(ranks: list[int]) -> ProcessGroup:
+    """Create the process group of these ranks. They alone must call this, each in the same order of groups."""
+    group = dist.new_group(ranks, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup), "each member creates the group"
+    return group
 
-    All processes must call this, because torch creates each group in all processes.
 
-    `among` limits the group to some positions on a single axis; None means all.
-    """
-    members: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(size):
-        places = _places(rank, sizes)
-        if among is not None and places[axes[0]] not in among:
-            continue
-        members.setdefault(tuple(places[axis] for axis in AXES if axis not in axes), []).append(rank)
-    own, _ = dist.new_subgroups_by_enumeration(list(members.values()))
-    return own if isinstance(own, dist.ProcessGroup) else None
+def _fellows(axes: tuple[str, ...], rank: int, sizes: dict[str, int]) -> list[int]:
+    """Return, ascending, the ranks of the processes that differ from this one along `axes` only."""
+    own = _places(rank, sizes)
+    found = [0]
+    for axis in AXES:
+        chosen = range(sizes[axis]) if axis in axes else [own[axis]]
+        found = [before * sizes[axis] + place for before in found for place in chosen]
+    return found
+
+
+def _mesh(groups: dict[tuple[str, ...], ProcessGroup], sizes: dict[str, int], device: torch.device) -> DeviceMesh:
+    """Return a mesh of the axes that have several processes, with the groups that exist."""
+    axes = [axis for axis in AXES if sizes[axis] > 1]
+    ranks = torch.arange(prod(sizes.values())).view([sizes[axis] for axis in axes])
+    return DeviceMesh.from_group(
+        [groups[(axis,)] for axis in axes],
+        device.type,
+        mesh=ranks,
+        mesh_dim_names=tuple(axes),
+    )
 
 
 def _places(rank: int, sizes: dict[str, int]) -> dict[str, int]:

@@ -20,11 +20,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from benchmarks import parallel
 from benchmarks.parallel import ALONE, LIMIT, MODELS, Combination
 from tests.training.pretrain import spread, tiny
 from training.contract.job import write_job
+from training.contract.process.without_content import alone_of
 from training.contract.progress import read_metrics
 from training.contract.records import RecipeError
 from training.pretrain.capacity.divisible import check_degrees
@@ -35,7 +38,7 @@ from training.pretrain.parallel.degrees import Degrees
 from training.pretrain.parallel.input_verification import own_share
 from training.pretrain.parallel.pipeline import schedule
 from training.pretrain.parallel.watchdog import Watchdog
-from training.pretrain.parallel.world import World, micro_batches
+from training.pretrain.parallel.world import World, make_world, micro_batches
 from training.pretrain.stages import pretrain as stage
 
 # Each degree alone, and each kind of model, recomputation and a few optimizers with one of them.
@@ -284,23 +287,35 @@ def test_a_job_that_cannot_be_spread_is_refused_before_the_first_step(tmp_path):
         stage.run(job, tiny.work_in(Path(job.output)))
 
 
+@pytest.mark.parametrize("size", [64, 256, 1024, 16384])
+@pytest.mark.parametrize(
+    ("degrees", "most"),
+    [(Degrees(shard=8), 3), (Degrees(tensor=8), 3), (Degrees(pipeline=4, shard=2, tensor=4), 9)],
+)
+def test_a_process_makes_its_own_groups_alone_however_many_there_are(monkeypatch, size, degrees, most):
+    made, make = [], distributed_c10d._new_group_with_tag
+    monkeypatch.setattr(distributed_c10d, "_new_group_with_tag", lambda *a, **k: made.append(a[0]) or make(*a, **k))
+    rank = size // 2 + 1
+    with alone_of(size, rank=rank):
+        world = make_world(degrees, rank=rank, size=size, device=torch.device("cpu"))
+        assert len(made) <= most and all(rank in ranks for ranks in made)
+        for axes, group in world.groups.items():
+            ranks = dist.get_process_group_ranks(group)
+            assert len(ranks) == world.length(*axes) and ranks[world.place(*axes)] == rank
+
+
 # Processes that stand still
 
 
 class Board:
-    """The launcher's store, in memory."""
+    """A store of torch's own, with the count of what was asked of it."""
 
     def __init__(self):
-        self.kept = {}
+        self.store, self.asked = dist.HashStore(), 0
 
-    def set(self, key, value):
-        self.kept[key] = value.encode()
-
-    def get(self, key):
-        return self.kept[key]
-
-    def check(self, keys):
-        return all(key in self.kept for key in keys)
+    def __getattr__(self, name):
+        self.asked += 1
+        return getattr(self.store, name)
 
 
 def said_by(board, *, counts, silent=()):
@@ -335,6 +350,24 @@ def test_the_process_that_stopped_is_named_or_else_the_one_that_is_behind():
     assert "process 2 of 3 (host" in (said := said_by(Board(), counts=[4, 4, 4], silent=[2])) and "1 of 3" not in said
     assert "process 1 of 3 (host" in (said := said_by(Board(), counts=[4, 3, 4])) and "is behind" in said
     assert "same point" in said_by(Board(), counts=[4, 4, 4])
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_one_process_asks_for_all_and_another_does_where_it_gives_no_answer(size):
+    board = Board()
+    dogs = [Watchdog(board, rank=rank, size=size, seconds=1.0, end=print, sleep=lambda _: None) for rank in range(size)]
+    for dog in dogs:
+        dog._tell()
+    asked = board.asked
+    said = dogs[1]._answer()
+    silent = [f"process {rank} of {size} (host" in said for rank in range(size)]
+    assert silent == [rank != 1 for rank in range(size)]
+    assert board.asked - asked <= 10
+    asked = board.asked
+    others = [dog for dog in dogs if dog is not dogs[1]]
+    assert {dog._answer() for dog in others} == {said} and board.asked - asked <= 4 * size
+    board.delete_key("pedigree/answer")  # as if the one that asks were stopped
+    assert f"process 1 of {size} (host" in dogs[2]._answer()
 
 
 def test_a_process_that_is_stopped_ends_the_others_and_is_named(tmp_path):
