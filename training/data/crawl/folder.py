@@ -37,7 +37,7 @@ _OF_FORMATS = {
         jsx ts tsx vue svelte rb php pl pm t lua r jl hs lhs ml mli fs fsx fsi ex exs erl hrl clj cljs cljc lisp el scm
         rkt nim zig v sv svh vhd vhdl d dart f f77 f90 f95 f03 f08 for pas pp ada adb ads cs vb sh bash zsh fish ps1 bat
         cmd awk sed sql graphql proto thrift tf cmake mk make tex sty cls bib css scss sass less asm s ll mlir sol cob
-        coq agda lean idr elm purs hx tcl vim jinja j2 mako
+        coq agda lean idr elm purs hx tcl vim jinja j2 mako asp aspx jsp cgi shtml
     """,
 }
 PACKED = ".gz"  # behind the ending of a text, of Markdown and the like
@@ -126,8 +126,11 @@ def pdf_library() -> str:
 
 
 def ending_of(name: str) -> str:
-    """Return the ending of a file's name in lower case, with that before `.gz`; empty if the name has none."""
-    base = name.rpartition("/")[2].lower()
+    """Return the ending of a file's name in lower case, with that before `.gz`; empty if the name has none.
+
+    The query of an address, as wget keeps it in names (`page.html?id=3`), is no part of an ending.
+    """
+    base = name.rpartition("/")[2].lower().partition("?")[0]
     packed = PACKED if base.endswith(PACKED) else ""
     return os.path.splitext(base.removesuffix(packed))[1] + packed
 

@@ -36,6 +36,11 @@ _HEADING = re.compile(r"^# +(.+?)[ #]*$", re.MULTILINE)
 _UNDERLINED = re.compile(r"^(\S.*)\n([=\-~^*#\"+])\2{2,}[ \t]*$", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
+_PAGE = re.compile(
+    rb"(?i)(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype html|html)\b", re.DOTALL
+)
+_TEMPLATE = re.compile(rb"<\?(?:php|=)|<%|\{%")
+
 
 class UnreadableFile(ValueError):
     """A file is not what its ending says, or cannot be read without a password or a library."""
@@ -46,12 +51,17 @@ def extract_file(body: bytes, form: str, *, headers: Mapping[str, str], settings
 
     `headers` are a page's; for a file `link` may name a licence, which a line with an SPDX identifier overrides.
     """
-    if form == "html":
+    if form == "html" or (form in ("unnamed", "code") and _is_page(body)):
         return extract_html(body, headers=headers, settings=settings)
     found = _READERS[form](body)
     if spdx := _SPDX.search(found["text"][:_HEAD_CHARACTERS]):
         headers = {**headers, "link": f'<{spdx[1].strip()}>; rel="license"'}
     return _extracted(headers, settings, **found)
+
+
+def _is_page(body: bytes) -> bool:
+    """Whether a file is a page that a server wrote, such as `index.php` in a mirror, and no template of pages."""
+    return bool(_PAGE.match(body)) and not _TEMPLATE.search(body)
 
 
 def _extracted(

@@ -159,6 +159,7 @@ def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
         ("src/CMakeLists.txt", "code"), ("Dockerfile.dev", "code"), ("Makefile.gz", ""), ("Makefile.old", ""),
         ("a%2FREADME", "text"), ("LICENSE-MIT", "text"), ("README.gz", "text"), ("README.png", ""), ("run", "unnamed"),
         ("book.epub", "epub"), ("book.epub.gz", ""), ("notes.txt.gz", "text"),
+        ("a.html?x=1", "html"), ("a.php?p=b.png", "code"), ("what?a=b.md", "unnamed"),
     ],
 )  # fmt: skip
 def test_a_file_without_a_known_ending_is_read_by_its_name(name, form):
@@ -303,6 +304,19 @@ def test_a_chapter_that_unpacks_without_end_is_refused_before_it_is_in_memory():
     bomb, after = isolation.collect()
     isolation.close()
     assert isinstance(bomb, Failure) and "unpacks to more than" in bomb.detail and after.text == "x"
+
+
+@pytest.mark.parametrize(
+    ("before", "form", "kind"),
+    [
+        ("<!DOCTYPE html>", "code", "prose"), ("<html lang=en>", "unnamed", "prose"),
+        ("<html><?php x() ?>", "code", "code"),
+        ("{% extends x %}<html>", "code", "code"), ("<htmlish>", "code", "code"),
+    ],
+)  # fmt: skip
+def test_what_a_server_wrote_is_a_page_and_what_it_is_written_by_is_code(before, form, kind):
+    read = text_of(f"{before}<body><p>{'The salt was carried to the harbour. ' * 9}</p></body>".encode(), form)
+    assert (read.kind, "<p>" in read.text) == (kind, kind == "code")
 
 
 @pytest.mark.skipif(find_spec("pypdf") is None, reason="pypdf, the extra `pdf`, is not installed")
