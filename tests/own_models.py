@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.jobs import commit_by_hand
 from tests.own_model import write_model
 from tests.own_pages import NUMBERS
@@ -55,6 +57,7 @@ def cells(model: str, folder: Path, *, without: tuple[str, ...] = ()) -> dict[st
     done: dict[str, Callable[[], None]] = {
         "adopt": partial(adopt, folder),
         "sft": partial(sft, folder),
+        "adapters": partial(adapters, folder),
         "dpo": partial(dpo, folder),
         "grpo": partial(grpo, folder),
         "score": partial(score, folder),
@@ -112,6 +115,26 @@ def sft(folder: Path) -> None:
     tiny.run("sft", folder / "sft_model", {"sft": SFT}, _inputs(folder, "adopted_model", "instruction_data"))
 
 
+def adapters(folder: Path) -> None:
+    """Fine-tune it by adapters: merged they are a model that peft makes too, of the given one and what is saved."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    given = _inputs(folder, "adopted_model", "instruction_data")
+    record = tiny.run("sft", folder / "with_adapters", {"sft": SFT | {"peft": {"r": 4}}}, given)
+    assert [gate["passed"] for gate in record["gates"] if gate["name"] == "merged_equals_adapter"] == [True]
+    start, merged = (
+        AutoModelForCausalLM.from_pretrained(folder / place / "model", dtype=torch.float32).eval()
+        for place in ("adopted_model", "with_adapters")
+    )
+    with torch.inference_mode():
+        tokens = torch.arange(40)[None]
+        before, expected = start(tokens).logits, merged(tokens).logits
+        beside = PeftModel.from_pretrained(start, folder / "with_adapters" / "adapter").eval()(tokens).logits
+    difference, learnt = ((one - expected).abs().max() for one in (beside, before))
+    assert difference < 1e-4 < learnt, (difference, learnt)
+
+
 def dpo(folder: Path) -> None:
     """Align it with a few pairs."""
     source = tiny.write_rows(folder / "pairs.jsonl", tiny.preference_rows())
@@ -161,7 +184,6 @@ def chat(folder: Path) -> None:
 
 def export(folder: Path) -> None:
     """Lay it out for a hub, and open this by the stock class: logits must be those of the model that was tuned."""
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from evaluation.hub.repository import export_model

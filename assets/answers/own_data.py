@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.contract.user_input.names import check_name
+from training.data.crawl.folder import ending_of
 from training.data.look import OwnData, OwnPlace, counted, look_at
+from training.data.sources import read_rows
+from training.posttrain.rows.forms import CONVERSATION_READERS, PREFERENCE_READERS
+from training.posttrain.rows.given import SEEN_ROWS, fitting
+from training.posttrain.source_settings import TextSourceRecipe
 from training.recipe.recipes import refuse_secrets
 
 # Where source code is read, C4's rules keep its lines, and limits for prose do not ask it for sentences. They are the
@@ -33,10 +40,11 @@ MOST_ENDINGS = 40  # that are listed for each reason
 SMALL_BYTES = 50_000_000  # of files, below which a model of one million weights is proposed
 
 
-def recipe_for(place: str, name: str, file: str) -> str:
-    """Return the text of a recipe, an extension of the recipe `base`, that reads the documents at `place`.
+def recipe_for(place: str, name: str, file: str, model: str = "") -> str:
+    """Return the text of a recipe, an extension of the recipe `base`, that reads the data at `place`.
 
-    `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved.
+    `place` is a path, a URL or the id of a crawl of Common Crawl; `file` is the name under which the text is saved;
+    `model` is the folder of a model to begin with. Raise DataError for conversations alone without a model.
     """
     if CRAWL_ID.fullmatch(place):
         found = OwnPlace(data=(OwnData(source="commoncrawl", snapshots=(), files=1, bytes=1_000_000_000),))
@@ -44,10 +52,16 @@ def recipe_for(place: str, name: str, file: str) -> str:
         said = "the first of some 90,000 files, about 1 GB; for many add archives: referenced"
     else:
         found = look_at(place)
+        if not found.data and not model:
+            raise DataError(
+                f"{place}: {counted(len(found.talks))} of conversations or pairs, and no documents to pretrain on;"
+                " name a model to train on them: --model FOLDER, as `hf download` makes it"
+            )
         listed = [(one, paths) for one in found.data for paths in one.snapshots]
         snapshots = [_snapshot(one, paths, f"{name}-{number}") for number, (one, paths) in enumerate(listed, 1)]
         said = f"{counted(found.files)}, {_size(found.bytes)}"
-    return "".join(f"{_printable(line)}\n" for line in _lines(place, name, file, found, snapshots, said))
+    lines = _lines(place, name, file, found, snapshots, said, model)
+    return "".join(f"{_printable(line)}\n" for line in lines)
 
 
 def _printable(line: str) -> str:
@@ -61,11 +75,13 @@ def name_of(place: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-") or "own"
 
 
-def write_recipe(place: str, name: str, output: Path | None) -> Path:
+def write_recipe(place: str, name: str, output: Path | None, model: Path | None = None) -> Path:
     """Write the recipe for a place and return its file: `output`, or NAME.yaml here.
 
-    Raise RecipeError if the file exists, or if the place holds a secret.
+    Raise RecipeError if the file exists, or if the place holds a secret. Raise DataError if `model` is no folder.
     """
+    if model and not (model / "config.json").is_file():
+        raise DataError(f"--model {model}: no folder with a config.json, as hf download makes it")
     refuse_secrets({"PLACE": place})
     name = name or name_of(place)
     check_name(name, "--name")
@@ -75,7 +91,7 @@ def write_recipe(place: str, name: str, output: Path | None) -> Path:
     there = RecipeError(f"{file} exists; choose another name with --name or another file with --output")
     if os.path.lexists(file):
         raise there
-    text = recipe_for(place, name, str(file))
+    text = recipe_for(place, name, str(file), str(model.resolve()) if model else "")
     try:
         with open(file, "x", encoding="utf-8") as stream:
             stream.write(text)
@@ -99,50 +115,81 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _lines(place: str, name: str, file: str, found: OwnPlace, snapshots: list[str], said: str) -> list[str]:
-    """Return the lines of the recipe that `pedigree init` writes.
+def _lines(
+    place: str, name: str, file: str, found: OwnPlace, snapshots: list[str], said: str, model: str
+) -> Iterator[str]:
+    """Yield the lines of the recipe that `pedigree init` writes."""
+    yield f"# {place}, written by `pedigree init`. Run it: pedigree run {file}"
+    yield _line("extends: base", f"FineWeb's filters; all fields: pedigree show {file}")
+    yield f"name: {name}"
+    if model:
+        yield f"adopt: {{model: {_quoted(model)}}}"
+        yield _line("evaluation: {tolerate_unknown: [exams, adopted_model]}", "nobody can scan the model's own texts")
+    if snapshots:
+        yield _line("snapshots:", f"{said}; a later crawl is one more line")
+        yield from (f"  - {snapshot}" for snapshot in snapshots)
+        yield from _cleaning(found, with_model=bool(model))
+        yield from _sizes(found, with_model=bool(model))
+    talks = _talks(found.talks)
+    for section, entries in talks.items():
+        yield from (f"{section}:", "  data:", *(f"    - {entry}" for entry in entries))
+    ends = "aligned" if "preferences" in talks else "fine-tuned" if talks else "base"
+    yield f"# The {ends} model is promoted. Exams: evaluation.suites." + ("" if talks else " A chat model: sft.data.")
+    yield from _accounts(found)
 
-    Sizes of tokenizer, model and batch depend on whether there is little text or much.
-    """
+
+def _cleaning(found: OwnPlace, *, with_model: bool) -> list[str]:
+    """Return the lines that say which documents are kept, and how files are read together."""
     languages = ", ".join(found.languages or ("en",))
     seen = f"the languages of {found.samples} texts" if found.languages else "no language was certain; is it English?"
     if found.doubtful:
         seen += f"; in few texts: {', '.join(f'{code} {number}' for code, number in found.doubtful.items())}"
-    sizes = [
+    lines = _filter(found, languages, seen)
+    if tokenizer := found.data[0].tokenizer:
+        lines = [_line("filter: {rules: []}", "filtered before; rules: docs/filters.md")]
+        if not with_model:
+            lines.append(_line(f"adopt: {{tokenizer: {_quoted(tokenizer)}}}", "the vocabulary of the shards"))
+    if found.files >= MANY_FILES and found.bytes < found.files * TOGETHER_BYTES // 2:
+        lines.append(_line(f"extract: {{min_file_bytes: {TOGETHER_BYTES}}}", "small files together"))
+    return lines
+
+
+def _sizes(found: OwnPlace, *, with_model: bool) -> list[str]:
+    """Return the sizes of tokenizer, model and batch, which depend on whether there is little text or much."""
+    if found.bytes >= SMALL_BYTES:
+        model = _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m")
+        budget = _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto")
+        return [budget] if with_model else [model, budget]
+    lines = [
         _line("tokenizer: {vocabulary: 2048, min_bytes_per_token: 1.5}", "for little text"),
         _line("model: {preset: 1m}", "one million weights; base has ten"),
         _line("pretrain: {sequence_length: 256, global_batch_tokens: 2048}", "tokens: auto"),
     ]
-    if found.bytes >= SMALL_BYTES:
-        sizes = [
-            _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m"),
-            _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto"),
-        ]
-    cleaning = _filter(found, languages, seen)
-    if tokenizer := found.data[0].tokenizer:
-        cleaning = [
-            _line("filter: {rules: []}", "filtered before; rules: docs/filters.md"),
-            _line(f"adopt: {{tokenizer: {_quoted(tokenizer)}}}", "the vocabulary of the shards"),
-        ]
-        sizes = [line for line in sizes if not line.startswith("tokenizer:")]
-    if found.files >= MANY_FILES and found.bytes < found.files * TOGETHER_BYTES // 2:
-        cleaning.append(_line(f"extract: {{min_file_bytes: {TOGETHER_BYTES}}}", "small files together"))
-    return [
-        f"# {place}, written by `pedigree init`. Run it: pedigree run {file}",
-        _line("extends: base", f"FineWeb's filters; all fields: pedigree show {file}"),
-        f"name: {name}",
-        _line("snapshots:", f"{said}; a later crawl is one more line"),
-        *(f"  - {snapshot}" for snapshot in snapshots),
-        *cleaning,
-        *sizes,
-        "# The base model is promoted. Exams: evaluation.suites. A chat model: sft.data.",
-        *_accounts(found),
-    ]
+    return lines[2:] if with_model else lines[1:] if found.data[0].tokenizer else lines
+
+
+def _talks(files: Sequence[str]) -> dict[str, list[str]]:
+    """Return the entries of `sft.data` and `preferences.data` for files, by section.
+
+    Each has the format with which most of the file's first rows are read.
+    """
+    entries: dict[str, list[str]] = {}
+    for file in files:
+        rows = list(islice(read_rows(file), SEEN_ROWS))
+        is_pair = any({"chosen", "rejected"} <= row.keys() or {"completion", "label"} <= row.keys() for row in rows)
+        section, readers = ("preferences", PREFERENCE_READERS) if is_pair else ("sft", CONVERSATION_READERS)
+        source = TextSourceRecipe(uri=file, format="chosen_rejected" if is_pair else "messages")
+        settings = fitting(rows, source, readers)
+        first = "" if settings.startswith("format") else f", format: {source.format}"
+        entries.setdefault(section, []).append(f"{{uri: {_quoted(file)}{first}{settings and f', {settings}'}}}")
+    if entries and "sft" not in entries:  # a pair's chosen answer is an answer to learn
+        entries["sft"] = [one for one in entries["preferences"] if "format: unpaired" not in one]
+    return {section: entries[section] for section in ("sft", "preferences") if entries.get(section)}
 
 
 def _accounts(found: OwnPlace) -> list[str]:
     """Return the comments that count every file of the place by its ending: those that are read, and the others."""
-    read: Counter[str] = Counter()
+    read: Counter[str] = Counter(map(ending_of, found.talks))
     for one in found.data:
         read.update(one.endings)
     reasons: dict[str, Counter[str]] = {}

@@ -61,6 +61,7 @@ def run_named(
     exact: bool = False,
 ) -> Report:
     from assets.answers.plan.capacity import check_fit
+    from assets.answers.plan.given import told_of_tokens
     from assets.run.result import Report
     from assets.run.run import keep_recipe, run_recipe
     from assets.state.chain import CHAIN
@@ -70,7 +71,7 @@ def run_named(
     root = root.resolve()
     recipe = read(name, root)
     check_fit(recipe, profile)
-    if warning := reads_of_the_kitchen(recipe):
+    for warning in filter(None, (reads_of_the_kitchen(recipe), told_of_tokens(recipe, only_problem=True))):
         print(f"warning: {warning}", file=sys.stderr)
     if until and until not in CHAIN:
         raise RecipeError(no_such(f"--until {until!r}: no such asset", until, CHAIN))

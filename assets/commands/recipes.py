@@ -15,32 +15,39 @@ from training.recipe.recipe import recipe_as_data
 
 def init(
     place: Annotated[
-        str, typer.Argument(help="folder, file or URL of documents, or a crawl's id such as CC-MAIN-2024-22")
+        str, typer.Argument(help="folder, file or URL of documents or chats, or a crawl's id such as CC-MAIN-2024-22")
     ],
     name: Annotated[str, typer.Option(help="name of the recipe; empty: taken from the folder, file or id")] = "",
     output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given", callback=place)] = None,
+    model: Annotated[Path | None, typer.Option(help="folder of a model that is trained further")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Look at documents and write a recipe of ten lines that trains a model on them."""
     from assets.answers.own_data import write_recipe
+    from assets.answers.plan.given import told_of_tokens
 
-    file = write_recipe(place, name, output)
+    file = write_recipe(place, name, output, model)
     found = read(str(file), DEFAULT_ROOT)
     if json_:
         print(json.dumps({"recipe": found.name, "file": str(file)}, ensure_ascii=False))
         return
     print(file.read_text("utf-8"), end="")
-    print(f"wrote {file}", file=sys.stderr)
+    print("\n".join(filter(None, (told_of_tokens(found), f"wrote {file}"))), file=sys.stderr)
 
 
 def show(recipe: RecipeArgument, root: RootOption = DEFAULT_ROOT, json_: JsonOption = False) -> None:
-    """Print the resolved recipe."""
-    data = recipe_as_data(read(recipe, root))
+    """Print the resolved recipe, and about how many tokens its documents hold."""
+    found = read(recipe, root)
+    data = recipe_as_data(found)
     if json_:
         print(json.dumps(data, ensure_ascii=False))
         return
     import yaml
 
+    from assets.answers.plan.given import told_of_tokens
+
+    if told := told_of_tokens(found):
+        print(told, file=sys.stderr)
     print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
 
 

@@ -74,7 +74,8 @@ OR_AFTER = "or train nevertheless and be refused at the promotion (evaluation.co
 WAYS_OUT = {
     CONTAMINATED: f"{NOTHING_TRAINED}; take the items out (decontaminate.action: remove), {OR_AFTER}",
     UNKNOWN: (
-        f"{NOTHING_TRAINED}; name exams in evaluation.suites, allow what cannot be known by its name"
+        f"{NOTHING_TRAINED}; name exams in evaluation.suites with questions of eight words or more and names of their"
+        " own, allow what cannot be known by its name"
         f" (evaluation.tolerate_unknown: {', '.join(CANNOT_BE_KNOWN)}), {OR_AFTER}"
     ),
 }

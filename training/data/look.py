@@ -6,6 +6,7 @@ read.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from training.contract.job import DataError
 from training.data.crawl import token_files
@@ -39,18 +41,26 @@ from training.data.words.language import identify
 
 SAMPLES, SAMPLED_FILES = 50, 10
 SAMPLE_BYTES = 200_000  # of each page
+_HEAD_BYTES = 1024
+PACKED_RATIO = 3  # about, of rows of text to their packed file
 MIN_CHARACTERS = 200  # of a text whose language counts
 MIN_SCORE = 0.65  # of its language, as the filter asks for
 MISTAKES = 0.05  # of texts at most are identified wrongly; a language has more with a probability of 97.5 %
 NORMAL_QUANTILE = 1.96
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "markdown", "document")
 URL_FIELDS = ("url", "source_url", "uri", "link")
-CONVERSATIONS = ("messages", "conversations", "prompt", "instruction", "chosen")
+# Columns by which rows are conversations or pairs, whatever stands beside them; and such as say so without a text.
+CONVERSATIONS = ("messages", "conversations", "chosen rejected", "instruction output", "instruction instances")
+ANSWERS = ("question answer", "prompt completion", "prompt answer", "prompt response", "instruction response")
+GUESSED_ROWS, GUESSED_CHARACTERS = 16, 100  # of a column with another name, on the mean of the first rows
 TRAIN = re.compile(r"(^|[^a-z])train", re.IGNORECASE)
 ABOUT = re.compile(r"(README|LICEN[CS]E|NOTICE|CITATION|CHANGELOG)\b", re.IGNORECASE)  # beside rows or archives
 _MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 _ROWS = ("parquet", "jsonl")
+TALKS = "conversations"  # files of rows with questions and answers, which are no documents
+NO_TEXT = ("", "")  # columns of such rows
 MARKUP = ("code", "notebook", "markdown", "rst")
+PARTS_OF_PAGES = ("", ".css", ".js", ".php", ".asp", ".aspx", ".jsp", ".cgi", ".shtml")  # endings, in a mirror
 NO_PDF_LIBRARY = "needs pypdf: pip install 'pedigree[pdf]'"
 
 
@@ -75,11 +85,13 @@ class OwnData:
 class OwnPlace:
     """All that is at a place: the documents that are read, by source, and the files that are not, by reason and ending.
 
+    `talks` are the files of conversations and pairs.
     `languages` are those of a share of the sampled texts that mistakes of the identification do not reach, the most
     frequent first; `doubtful` are the other languages that were found, with their number of texts.
     """
 
     data: tuple[OwnData, ...]
+    talks: tuple[str, ...] = ()
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     samples: int = 0
     languages: tuple[str, ...] = ()
@@ -97,8 +109,13 @@ class OwnPlace:
 
     @property
     def has_markup(self) -> bool:
-        """Whether files of source code, notebooks, or texts with the marks of Markdown and the like are read."""
-        return any(not ending or ENDINGS.get(ending) in MARKUP for one in self.data for ending in one.endings)
+        """Whether files of source code, notebooks, or texts with the marks of Markdown and the like are read.
+
+        Style sheets and the like beside pages are no source code: they are what `wget -m` leaves of a site.
+        """
+        endings = {ending for one in self.data for ending in one.endings}
+        without = PARTS_OF_PAGES if any(ENDINGS.get(ending) == "html" for ending in endings) else ()
+        return any(not ending or ENDINGS.get(ending) in MARKUP for ending in endings.difference(without))
 
 
 def look_at(place: str) -> OwnPlace:
@@ -114,18 +131,27 @@ def look_at(place: str) -> OwnPlace:
             return shards
     found, left = _divided(place)
     data: list[OwnData] = []
+    talks = found.pop(TALKS, [])
     texts: list[str] = []
     wrong: list[DataError] = []
     for source, files in found.items():
         if source in _ROWS:  # names of other files, such as post-training.txt, say nothing about splits
             files = _of_training(files, left)
+        if (data or talks) and source == FILES and all(map(_is_about, files)):
+            left.update(("about the data", ending_of(name)) for name in files)
+            continue
         for fields, some in _by_fields(files, source, left, wrong).items():
+            if fields == NO_TEXT:
+                talks += some
+                continue
             data.append(_own_data(place, source, some, fields))
             texts += _sampled(some, source, fields[0])
-    if not data:
+    if not data and not talks:
         raise wrong[0] if wrong else DataError(f"{place}: {_nothing(place)}")
     languages, doubtful = _languages(texts)
-    return OwnPlace(data=tuple(data), left=left, samples=len(texts), languages=languages, doubtful=doubtful)
+    return OwnPlace(
+        data=tuple(data), talks=tuple(talks), left=left, samples=len(texts), languages=languages, doubtful=doubtful
+    )
 
 
 def _own_data(place: str, source: str, files: list[str], fields: tuple[str, str]) -> OwnData:
@@ -157,18 +183,19 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
         form = format_of(place)
         is_named = bool(form) and (form != UNNAMED or (os.path.isfile(place) and not why_no_text(Path(place))))
         found[FILES] = [place] if is_file and not any(found.values()) and is_named else []
+        found[TALKS] = [place] if os.path.isfile(place) and _is_json_of_talks(Path(place)) else []
         return {source: files for source, files in found.items() if files}, left
-    found = {source: [] for source in (*SUFFIXES, FILES)}
+    found = {source: [] for source in (*SUFFIXES, FILES, TALKS)}
     for file, path, why in walked(place):
         source = next((name for name, suffixes in SUFFIXES.items() if path.endswith(suffixes)), "")
         if source and why not in ("hidden", UNOPENED) and os.path.isfile(file):
             found[source].append(str(file))
+        elif why not in ("hidden", UNOPENED) and _is_json_of_talks(file):
+            found[TALKS].append(str(file))
         elif why or (format_of(path) == "pdf" and pdf_library() == "absent"):
             left[why or NO_PDF_LIBRARY, ending_of(path)] += 1
         else:
             found[FILES].append(str(file))
-    if any(found[source] for source in SUFFIXES) and all(map(_is_about, found[FILES])):
-        left.update(("about the data", ending_of(name)) for name in found.pop(FILES))
     return {source: files for source, files in found.items() if files}, left
 
 
@@ -289,47 +316,110 @@ def _paths(place: str, source: str, part: list[str], files: list[str]) -> tuple[
 
 
 def _fields(file: str) -> tuple[str, str]:
-    """Return the names of the columns with text and URL: the usual names, or else the column with the longest text.
+    """Return the names of the columns with text and URL: the usual names, or else the column with the longest texts.
 
-    Raise DataError for rows that are conversations or have no text.
+    NO_TEXT stands for rows with questions and answers. Raise DataError for rows without text.
     """
-    row = next(read_rows(file), {})
-    texts = {name: value for name, value in row.items() if isinstance(value, str)}
-    known = next((name for name in TEXT_FIELDS if name in texts), "")
-    if not known and (named := [name for name in CONVERSATIONS if name in row]):
-        raise DataError(
-            f"{file}: its rows have {named[0]!r}, so they are conversations or pairs and no documents; name the file in"
-            " sft.data or preferences.data of a recipe"
-        )
-    if not texts:
-        raise DataError(f"{file}: no column with text; it has {', '.join(row) or 'no rows'}")
-    text_field = known or max(texts, key=lambda name: len(texts[name]))
-    return text_field, next((name for name in URL_FIELDS if name in texts and name != text_field), "url")
+    rows = list(islice(read_rows(file), GUESSED_ROWS))
+    columns = rows[0] if rows else {}
+    if is_talk(columns):
+        return NO_TEXT
+    sizes = {
+        name: sum(len(str(row.get(name) or "")) for row in rows) / len(rows)
+        for name, value in columns.items()
+        if isinstance(value, str)
+    }
+    known = next((name for name in TEXT_FIELDS if name in sizes), "")
+    longest = max(sizes, key=lambda name: sizes[name], default="")
+    if not known and sizes.get(longest, 0) < GUESSED_CHARACTERS:
+        raise DataError(f"{file}: no column with text; it has {', '.join(columns) or 'no rows'}")
+    return known or longest, next((name for name in URL_FIELDS if name in sizes and name != (known or longest)), "url")
 
 
-def _sampled(files: list[str], source: str, text_field: str) -> Iterator[str]:
+def is_talk(row: Mapping[str, Any]) -> bool:
+    """Whether a row has the columns of conversations, answers or pairs, and is no document."""
+    named = CONVERSATIONS if any(name in row for name in TEXT_FIELDS) else (*CONVERSATIONS, *ANSWERS)
+    return any(all(name in row for name in names.split()) for names in named)
+
+
+def _is_json_of_talks(file: Path) -> bool:
+    """Whether a file is a list of conversations or pairs in JSON, as LLaMA-Factory and Alpaca have them."""
+    if file.suffix != ".json" or file.is_symlink() or not file.is_file() or not str(file).isprintable():
+        return False
+    with open(file, "rb") as stream:
+        if not stream.read(_HEAD_BYTES).lstrip().startswith(b"["):
+            return False
+    try:
+        return is_talk(next(read_rows(str(file)), {}))
+    except DataError:
+        return False
+
+
+def _sampled(files: Sequence[str], source: str, text_field: str) -> Iterator[str]:
     """Yield up to SAMPLES texts: equally many from each of a few files, which are spread evenly over all files."""
     if source == FILES:
         files = [name for name in files if format_of(name) != "code"]
-    chosen = files[:: -(-len(files) // (SAMPLES if source == FILES else SAMPLED_FILES)) or 1]
+    chosen = _spread(files, source)
     for file in chosen:
-        yield from islice(_texts(file, source, text_field), max(1, SAMPLES // len(chosen)))
+        for text, _ in islice(_texts(file, source, text_field), max(1, SAMPLES // len(chosen))):
+            yield text
 
 
-def _texts(file: str, source: str, text_field: str) -> Iterator[str]:
-    """Yield the texts of a file in order, without tags and code. A remote archive yields nothing."""
+def _spread(files: Sequence[str], source: str) -> Sequence[str]:
+    return files[:: -(-len(files) // (SAMPLES if source == FILES else SAMPLED_FILES)) or 1]
+
+
+def text_bytes(files: Sequence[str], source: str, text_field: str) -> float:
+    """Estimate the bytes of text in files on this machine by the first texts of a few of them.
+
+    Of pages it is what they show, which is more than their main text.
+    """
+    if source == SHARDS:
+        return 2.0 * sum(map(size_of, files))  # two bytes for a token, of four characters
+    code = [name for name in files if source == FILES and format_of(name) == "code"]
+    others = sorted(set(files).difference(code))
+    chosen, found = _spread(others, source), 0.0
+    for file in chosen:
+        some = list(islice(_texts(file, source, text_field), max(1, SAMPLES // len(chosen))))
+        if some:
+            found += sum(len(text.encode("utf-8", "replace")) for text, _ in some) / min(some[-1][1], 1.0)
+    return sum(map(size_of, code)) + found * sum(map(size_of, others)) / max(1, sum(map(size_of, chosen)))
+
+
+def _texts(file: str, source: str, text_field: str) -> Iterator[tuple[str, float]]:
+    """Yield the texts of a file in order, without tags and code, and which share of the file is read after each.
+
+    A remote archive yields nothing.
+    """
     if source in _ROWS:
-        yield from (row[text_field] for row in read_rows(file) if isinstance(row.get(text_field), str))
+        for row, share in _rows(file):
+            if isinstance(row.get(text_field), str):
+                yield row[text_field], share
     elif is_remote(file):
         return
     elif source == FILES:
         for row in documents_of(Path(file), FILES, ExtractRecipe()):
             text = row["text"]
-            yield Page(text=text, url="", columns={}, extracted=text, code=tuple(row.get("code") or ())).prose
+            yield Page(text=text, url="", columns={}, extracted=text, code=tuple(row.get("code") or ())).prose, 1.0
     else:
         for record in read_warc(Path(file), max_content_bytes=SAMPLE_BYTES):
             if isinstance(record, Record) and (text := _text_of(record)).strip():
-                yield text
+                yield text, max(1, record.offset) / size_of(file)
+
+
+def _rows(file: str) -> Iterator[tuple[dict[str, Any], float]]:
+    """Yield rows with the share of the file that is read after each: by number of rows in parquet, else by bytes."""
+    if file.endswith(".parquet") and not is_remote(file):
+        import pyarrow.parquet as pq
+
+        total = pq.read_metadata(file).num_rows
+        yield from ((row, number / total) for number, row in enumerate(read_rows(file), 1))
+        return
+    size = size_of(file) * (1 if file.endswith(".jsonl") else PACKED_RATIO)
+    read = 0
+    for row in read_rows(file):
+        read += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
+        yield row, read / max(1, size)
 
 
 def _text_of(record: Record) -> str:

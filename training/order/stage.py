@@ -27,12 +27,18 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     For a compute budget, they also include the most tokens that it pays for.
     """
     del part
-    pretrain, settings = recipe.pretrain, {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
+    settings = {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
+    tokens = affordable_tokens(recipe)
+    return settings if tokens is None else settings | {"affordable": {"tokens": tokens}}
+
+
+def affordable_tokens(recipe: Recipe) -> int | None:
+    """Return the most tokens that the compute budget pays for; None without a budget."""
+    pretrain = recipe.pretrain
     if pretrain.compute_budget is None:
-        return settings
+        return None
     shape = recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
-    affordable = int(pretrain.compute_budget // shape.training_flops_per_token(pretrain.sequence_length))
-    return settings | {"affordable": {"tokens": affordable}}
+    return int(pretrain.compute_budget // shape.training_flops_per_token(pretrain.sequence_length))
 
 
 def _check_sources(recipe: Recipe) -> None:

@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 from packaging.requirements import Requirement
 
@@ -19,6 +21,7 @@ from training.contract.process.cores import available_cores
 from training.pretrain.capacity.room import gigabytes, machine_memory
 
 PORTS = {3000: "--port", 5000: "--mlflow-port"}
+SLURM = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
 TORCH_SECONDS = 120
 # In a process of its own: what is broken in an installed build may end the process that imports it.
 TRY_TORCH = """
@@ -34,8 +37,10 @@ print(json.dumps([torch.__version__, [torch.cuda.get_device_name(n) for n in ran
 
 def look_at_machine(sizes: Iterable[Size]) -> Iterator[Finding]:
     """Yield what is found on this machine. `sizes` are those of the profile's stages that run on it."""
+    sizes = list(sizes)
     here = [size for size in sizes if size.backend == "local"]
     yield _packages()
+    yield from _programs(sizes)
     yield _clock()
     if here:
         yield _cores(here)
@@ -59,6 +64,16 @@ def _wrong_package(needed: Requirement) -> str:
     except PackageNotFoundError:
         return f"{needed.name} is not installed"
     return "" if needed.specifier.contains(there, prereleases=True) else f"{needed.name} is {there}, not {needed}"
+
+
+def _programs(sizes: Iterable[Size]) -> Iterator[Finding]:
+    """Yield what the profile's backends and engines need on this machine and do not find."""
+    if any(size.engine == "ray" for size in sizes) and find_spec("ray") is None:
+        yield Finding("ray", "problem", "the profile's engine is not installed", "pip install 'pedigree[ray]'")
+    missing = [name for name in SLURM if which(name) is None]
+    if missing and any(size.backend == "slurm" for size in sizes):
+        found = f"no {', '.join(missing)} on the PATH"
+        yield Finding("slurm", "problem", found, "run `pedigree` where jobs are submitted")
 
 
 def _clock() -> Finding:

@@ -26,6 +26,9 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     if told["problem"]:
         yield f"This profile cannot run the recipe: {told['problem']}"
         yield ""
+    if told["documents"]:
+        yield f"{told['documents'][0].upper()}{told['documents'][1:]}."
+        yield ""
     yield from _assets(told)
     yield ""
     yield from _totals(told["totals"], told["assets"])

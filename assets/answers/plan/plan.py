@@ -29,6 +29,7 @@ from assets.answers.plan.capacity import (
     tuned,
     tuning_of,
 )
+from assets.answers.plan.given import told_of_tokens
 from assets.answers.plan.measured import measured_scoring, measured_training, measured_tuning
 from assets.state.cell import Cell, Comparison, last_made
 from assets.state.chain import CHAIN
@@ -104,6 +105,7 @@ def plan(
             if (row["asset"], row["partition"]) == (one["asset"], one["partition"]) and one["time"]["seconds"] is None:
                 one["time"] |= {"seconds": row["seconds"], "basis": row["basis"] or one["time"]["basis"]}
     told = {"recipe": recipe.name, "profile": profile.name, "problem": _problem(recipe, name), "models": models}
+    told["documents"] = told_of_tokens(recipe)
     return told | {"assets": rows, "totals": _totals(rows)}
 
 

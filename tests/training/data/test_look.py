@@ -17,7 +17,7 @@ import pytest
 
 from assets.answers.own_data import name_of, recipe_for, write_recipe
 from assets.state.recipe_folders import load_recipe
-from tests.own_model import write_tokenizer
+from tests.own_model import write_model, write_tokenizer
 from tests.own_pages import sentences, write_warc
 from training.contract.job import DataError
 from training.contract.records import RecipeError
@@ -74,6 +74,7 @@ def test_each_format_is_found_with_its_columns_languages_and_files(folders):
 
 def test_every_file_of_a_folder_is_counted_as_read_or_with_the_reason(folders):
     rows(folders, "chat.jsonl", [{"messages": []}])
+    rows(folders, "seconds.jsonl", [{"machine": "a", "seconds": 3}])
     (folders / "README.md").write_text("# About")
     (folders / "guide.md").write_text(f"# Guide\n\n{sentences(3)}")
     (folders / "x.csv").write_text("a,b")
@@ -83,13 +84,17 @@ def test_every_file_of_a_folder_is_counted_as_read_or_with_the_reason(folders):
         ("warc", ".warc.gz"): 1, ("parquet", ".parquet"): 1, ("jsonl", ".jsonl.gz"): 1, ("jsonl", ".jsonl"): 2,
         ("files", ".md", ".txt", ".txt.gz"): 4,
     }  # fmt: skip
-    assert sum(found.left.values()) + found.files == sum(path.is_file() for path in folders.rglob("*"))
+    assert found.talks == (str(folders / "chat.jsonl"),)
+    assert sum(found.left.values()) + found.files + len(found.talks) == sum(
+        path.is_file() for path in folders.rglob("*")
+    )
     (folders / "lines/README.md").write_text("# About")
     assert look_at(str(folders / "lines")).left == {("about the data", ".md"): 1}
     text = recipe_for(str(folders), "all", "all.yaml")
     for said in (
-        "# Read: 3 .md, 2 .jsonl, 1 .warc.gz", "write texts as .jsonl: 1 .csv", "hidden: 1 .txt",
-        "a link out of the folder: 1 .md", "another split than train: 1 .parquet", "sft.data or preferences.data",
+        "# Read: 3 .jsonl, 3 .md, 1 ", "it has machine, seconds: 1 .jsonl",
+        "write texts as .jsonl: 1 .csv", "hidden: 1 .txt",
+        "a link out of the folder: 1 .md", "another split than train: 1 .parquet", "sft:\n  data:\n    - {uri: ",
     ):  # fmt: skip
         assert said in text, text
 
@@ -104,6 +109,41 @@ def test_a_language_enters_only_with_a_share_that_mistakes_do_not_reach(tmp_path
         (tmp_path / f"{number}.md").write_text(GERMAN * 3 + sentences(number)[:9])
     assert look_at(str(tmp_path)).languages == ("en", "de")
     assert "in few texts: de 1" not in recipe_for(str(tmp_path), "all", "all.yaml")
+
+
+TALK = {"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]}
+ALPACA = {"instruction": "Why?", "input": "", "output": "So.", "text": "Why? So."}
+PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "section", "entry"),
+    [
+        ("a.jsonl", TALK, "sft", "format: messages"),
+        ("a.json", ALPACA, "sft", "format: alpaca, ignore: [text]"),
+        ("a.parquet", {"question": "Why?", "answer": "So."}, "sft", "format: question_answer"),
+        ("a.jsonl", {"prompt": "Why?", "response": "So."}, "sft", "format: prompt_answer, answer_field: response"),
+        ("a.json", PAIR, "preferences", "format: chosen_rejected"),
+        ("a.jsonl", {"prompt": "Why?", "completion": "So.", "label": True}, "preferences", "format: unpaired"),
+    ],
+)  # fmt: skip
+def test_conversations_and_pairs_are_named_with_their_format_for_the_model_that_is_given(
+    name, row, section, entry, tmp_path
+):
+    write_model(tmp_path / "model")
+    (tmp_path / "chats").mkdir()
+    if name.endswith(".json"):
+        (tmp_path / "chats" / name).write_text(json.dumps([row] * 3))
+        (tmp_path / "chats" / "settings.json").write_text('{"messages": 3}')
+    else:
+        rows(tmp_path / "chats", name, [row] * 3)
+    text = recipe_for(str(tmp_path / "chats"), "own", "own.yaml", str(tmp_path / "model"))
+    assert f'{section}:\n  data:\n    - {{uri: "{tmp_path}/chats/{name}", {entry}}}\n' in text
+    if entry == "format: unpaired":
+        return
+    (tmp_path / "own.yaml").write_text(text)
+    recipe = load_recipe(str(tmp_path / "own.yaml"))
+    assert recipe.sft.data and bool(recipe.preferences.data) == (section == "preferences")
 
 
 def test_a_text_file_is_no_split_whatever_its_name(tmp_path):
@@ -170,7 +210,6 @@ def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
     (tmp_path / "saved" / "data-00000-of-00001.arrow").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     for place, said in (
-        (tmp_path / "chat", "conversations or pairs and no documents; name the file in sft.data"),
         (tmp_path / "numbers", "no column with text; it has n"),
         (tmp_path / "saved", "files of `save_to_disk`, which are not supported; write them again .* `to_parquet`"),
         (tmp_path / "empty", "no documents that can be read; a name must end in one of .jsonl,"),
@@ -179,6 +218,8 @@ def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
     ):
         with pytest.raises(DataError, match=said):
             look_at(str(place))
+    with pytest.raises(DataError, match=r"1 file of conversations or pairs, and no documents .* --model FOLDER"):
+        recipe_for(str(tmp_path / "chat"), "own", "own.yaml")
 
 
 def test_no_name_in_a_folder_writes_a_line_of_the_recipe(tmp_path):

@@ -100,7 +100,7 @@ def source_files(snapshot: SnapshotRecipe) -> list[dict[str, Any]]:
     said = said_of_files(folder_files(snapshot.paths)) if snapshot.source == FILES else {}
     return [
         {"name": name, **_identified(location, snapshot), **({"said": said[name]} if name in said else {})}
-        for name, location in _located(snapshot).items()
+        for name, location in located(snapshot).items()
     ]
 
 
@@ -131,7 +131,7 @@ def _uri_of(location: str) -> str:
     return absolute
 
 
-def _located(snapshot: SnapshotRecipe) -> dict[str, str]:
+def located(snapshot: SnapshotRecipe) -> dict[str, str]:
     """Return the location of each of the snapshot's files by file name, sorted by name.
 
     Raise RecipeError if two files have the same name.
@@ -248,7 +248,7 @@ def _listed(snapshot: SnapshotRecipe, work: Work, asked: int, found: _ListedFile
     `asked` is the number of archives requested. `files` are further files of the artifact. Raise DataError if no file
     is left to list.
     """
-    left = left_out(snapshot.paths, _located(snapshot).values(), _suffixes(snapshot)) if snapshot.paths else []
+    left = left_out(snapshot.paths, located(snapshot).values(), _suffixes(snapshot)) if snapshot.paths else []
     if not found.entries:
         if not found.quarantined:
             raise DataError(f"snapshots.{snapshot.name}.select: no record of its {asked} archives is selected")
@@ -386,16 +386,16 @@ def _bring(snapshot: SnapshotRecipe, expected: list[dict[str, Any]], folder: Pat
 
     Return the number of files.
     """
-    located = _located(snapshot)
+    found = located(snapshot)
     asked = {entry["name"]: entry for entry in expected} or {entry["name"]: entry for entry in source_files(snapshot)}
-    if missing := sorted(asked.keys() ^ located.keys()):
+    if missing := sorted(asked.keys() ^ found.keys()):
         raise DataError(
             f"snapshots.{snapshot.name}.paths: {missing[0]} has come or gone since the job was written; run again"
         )
     for path in folder.iterdir():
         if path.name not in asked:
             path.unlink()
-    for name, location in located.items():
+    for name, location in found.items():
         target = folder / name
         if not _is_whole(target, asked[name]):
             target.unlink(missing_ok=True)

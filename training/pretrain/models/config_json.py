@@ -39,6 +39,11 @@ def read_config(data: dict[str, Any]) -> ModelConfig:
     """
     name = str(data.get("model_type"))
     family = family_of_type(name)
+    if family is None and {"text_config", "vision_config", "audio_config"} & data.keys():
+        raise DataError(
+            f"config.json: model_type {name!r} reads images or sound beside text; take a model of text alone, such as"
+            " a smaller one of its series, or save its language model by itself with transformers"
+        )
     if family is None:
         raise DataError(
             f"config.json: model_type {name!r}; readable are {', '.join(sorted(FAMILIES | BORROWED))}, and what a"

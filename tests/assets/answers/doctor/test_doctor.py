@@ -50,6 +50,16 @@ def test_packages_that_are_not_the_declared_ones(monkeypatch):
     assert found.found.startswith("dagster is 1.") and found.found.endswith("no-such-package is not installed")
 
 
+def test_programs_that_the_profile_runs_and_this_machine_lacks(monkeypatch):
+    assert not {"ray", "slurm"} & by_name(look_at_machine([Size()])).keys()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    asked = [Size(engine="ray"), Size(backend="slurm")]
+    found = {name: one for name, one in by_name(look_at_machine(asked)).items() if one.state == "problem"}
+    assert found.keys() == {"ray", "slurm"} and found["ray"].advice == "pip install 'pedigree[ray]'"
+    assert found["slurm"].found == "no sbatch, squeue, sacct, scontrol, scancel on the PATH"
+
+
 def test_a_port_that_is_in_use(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

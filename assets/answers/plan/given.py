@@ -1,0 +1,71 @@
+"""About how many tokens the documents of a recipe hold, and how many its pretraining asks for, before it is run.
+
+Few documents are looked at, and filter and deduplication have dropped none of them yet: it is an upper estimate.
+"""
+
+from __future__ import annotations
+
+from math import log2
+
+from training.contract.job import DataError
+from training.data.crawl.crawl import located
+from training.data.crawl.settings import SnapshotRecipe
+from training.data.look import text_bytes
+from training.data.sources import is_remote
+from training.order.stage import affordable_tokens
+from training.recipe.recipe import Recipe
+
+LOOKED_AT = ("warc", "parquet", "jsonl", "files", "shards")  # sources
+
+
+def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
+    """Return a sentence on the tokens that the documents give and those that are asked for.
+
+    It names the settings to change where they do not suffice; with `only_problem` it is empty otherwise. It is also
+    empty if the documents are not on this machine.
+    """
+    found = [_tokens(snapshot, recipe.tokenizer.vocabulary) for snapshot in recipe.snapshots]
+    given = sum(one for one in found if one is not None)
+    if not found or None in found:
+        return ""
+    mixture, asked, batch = recipe.mixture, recipe.pretrain.tokens, recipe.pretrain.global_batch_tokens
+    most = given * max((mixture.max_epochs, *mixture.source_epochs.values()))
+    held = f"the documents hold about {_about(given)} tokens before filter and deduplication"
+    epochs = f"mixture.max_epochs {mixture.max_epochs:g}"
+    if most < batch:
+        return f"{held}, less than one batch of {batch:,} with {epochs}; add documents or lower global_batch_tokens"
+    if only_problem and (asked == "auto" or asked <= most):
+        return ""
+    if asked == "auto":
+        paid = affordable_tokens(recipe)
+        limit = epochs if paid is None or most <= paid else "pretrain.compute_budget"
+        trained = min(most, paid or most)
+        return f"{held}; pretrain.tokens auto trains on at most {_about(trained)}, repeated ones counted ({limit})"
+    if asked <= most:
+        return f"{held}; pretrain.tokens asks for {asked:,}"
+    return (
+        f"{held}, too few for pretrain.tokens {asked:,} with {epochs}: write auto or less than {_about(most)}, add"
+        " documents, or raise mixture.max_epochs"
+    )
+
+
+def _tokens(snapshot: SnapshotRecipe, vocabulary: int) -> float | None:
+    """Estimate the tokens of a snapshot's text; None if it is not on this machine.
+
+    A byte-level vocabulary of 2,048 has about 3.2 bytes in a token, one of 32,768 about 4.
+    """
+    if snapshot.source not in LOOKED_AT:
+        return None
+    try:
+        files = list(located(snapshot).values())
+        if any(map(is_remote, files)):
+            return None
+        return text_bytes(files, snapshot.source, snapshot.text_field) / (1 + log2(vocabulary) / 5)
+    except (DataError, OSError):
+        return None  # what stops a run is said by the run
+
+
+def _about(tokens: float) -> str:
+    """Return a number with two digits that count."""
+    digits = max(0, len(str(int(tokens))) - 2)
+    return f"{int(round(tokens, -digits)):,}"
