@@ -30,6 +30,11 @@ WAY_OUT = (
 )
 NONE = Answers(metric="", correct={})
 MORE_ITEMS = "an exam with more items narrows the interval; promote.max_score_drop says how large a drop is permitted"
+LEARN_MORE = (
+    "the model is registered, and `pedigree chat` reaches it; train on more text (`pedigree inspect filtered_documents"
+    " RECIPE` shows what was dropped) or for longer, ask more items about what the text says, or promote it by hand:"
+    " `pedigree promote RECIPE --reason TEXT`"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +116,8 @@ def run(job: Job, work: Work) -> Outcome:
     if failed:
         reason = "; ".join(check.reason for check in failed)
         evidence = {"reason": reason, "failed": {check.name: check.detail for check in failed}}
+        ways_out = dict.fromkeys(check.detail["way_out"] for check in failed if "way_out" in check.detail)
+        evidence |= {"way_out": "; ".join(ways_out)} if ways_out else {}
     return Outcome(
         files=("decision.json",),
         metrics={
@@ -254,7 +261,8 @@ def _above_chance(rule: str, evidence: Evidence) -> Check:
         said = "; ".join(_beside_chance(suite, one) for suite, one in suites.items()) or "it took no exam"
         reason = f"not above chance: {said}"
     passed = bool(above) or rule == "not_required" or (rule == "if_scored" and not suites)
-    return Check(name="above_chance", passed=passed, detail={"rule": rule, "reason": reason, "suites": suites})
+    detail = {"rule": rule, "reason": reason, "suites": suites, **({} if passed else {"way_out": LEARN_MORE})}
+    return Check(name="above_chance", passed=passed, detail=detail)
 
 
 def _commonest(answers: Answers) -> float:

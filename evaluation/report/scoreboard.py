@@ -263,7 +263,8 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     if promotion is not None and promotion["promoted"]:
         parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
     elif promotion is not None:
-        parts.append("not promoted")
+        version = promotion.get("version")
+        parts.append(f"registered as {promotion['model_name']} v{version}, not promoted" if version else "not promoted")
     return ", ".join(parts)
 
 

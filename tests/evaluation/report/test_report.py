@@ -364,6 +364,7 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     told = "clean (3 of 4 items cleared), promoted as kitchen v3"
     assert headline(board, promotion) == f"2.2 M parameters, {learned}, {told}"
     assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared), not promoted")
+    assert headline(board, promotion | {"promoted": False}).endswith(", registered as kitchen v3, not promoted")
     adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
     assert headline(adopted, promotion).startswith("1.1 M parameters, 80 % of sums")
     del board["scores"]["sums"]

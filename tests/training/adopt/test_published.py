@@ -10,6 +10,7 @@ import pytest
 from tests import own_models
 from tests.own_model import write_tokenizer
 from training.contract.records import RecipeError
+from training.pretrain.models.borrowed import BORROWED
 
 ROPE = {"rope_theta": 10000.0, "rope_scaling": None}
 NO_DROPOUT = {"attention_bias": False, "attention_dropout": 0.0}
@@ -76,8 +77,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SIZES = {
     "vocab_size": 512, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "bos_token_id": 0, "eos_token_id": 1,
-    "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-6,
+    "bos_token_id": 0, "eos_token_id": 1, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
 }  # fmt: skip
 IN_GPT2 = {"vocab_size", "bos_token_id", "eos_token_id", "torch_dtype", "transformers_version"}
 # What adoption changes, and what says nothing of the numbers.
@@ -85,6 +86,8 @@ CHANGED = {
     *("vocab_size", "eos_token_id", "bos_token_id", "pad_token_id", "dtype", "architectures", "transformers_version"),
     *("use_cache", "cache_implementation", "_name_or_path", "auto_map", "task_specific_params", "pretraining_tp"),
 }
+# What the families of this project write in another form; their numbers are compared by the gate of the import.
+REWORDED = {"model_type", "head_dim", "attention_bias", "mlp_bias", "use_mrope", "max_window_layers"}
 
 
 def write(folder, published):
@@ -122,7 +125,7 @@ def test_a_published_configuration_is_read_whole(name, tmp_path):
     )
     differing = {
         field: (given.get(field), made.get(field))
-        for field in {*given, *made} - CHANGED
+        for field in {*given, *made} - CHANGED - (set() if given["model_type"] in BORROWED else REWORDED)
         if given.get(field) != made.get(field)
     }
     assert not differing
