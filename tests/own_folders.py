@@ -160,7 +160,7 @@ def write_exam(file: Path) -> None:
 
 
 def row_of(name: str, folder: Path) -> tuple[str, ...]:
-    """Return what the commands said of a folder: files, tokens, the first line of the result, and the seconds."""
+    """Return what the commands said of a folder: files, tokens, the first sentence of the result, and the seconds."""
     given, recipe = folder / "given", folder / "mine.yaml"
     given.mkdir(parents=True)
     FOLDERS[name](given)
@@ -176,11 +176,12 @@ def row_of(name: str, folder: Path) -> tuple[str, ...]:
     unknown = "adopted_model" if model else ""
     recipe.write_text(text + LINES.format(exam=folder / "exam.jsonl") + SUITES.format(unknown=unknown))
     started = time.monotonic()
-    result = _said(folder, "run", recipe, "--root", folder / "root")
-    (folder / "run.txt").write_text("\n".join(result))
+    ran = _said(folder, "run", recipe, "--root", folder / "root")
+    (folder / "run.txt").write_text("\n".join(ran))
+    last = next((number for number, line in enumerate(ran) if "promoted" in line), 0)
     read = next((line.removeprefix("# Read: ") for line in told if line.startswith("# Read: ")), "")
-    tokens = next((line for line in told if "tokens before" in line), "")
-    return name, read, tokens, result[0], f"{time.monotonic() - started:.0f}"
+    tokens = next((line.split("about ")[1].split(" ")[0] for line in told if "tokens before" in line), "")
+    return name, read, tokens, " ".join(map(str.strip, ran[: last + 1])), f"{time.monotonic() - started:.0f}"
 
 
 def _said(folder: Path, *words: object) -> list[str]:
@@ -197,7 +198,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         place = asked.keep or Path(scratch)
-        print("| folder | read | tokens | result | seconds of the run |\n|---|---|---|---|---|", flush=True)
+        print("| folder | read | tokens, about | the run says | seconds |\n|---|---|---|---|---|", flush=True)
         for name in asked.folders or FOLDERS:
             print(f"| {' | '.join(row_of(name, place / name.replace(' ', '-')))} |", flush=True)
 
