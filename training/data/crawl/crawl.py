@@ -138,10 +138,10 @@ def located(snapshot: SnapshotRecipe) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     if snapshot.source == FILES:
-        located = [(file.name, file.location) for file in folder_files(snapshot.paths)]
+        places = [(file.name, file.location) for file in folder_files(snapshot.paths)]
     else:
-        located = [(location.rpartition("/")[2], location) for location in _locations(snapshot)]
-    for name, location in located:
+        places = [(location.rpartition("/")[2], location) for location in _locations(snapshot)]
+    for name, location in places:
         if name in found:
             raise RecipeError(
                 f"snapshots.{snapshot.name}.paths: {found[name]} and {location} have the same name {name!r};"
