@@ -53,8 +53,10 @@ def result_of(declared: Asset, made: Made) -> dg.MaterializeResult:
 
 
 def verdicts(declared: Asset, made: Made) -> list[dg.AssetCheckResult]:
-    """Return the result of one check for each gate of an asset."""
-    return [_check(declared, made, name) for name in declared.stage.gates]
+    """Return the result of one check for each gate of an asset, in the order of the record."""
+    places = {gate["name"]: place for place, gate in enumerate(made.record["gates"])}
+    names = sorted(declared.stage.gates, key=lambda name: places.get(name, len(places)))
+    return [_check(declared, made, name) for name in names]
 
 
 def version_of(made: Artifact) -> str:

@@ -24,7 +24,7 @@ from training.recipe.recipe import Recipe
 def make_all(recipe: Recipe, root: Path, *, failing: dict[str, str] | None = None) -> Comparison:
     """Make every missing cell, in order.
 
-    `failing` maps an asset to the gate that refuses it; the assets that follow from it are left out.
+    `failing` maps an asset to the gates that refuse it, divided by blanks; the assets that follow are left out.
     """
 
     def make(comparison: Comparison, cell: Cell) -> Artifact:
@@ -59,7 +59,7 @@ def _is_ready(comparison: Comparison, cell: Cell) -> bool:
 def make_one(
     comparison: Comparison,
     cell: Cell,
-    failing_gate: str = "",
+    failing_gates: str = "",
     content: str = "",
     *,
     more: Callable[[Path], Iterable[str]] = lambda folder: (),
@@ -87,8 +87,8 @@ def make_one(
         "guards": _inputs(comparison, [key for key in cell.guards if comparison.cells[key].artifact is not None]),
         "files": files,
         "gates": [
-            {"name": name, "passed": name != failing_gate, "evidence": {"why": "a test"}}
-            for name in (*gates, *([failing_gate] if failing_gate else []))
+            {"name": name, "passed": name not in failing_gates.split(), "evidence": {"why": "a test"}}
+            for name in (*gates, *failing_gates.split())
         ],
         "counts": {"in": 1, "kept": 1, "dropped": {}, "quarantined": {}} if metrics else None,
         "metrics": dict(metrics or {}),

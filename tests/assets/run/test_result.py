@@ -89,6 +89,24 @@ def test_mlflow_and_dagster_hear_that_a_launch_was_refused(refused, tmp_path, mo
     assert "ended: refused by gate counts_balance of corpus_summary [kitchen]" in events[-1].message
 
 
+def test_of_two_gates_all_name_the_first_of_the_record(kitchen, tmp_path, monkeypatch, capsys, profile, hook):
+    """A stage declares the balance of its records first, and it is checked last."""
+    root = tmp_path / "root"
+    make_all(kitchen, root, failing={"training_plan": "shares counts_balance"})
+    (root / "refs" / "training_plan" / "kitchen.json").unlink()
+    arguments = ("kitchen", "--until", "training_plan", "--root", str(root), "--profile", profile)
+    code, answer, errors = run(monkeypatch, capsys, *arguments)
+    assert code == REFUSED and [one["gate"] for one in answer["refusals"]] == ["shares"]
+    assert "refused by gate shares of training_plan [kitchen]" in errors
+    (message,) = hook.messages
+    assert "refused by gate shares of" in message["cause"]
+    with opened_instance(root) as instance:
+        (one,) = instance.get_runs()
+        checks = instance.all_logs(one.run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    told = [check.dagster_event.asset_check_evaluation_data.check_name for check in checks]
+    assert told[:2] == ["shares", "counts_balance"]
+
+
 # Ways to end, each told alike by exit code, object, terminal, webhook and Dagster
 
 MADE_OF_NOTHING = "training_plan"  # of fabricated shards, among which its stage finds no listing
