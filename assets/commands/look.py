@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from assets.commands.options import (
 )
 from assets.state.cell import Comparison, last_made
 from assets.state.compare import compare
+from assets.state.liveness import killed_launches
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 
@@ -41,14 +43,14 @@ def status(
 
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
     comparison = with_stale_noted(comparison, Tracking(load_profile(profile).tracker, root.resolve()))
+    killed = killed_launches(root.resolve())
     if json_:
-        print(
-            json.dumps(
-                {"recipe": comparison.recipe.name, "assets": _status_data(comparison.cells.values())},
-                ensure_ascii=False,
-            )
-        )
+        assets = _status_data(comparison.cells.values())
+        answer = {"recipe": comparison.recipe.name, "assets": assets, "killed": [asdict(one) for one in killed]}
+        print(json.dumps(answer, ensure_ascii=False))
         return
+    for one in killed:
+        print(f"{one} was killed; the next one, or `pedigree dev`, ends its runs in Dagster and MLflow")
     from assets.answers.status.lines import show_cells, show_status
 
     if all_:

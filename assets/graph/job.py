@@ -6,6 +6,7 @@ serves. So it can be executed again from the UI.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,15 @@ from assets.services.dagster_internals import (
     execute_run,
     get_asset_graph_for_job,
 )
-from assets.services.stores import dagster_home
-from assets.state.liveness import lives
+from assets.state.liveness import killed_launches, sign_of_launch
+from resources.tracking.reports import Tracking
 
 JOB = "pedigree_run"
 LOCATION = "assets.definitions"  # the name of the code location: of `pedigree dev`, workspace.yaml and `dg`
 LAUNCH_TAG = "pedigree/launch"
-KILLED = "the command `pedigree run` of this run was killed; run it again to go on"
 RUN_CONFIG = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+log = logging.getLogger(__name__)
 
 
 class _OfAllPartitions(UnresolvedAssetJobDefinition):
@@ -105,20 +107,17 @@ def launch_of(tags: Mapping[str, Any]) -> str:
     return "" if PARENT_RUN_ID_TAG in tags else tags.get(LAUNCH_TAG, "")
 
 
-def sign_of_launch(root: Path, launch: str) -> Path:
-    """Return the sign of life of the command `pedigree run` with this launch."""
-    return dagster_home(root) / "launches" / f"{launch}.lock"
+def end_killed(instance: dg.DagsterInstance, tracking: Tracking, root: Path) -> None:
+    """End the runs of commands that were killed: as failed in Dagster, as killed in MLflow.
 
-
-def end_killed(instance: dg.DagsterInstance, root: Path) -> None:
-    """Report as failed the runs of commands that were killed.
-
-    Dagster would list them as running for ever, because only the process of such a run reports its end.
+    Both would list them as running for ever, because only the process of such a run reports its end.
     """
-    gone = {path for path in sign_of_launch(root, "*").parent.glob("*.lock") if not lives(path)}
+    killed = {one.launch: one for one in killed_launches(root)}
     running = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, job_name=JOB)
-    for run in instance.get_runs(running) if gone else ():
-        if sign_of_launch(root, launch_of(run.tags)) in gone:
-            instance.report_run_failed(run, KILLED)
-    for path in gone:
-        path.unlink(missing_ok=True)  # last, so that a look that is killed is repeated
+    for run in instance.get_runs(running) if killed else ():
+        if one := killed.get(launch_of(run.tags)):
+            instance.report_run_failed(run, f"{one} was killed; run it again to go on")
+    for one in killed.values():
+        tracking.end_runs_of(one.owner)
+        log.warning("%s was killed; its runs in Dagster and MLflow are ended", one)
+        sign_of_launch(root, one.launch).unlink(missing_ok=True)  # last, so that a look that is killed is repeated

@@ -20,6 +20,7 @@ import dagster as dg
 from assets.graph.budget import AUTOMATION_TAG, RECIPE_TAG, is_asked_for, spent
 from assets.graph.job import end_killed, launch_of
 from assets.graph.partitions import offered_recipes
+from assets.graph.pipeline import tracking_of
 from assets.graph.requested import unobserved
 from assets.materialize.shared import next_look
 from assets.services.dagster_internals import (
@@ -290,7 +291,7 @@ def automation(
 
         Also ends the runs whose `pedigree run` was killed. Launches no run.
         """
-        end_killed(context.instance, root)
+        end_killed(context.instance, tracking_of(root, load_profile(profile)), root)
         told, cursor = next_look(context.instance, root, context.cursor or "")
         context.update_cursor(cursor)
         return dg.SkipReason(told)

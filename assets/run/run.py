@@ -5,11 +5,15 @@ A cell is an asset in a partition. The work is done through Dagster, in this pro
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +30,10 @@ from assets.services.stores import opened_instance, trainings_at_once
 from assets.state.cell import START_ANEW, Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
+from assets.state.liveness import Launched, killed_launches, sign_of_launch, sign_of_life
 from resources.profile import load_profile
+from resources.tracking.process import OWNER
+from resources.tracking.reports import Tracking
 from training.contract import artifact
 from training.contract.process.exit_codes import FAILED, OK
 from training.contract.process.lean import uncollected
@@ -90,9 +97,11 @@ class _Run:
     ended: list[Ended] = field(default_factory=list)
     made_here: set[tuple[str, str]] = field(default_factory=set)
     launches: list[Launch] = field(default_factory=list)
+    signs: ExitStack = field(default_factory=ExitStack)  # the sign of life of each launch
 
     def made(self, announce: Listener, *, starts_anew: bool, exact: bool) -> Report:
         """Make what is left of the goal, and return the result."""
+        self._end_killed()
         self.say(COMPARING)
         comparison = _exactly(self.recipe, self.root, self.profile, announce) if exact else self._compared()
         chosen = self.goal.left(comparison)
@@ -119,6 +128,15 @@ class _Run:
         report = report_of(comparison, self.goal, ended=self.ended, standing=said, made_here=self.made_here)
         return replace(report, refusals=tuple(with_steps(one, comparison) for one in report.refusals))
 
+    def _end_killed(self) -> None:
+        """End the runs of earlier commands that were killed."""
+        if not killed_launches(self.root):  # so that a run with nothing to make is spared the import of Dagster
+            return
+        with uncollected("dagster"):
+            from assets.graph.job import end_killed
+        with opened_instance(self.root) as instance:
+            end_killed(instance, Tracking(load_profile(self.profile).tracker, self.root), self.root)
+
     def _compared(self) -> Comparison:
         return compare(self.recipe, self.root)
 
@@ -142,9 +160,7 @@ class _Run:
     ) -> None:
         self.say("loading Dagster")
         with uncollected("dagster"):  # importing it takes 2 s, which a run with nothing to make is spared
-            from assets.graph.job import end_killed, sign_of_launch
             from assets.graph.requested import observe
-            from assets.state.liveness import sign_of_life
 
         launch = self._begun(starts_anew=starts_anew, exact=exact)
         pipeline = launch.pipeline
@@ -155,9 +171,7 @@ class _Run:
             announce(kind, cell, values)
 
         self.say("opening Dagster's database")
-        sign = sign_of_life(sign_of_launch(self.root, launch.id))
-        with heard_by(note), opened_instance(self.root) as instance, sign:
-            end_killed(instance, self.root)
+        with heard_by(note), opened_instance(self.root) as instance:
             self.say("reporting to Dagster what the recipe asks for")
             # Of a missing cell nothing can be outdated; it is observed when it is made.
             observe(instance, (cell for cell in comparison.cells.values() if cell.state != "missing"))
@@ -183,6 +197,8 @@ class _Run:
         tags = {LAUNCH_TAG: launch_id, "pedigree/recipe": self.recipe.name}
         tags |= {START_ANEW: "true"} if starts_anew else {}
         launch = Launch(recipe=data, root=str(self.root), profile=self.profile, exact=exact, tags=tags)
+        itself = Launched(launch=launch_id, host=socket.gethostname(), pid=os.getpid(), owner=OWNER)
+        self.signs.enter_context(sign_of_life(sign_of_launch(self.root, launch_id), json.dumps(asdict(itself))))
         launch.pipeline.tracking().launch(launch_id, self.recipe.name, artifact.digest_of(data))
         self.launches.append(launch)
         report_asked(launch.reported, self.recipe)
@@ -212,20 +228,20 @@ class _Run:
     def close(self, report: Report) -> None:
         """Tell MLflow and Dagster how the run ended."""
         is_ok = report.exit_code == OK
-        for launch in self.launches:
-            launch.finish("FINISHED" if is_ok else "KILLED" if report.is_cancelled else "FAILED")
-        if not self.launches:
-            return
-        try:
-            with opened_instance(self.root) as instance:
-                self.launches[-1].note_end(f"`pedigree run` of {report.recipe} ended: {report.sentence}", instance)
-        except Exception as error:  # of a database; the run has ended all the same
-            log.warning("Dagster could not be told how the run ended: %s", masked(str(error)))
+        with self.signs:
+            for launch in self.launches:
+                launch.finish("FINISHED" if is_ok else "KILLED" if report.is_cancelled else "FAILED")
+            if not self.launches:
+                return
+            try:
+                with opened_instance(self.root) as instance:
+                    self.launches[-1].note_end(f"`pedigree run` of {report.recipe} ended: {report.sentence}", instance)
+            except Exception as error:  # of a database; the run has ended all the same
+                log.warning("Dagster could not be told how the run ended: %s", masked(str(error)))
 
 
 def _exactly(recipe: Recipe, root: Path, profile: str, announce: Listener) -> Comparison:
     from assets.registry.exact import compare_exactly, kept
-    from resources.tracking.reports import Tracking
 
     comparison = compare_exactly(recipe, root, Tracking(load_profile(profile).tracker, root))
     kept(comparison, lambda cell, text: announce("told", cell, {"text": text}))
@@ -252,7 +268,6 @@ def ask_registry(comparison: Comparison, profile: str) -> Standing | None:
     """
     from resources.tracking.errors import TrackingError
     from resources.tracking.registry import Registry, explained
-    from resources.tracking.reports import Tracking
 
     recipe = comparison.recipe
     if model_of(comparison).artifact is None:

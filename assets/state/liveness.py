@@ -24,6 +24,7 @@ from training.contract.artifact import ARTIFACT_FILE
 from training.contract.running.lease import holder_of
 
 WATCHERS_FOLDER = "watchers"
+LAUNCHES = Path("dagster", "launches")
 
 
 @contextmanager
@@ -67,6 +68,30 @@ def watchers_of(folder: Path) -> list[Watcher]:
     """Return the runs that watch the job of an artifact's folder now."""
     living = filter(lives, sorted((folder / WATCHERS_FOLDER).glob("*.json")))
     return [Watcher(**data) for path in living if (data := read_json(path)) is not None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """One `pedigree run`: its process, and the name of that process in what MLflow is told."""
+
+    launch: str
+    host: str
+    pid: int
+    owner: str
+
+    def __str__(self) -> str:
+        return f"`pedigree run` (process {self.pid} on {self.host})"
+
+
+def sign_of_launch(root: Path, launch: str) -> Path:
+    """Return the sign of life of the command `pedigree run` with this launch; its text is a `Launched` as JSON."""
+    return root / LAUNCHES / f"{launch}.lock"
+
+
+def killed_launches(root: Path) -> list[Launched]:
+    """Return the commands `pedigree run` under a root that ended without a word, so that their runs seem to go on."""
+    gone = [path for path in sorted((root / LAUNCHES).glob("*.lock")) if not lives(path)]
+    return [Launched(**data) for path in gone if (data := read_json(path)) is not None]
 
 
 def at_work(folder: Path, profile: Profile, *, now: float = 0.0) -> str:

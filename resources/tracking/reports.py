@@ -49,6 +49,10 @@ class Tracking:
         """Close the parent run of a launch."""
         self._spool({"do": "finish", "run": _launch_key(launch_id), "status": status})
 
+    def end_runs_of(self, owner: str) -> None:
+        """Close the runs that a process which was killed left open; nothing if its own writer did so."""
+        self._spool({"do": "gone", "owner": owner})
+
     def stage_run(
         self, launch_id: str, *, asset: str, partition: str, fingerprint: str, tags: dict[str, str]
     ) -> StageRun:
@@ -68,7 +72,7 @@ class Tracking:
         return StageRun(self, _launch_key(launch_id))
 
     def _spool(self, line: dict[str, Any]) -> None:
-        append_line(self._folder, {**line, "owner": self._owner})
+        append_line(self._folder, {"owner": self._owner, **line})
         if self._in_background:
             start_writer(self.uri, self.root)
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 EXPERIMENT = "pedigree"  # prefix of the names of experiments
 KEY_TAG, PARENT_TAG, KIND_TAG = "pedigree/key", "mlflow.parentRunId", "mlflow.experimentKind"
-NOTE_TAG = "mlflow.note.content"
+NOTE_TAG, ENDED_TAG = "mlflow.note.content", "pedigree/ended"
 SERVER_PORT = 5000
 PAGE_FILE = "page"
 FIRST_ROWS = {"experiments": 1}  # the default experiment, with which MLflow begins a store

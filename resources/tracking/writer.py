@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
-from resources.tracking.store import KEY_TAG, KIND_TAG, NOTE_TAG, PARENT_TAG, experiment_of, make_client
+from resources.tracking.store import ENDED_TAG, KEY_TAG, KIND_TAG, NOTE_TAG, PARENT_TAG, experiment_of, make_client
 from training.contract.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"
@@ -161,6 +161,7 @@ class Writer:
     def _close_all(self, line: dict[str, Any]) -> None:
         """Close the runs that an ended process left open, with status `KILLED`; stages before their launch."""
         for key in [key for key, run in self._state["open"].items() if run["owner"] == line["owner"]][::-1]:
+            self._client.set_tag(self._runs[key], ENDED_TAG, "its process was killed, or ended without a word")
             self._close(key, "KILLED", line["time"])
 
     def _close(self, key: str, status: str, seconds: float) -> None:

@@ -18,9 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from assets.services.stores import opened_instance
+from assets.state.liveness import sign_of_launch, sign_of_life
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
 from tests.end_to_end.dagster_dev import wait_for
@@ -119,6 +121,35 @@ def test_a_command_killed_in_the_middle_is_run_again_and_nothing_differs(undistu
     assert again.code == 0, again.errors
     assert again.answer["assets"]["crawl_archives"]["kitchen-small@kitchen-1"]["reused"]
     assert digests(again) == digests(undisturbed[1])
+
+
+def test_a_command_killed_with_its_writer_is_told_and_ended_by_the_next_one_and_a_living_one_is_not(tmp_path):
+    root, living = tmp_path / "runs", "living"
+    command = [sys.executable, "-c", "from assets.commands.cli import main; main()", *ARGUMENTS, "--root", str(root)]
+    process = subprocess.Popen(command, env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}, stderr=subprocess.DEVNULL)
+    wait_for(lambda: list(root.glob("extracted_documents/*/process.json")), 300)
+    itself = psutil.Process(process.pid)
+    for one in (itself, *itself.children(recursive=True)):
+        one.kill()  # as a machine does that loses its power
+    process.wait()
+    with opened_instance(root) as instance:
+        assert [run.status.value for run in instance.get_runs()] == ["STARTED"]
+    (told,) = pedigree("status", "kitchen-small", root=root).answer["killed"]
+    assert (told["pid"], told["host"]) == (process.pid, socket.gethostname())
+    tracking = Tracking("", root)
+    with sign_of_life(sign_of_launch(root, living)):
+        tracking.launch(living, "kitchen-small", "")
+        made = pedigree("run", "kitchen-small", "--until", "crawl_archives", "--snapshots", "kitchen-1", root=root)
+        assert made.code == 0 and f"(process {process.pid} on " in made.errors, made.errors
+        tracking.flush(60)
+        assert os.listdir(root / "dagster" / "launches") == [f"{living}.lock"]
+    with opened_instance(root) as instance:
+        assert [run.status.value for run in instance.get_runs()] == ["FAILURE"]
+    runs = runs_in(tracking, root)
+    ended = {run.info.run_name: run.info.status for run in runs if run.info.status != "RUNNING"}
+    assert len(runs) == 4 and set(ended.values()) == {"KILLED", "FINISHED"} and ended["kitchen-small"] == "KILLED"
+    assert [run.data.tags["pedigree/key"] for run in runs if run.info.status == "RUNNING"] == [f"launch-{living}"]
+    assert pedigree("status", "kitchen-small", root=root).answer["killed"] == []
 
 
 STOPPED = {signal.SIGINT: (130, "interrupted by Ctrl-C"), signal.SIGTERM: (143, "ended by SIGTERM")}
