@@ -1,7 +1,9 @@
-"""Seven ways in which `pedigree run` ends: exit code, object, webhook, Dagster's runs and terminal say the same."""
+"""Ways in which `pedigree run` ends: exit code, object, webhook, Dagster's runs and terminal say the same."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from assets.services.stores import opened_instance
 from tests.assets.run.test_result import kill_stages
 from tests.end_to_end.test_faults import is_extracting
 from tests.hook import webhook
+from tests.screen import Screen
 from tests.small_kitchen import RECIPES, linked_copy, pedigree_in_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -32,7 +35,7 @@ class Ending:
 
     `says` begins its sentence; it is empty for what is ok. `told` are kind and asset of the webhook's message, `ran` is
     the status of the last run in Dagster; both are empty if there is none. `prepared` gets the untouched root and the
-    run's own; `strike` is the signal that ends the run. `root` is another root.
+    run's own; `strike` is the signal that ends the run when `when` holds. `root` is another root.
     """
 
     arguments: tuple[str, ...]
@@ -43,6 +46,7 @@ class Ending:
     ran: str = ""
     prepared: Callable[[Path, Path], object] = lambda untouched, root: None
     strike: int = 0
+    when: Callable[[Path], Callable[[Screen], bool]] = is_extracting
 
 
 def undecided(untouched: Path, root: Path) -> None:
@@ -66,6 +70,22 @@ def killed(untouched: Path, root: Path) -> None:
     Thread(target=kill_stages, args=(root / "crawl_archives",), daemon=True).start()
 
 
+def is_deciding(root: Path) -> Callable[[Screen], bool]:
+    """The job of the decision has started."""
+    return lambda screen: any(root.glob("promoted_model/*/process.json"))
+
+
+def another_promotes(untouched: Path, root: Path) -> None:
+    """All but the decision, and this process holds the lock of the registry to its end."""
+    undecided(untouched, root)
+    fcntl.flock(os.open(f"{root / 'mlflow.db'}.registry.lock", os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+
+
+def is_waiting(root: Path) -> Callable[[Screen], bool]:
+    """The run waits until another promotion has ended."""
+    return lambda screen: any("waiting for another promotion" in line for line in screen.lines)
+
+
 ENDINGS = {
     "all-made": Ending(arguments=(SMALL,), code=0, ran="SUCCESS", prepared=undecided),
     "refused": Ending(
@@ -78,6 +98,14 @@ ENDINGS = {
     ),
     "Ctrl-C": Ending(arguments=EXTRACTED, code=130, says="interrupted by Ctrl-C", ran="CANCELED", strike=signal.SIGINT),
     "SIGTERM": Ending(arguments=EXTRACTED, code=143, says="ended by SIGTERM", ran="CANCELED", strike=signal.SIGTERM),
+    "Ctrl-C-decision": Ending(
+        arguments=(SMALL,), code=130, says="interrupted by Ctrl-C", ran="CANCELED", prepared=undecided,
+        strike=signal.SIGINT, when=is_deciding,
+    ),
+    "SIGTERM-registry": Ending(
+        arguments=(SMALL,), code=143, says="ended by SIGTERM", ran="CANCELED", prepared=another_promotes,
+        strike=signal.SIGTERM, when=is_waiting,
+    ),
     "until": Ending(arguments=EXTRACTED, code=0, ran="SUCCESS"),
     "nothing-to-do": Ending(arguments=(SMALL,), code=0, prepared=linked_copy),
     "address": Ending(arguments=(SMALL,), root="s3://b/x", code=2, says="--root: s3://b/x is an address"),
@@ -110,7 +138,7 @@ def test_all_five_say_the_same(first, untouched, tmp_path, monkeypatch, name):
     one.prepared(untouched, root)
     before = runs_of(root)
     profile.write_text('{name: told, default: {retries: 0}, notify: {webhook: "${HOOK}"}}')
-    strike = (is_extracting(root), one.strike) if one.strike else None
+    strike = (one.when(root), one.strike) if one.strike else None
     with webhook() as hook:
         monkeypatch.setenv("HOOK", hook.address)
         arguments = ("run", *one.arguments, "--profile", str(profile))
