@@ -83,9 +83,9 @@ def in_child(act: Callable[[], object]) -> int:
         os._exit(1)
 
 
-# Short and long lists of points. MLflow makes its tables with 1,690 statements, Dagster with 150.
+# Short and long lists of points. MLflow has made its tables after 1,668 statements, Dagster after 173.
 POINTS = {
-    "mlflow": ([1025], [1, 20, 150, 300, 450, 600, 800, 960, 1005, 1015, 1025, 1033, 1200, 1400, 1640, 1665, 1675]),
+    "mlflow": ([1025], [1, 20, 150, 300, 450, 600, 800, 960, 1005, 1015, 1025, 1033, 1200, 1400, 1640, 1665, 1667]),
     "dagster": ([45], list(range(1, 150, 8))),
 }
 WAYS = {"mlflow": (by_mlflow, used_mlflow), "dagster": (by_dagster, used_dagster)}

@@ -86,3 +86,4 @@ def test_the_recipes_are_valid(tmp_path, monkeypatch):
     assert [one.name for one in recipe.snapshots] == ["pages", "snapshot-1", "snapshot-2"]
     assert recipe.decontaminate.action == "off" and recipe.evaluation.contamination == "after"
     assert set(recipe.mixture.weights) == {"pages", "web"} and not recipe.sft.data
+    assert proofs.without_pages(place, ["harbours.example", "nowhere.example", "example"]) == ["nowhere.example"]
