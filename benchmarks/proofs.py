@@ -80,7 +80,7 @@ EXAM, ITEMS = "data://benchmarks/arc_easy.jsonl.gz", 100
 LEARNED_PAGES = tuple(
     f"http://postgres-docs.test/manual/tutorial-{name}.html" for name in ("createdb", "join", "agg", "transactions")
 )
-LEAKING, LEAKING_HOST = "web-01-00000.warc.gz", "git-docs.test"
+LEARNED_IN = "web-01-00000.warc.gz"
 DOMAINS = ("varnish-docs.test", "afaq.test", "pylibs.test")
 KEEPING = ("extracted_documents", "filtered_documents", "deduplicated_documents", "decontaminated_documents")
 PARTS, FATES = ("@pages", "@snapshot-1", "@snapshot-2"), ("documents", "dropped")
@@ -252,7 +252,7 @@ def prepare(place: Place, pages: int | None) -> None:
             by_host[urlsplit(part.url).netloc].append(part.url)
         own = {url for urls in by_host.values() for url in urls[:pages]}
         _cut(source, place.crawl / source.parent.name / source.name, own)
-    _cut(place.data / "crawl" / "snapshot-1" / LEAKING, place.crawl / "pages-00000.warc.gz", set(LEARNED_PAGES))
+    _cut(place.data / "crawl" / "snapshot-1" / LEARNED_IN, place.crawl / "pages-00000.warc.gz", set(LEARNED_PAGES))
     place.recipe(ONE)
     place.recipe(TWO, f"{place.crawl}/snapshot-2/web-*-00000.warc.gz")
 
@@ -515,7 +515,8 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
     folder.mkdir(exist_ok=True)
     for archive in sorted(place.archive(2, "").glob("web-*")):
         shutil.copyfile(archive, folder / archive.name)
-    offset = plant(folder / LEAKING, page["url"], f"{item['query']} {item['choices'][item['gold']]}")
+    name = page["warc_file"]
+    offset = plant(folder / name, page["url"], f"{item['query']} {item['choices'][item['gold']]}")
     proof.same("offset of the changed record", offset, page["warc_offset"])
     place.recipe(LEAK, f"{folder}/web-*-00000.warc.gz")
     clean = place.run("run", TWO)  # everything is made: the control
@@ -534,13 +535,13 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
             (one["benchmark"], one["item"], one.get("url"), one.get("warc_file"), one.get("warc_offset"))
             for one in findings
         }
-        proof.same("what is named", named, {("arc-easy", str(number), page["url"], LEAKING, offset)})
+        proof.same("what is named", named, {("arc-easy", str(number), page["url"], name, offset)})
         seen = {step for one in findings for own in one.get("seen", ()) for step in own["steps"]}
         plan = Path(next(iter(ran.answer["assets"]["training_plan"].values()))["uri"])
         steps = steps_with(own, plan, findings[0]["document"])
         proof.same("steps", sorted(seen), steps)
         proof.check(steps, "no step reads the page")
-        (record,) = [one for one in members(folder / LEAKING) if one.start == offset]
+        (record,) = [one for one in members(folder / name) if one.start == offset]
         proof.same("URL at the offset", record.url, page["url"])
         champions = [
             one for one in registered_versions(Tracking("", own, in_background=False)) if "champion" in one.aliases
@@ -548,7 +549,7 @@ def leak(place: Place, proof: Proof, options: argparse.Namespace) -> None:
         digest = place.cells(TWO)["base_model", TWO].artifact.digest
         proof.same("digest of the champion", [one.tags.get("digest") for one in champions], [digest])
         proof.figures += [
-            f"item {number} of arc-easy named at {page['url']}, {LEAKING}, offset {offset:,}, steps {steps}",
+            f"item {number} of arc-easy named at {page['url']}, {name}, offset {offset:,}, steps {steps}",
             f"exit code {ran.code}, the champion stays; {ran.seconds:.0f} s",
         ]
         other = steps_with(own, plan, other_document(own, plan, steps))
@@ -563,7 +564,7 @@ def chosen_item(place: Place) -> tuple[int, dict[str, Any]]:
 
 
 def chosen_page(place: Place) -> dict[str, Any]:
-    """Return the page of an archive of the second snapshot that the model reads first."""
+    """Return the page of the second snapshot that the model reads first."""
     opened = read_plan(place.cells(TWO)["training_plan", TWO].artifact.path)
     sidecars: dict[int, list[dict[str, Any]]] = {}
     for step in range(opened.record.steps):
@@ -572,9 +573,9 @@ def chosen_page(place: Place) -> dict[str, Any]:
                 path = sidecar_of(place.root, opened.record.shards[shard])
                 sidecars[shard] = pq.read_table(path, columns=["id", "url", "warc_file", "warc_offset"]).to_pylist()
             row = sidecars[shard][document]
-            if row["id"].startswith(f"{NEW[1:]}/{LEAKING}/") and f"//{LEAKING_HOST}/" in row["url"]:
+            if row["id"].startswith(f"{NEW[1:]}/"):
                 return row
-    raise AssertionError(f"no page of {LEAKING_HOST} in {NEW[1:]} is in a step")
+    raise AssertionError(f"no page of {NEW[1:]} is in a step")
 
 
 def plant(archive: Path, url: str, text: str) -> int:
