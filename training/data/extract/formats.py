@@ -8,6 +8,7 @@ are in the quarantine. PDF is read with pypdf, the extra `pdf`.
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import posixpath
@@ -18,7 +19,7 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote
 
-from training.data.extract.pages.html import Extracted, clean, day_of, decode, extract_html
+from training.data.extract.pages.html import Extracted, clean, day_of, decode, decode_text, extract_html
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import terms_of
 
@@ -84,16 +85,13 @@ def _extracted(
 
 
 def _plain(body: bytes) -> str:
-    """Return the bytes of a text file as text: by its byte-order mark, else UTF-8, else Windows-1252."""
+    """Return the bytes of a text file as text, by its byte-order mark or else by `decode_text`."""
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = body.decode("utf-16")
     elif b"\0" in body:
         raise UnreadableFile("bytes that are no text")
     else:
-        try:
-            text = body.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = body.decode("cp1252", errors="replace")
+        text = decode_text(body.removeprefix(codecs.BOM_UTF8))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -148,6 +148,20 @@ def test_every_file_of_a_mixed_folder_is_a_document_or_has_a_reason(tmp_path, fo
     assert rows["utf16.txt"]["text"] == sentences(9) and rows["packed.txt.gz"]["text"] == sentences(6)
 
 
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [
+        ("cp1252", "Brot ist süß."),
+        ("cp1252", "# naïve façade\nprice = '5 €'"),
+        ("cp1250", "Chléb kyne, když je těsto teplé a stojí u pece přes noc. Ráno ho pekařka peče dozlatova."),
+        ("cp1251", "Хлеб поднимается, когда тесто тёплое, и пекарь ставит его в печь рано утром."),
+        ("shift_jis", "パン生地は暖かい場所で膨らみ、朝早くに窯で焼かれる。"),
+    ],
+)
+def test_a_text_that_is_not_utf_8_has_the_charset_that_its_bytes_are(charset, text):
+    assert text_of(text.encode(charset), "text").text == text
+
+
 def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
     left = {path: why for _, path, why in walked(str(folder)) if why}
     assert left == LEFT
