@@ -37,7 +37,7 @@ MODEL_FOLDER, PROVENANCE_FILE = "model", "provenance.json"
 TOLERANCE = 1e-4  # largest difference of fp32 logits, as a share of the largest logit
 POSITIONS = 128
 LENGTH = 32  # positions of a row
-NOT_KEPT = ("auto_map", "transformers_version")  # fields of a folder: code, and what the model does not depend on
+NOT_KEPT = ("auto_map", "transformers_version")  # fields of JSON: code, and what a model does not depend on
 
 NOT_KNOWN = (
     "the text that it was trained on: no page can be named for its weights, and no item of an exam can be ruled out",

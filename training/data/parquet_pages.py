@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from training.data.documents import MAX_LINE_BYTES, TOO_LONG
 
-MAX_PAGES_BYTES = 128 << 20  # of one page of each column; DuckDB writes pages of 100 MB, others of 1 MiB
+MAX_PAGES_BYTES = 256 << 20  # of one page of each column; DuckDB writes pages of 100 MB, others of 1 MiB
 HELD_BYTES = 16 << 20  # of rows that are held, if each is as large as its pages let it be
 LARGE_ROW_BYTES = 1 << 18
 MOST_ROWS = 4096  # of small rows
@@ -44,7 +44,9 @@ def rows_of_group(
     try:
         for batch in batches_of_group(stream, parquet, group, columns):
             yield from batch.to_pylist()
-    except (UnicodeDecodeError, OverflowError) as error:
+    except RowTooLarge:
+        raise
+    except (ValueError, OverflowError) as error:  # such as texts that are not UTF-8, and dates behind the year 9999
         raise pa.ArrowInvalid(str(error)) from None
 
 
@@ -90,8 +92,9 @@ def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
 
     Raise ArrowInvalid if they say another number of values than the footer, or than `num_rows` if that is known.
     """
-    start = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place is not None)
-    at, left = start, column.num_values
+    at, left = column.data_page_offset, column.num_values
+    if 0 < (column.dictionary_page_offset or 0) < at:
+        at = column.dictionary_page_offset
     total = largest = value = 0
     while left > 0:
         header, length = _header(stream, at)
@@ -118,7 +121,7 @@ def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
 def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     """Return the fields of the header of the page at an offset by their numbers, and its length in bytes."""
     for size in HEADER_BYTES:
-        stream.seek(at)
+        stream.seek(max(at, 0))
         data = stream.read(size)
         try:
             header, length = _structure(data, 0)
@@ -126,7 +129,7 @@ def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
             if len(data) < size:
                 break
             continue
-        if all(type(header.get(field)) is int and header[field] >= 0 for field in (1, 2, 3)):
+        if all(type(header.get(field)) is int and 0 <= header[field] < 1 << 31 for field in (1, 2, 3)):
             return header, length
         break
     raise pa.ArrowInvalid(f"no header of a page at offset {at}")

@@ -91,7 +91,7 @@ def test_pages_that_unfold_are_not_held_by_any_reader(tmp_path, form):
         rows = [one if isinstance(one, Quarantined) else one[0] for one in parquet_items(file, None)]
         if form == "page":
             assert [one.reason for one in rows] == ["too_large"]
-            with pytest.raises(DataError, match=r"its pages have 30. MiB, more than 128"):
+            with pytest.raises(DataError, match=r"its pages have 30. MiB, more than 256"):
                 list(_parquet_rows(str(path), {}))
         else:
             assert rows == list(range(len(rows))) and sum(1 for _ in _parquet_rows(str(path), {})) == len(rows)
@@ -122,6 +122,14 @@ def test_a_text_that_is_not_utf_8_damages_its_group_of_rows_and_no_other(tmp_pat
     assert (first, last) == ((0, {"text": "first"}), (2, {"text": "last"}))
     assert (damaged.offset, damaged.reason) == (1, "damaged_compression") and "'utf-8' codec" in damaged.detail
     with pytest.raises(DataError, match="not a readable parquet file: 'utf-8' codec"):
+        list(read_rows(str(path)))
+
+
+def test_a_value_that_python_cannot_hold_damages_its_group_alone(tmp_path):
+    path = tmp_path / "rows.parquet"
+    whens = pa.array([0, 2**55], pa.timestamp("ms"))
+    pq.write_table(pa.table({"text": ["a", "b"], "when": whens}), path, row_group_size=1)
+    with pytest.raises(DataError, match="not a readable parquet file: .*"):
         list(read_rows(str(path)))
 
 

@@ -67,7 +67,7 @@ _REASONS = {
     "an office format: save it as PDF or text": ".doc .docx .odt .rtf .ppt .pptx .odp .pages",
     "another format of books: convert it to EPUB": ".mobi .azw .azw3 .djvu .fb2 .ps",
     "rows or an archive: name it in a snapshot of its own": """
-        .parquet .jsonl .jsonl.gz .jsonl.zst .warc .warc.gz .warc.zst .warc.lz4 .warc.wet .wet.gz .wet
+        .parquet .jsonl .jsonl.gz .jsonl.zst .warc .warc.gz .warc.zst .warc.lz4 .wet .wet.gz
     """,
 }
 _WHY = {ending: why for why, endings in _REASONS.items() for ending in endings.split()}

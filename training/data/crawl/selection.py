@@ -27,7 +27,7 @@ from training.contract.job import DataError
 from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
 from training.data.documents import TOO_LONG, bounded_lines, decompressed
-from training.data.parquet_pages import RowTooLarge, batches_of_group
+from training.data.parquet_pages import batches_of_group
 from training.data.sources import open_uri, seekable
 
 PARQUET = (".parquet",)
@@ -198,5 +198,7 @@ def _parquet_rows(file: str, wanted: dict[str, str]) -> Iterator[Row]:
                 for row in zip(*values, strict=True):
                     found = dict(zip(names, row, strict=True))
                     yield _checked(found | {"url": f"//{found.get('url') or ''}"}, file)
-    except (pa.ArrowException, OSError, RowTooLarge, UnicodeDecodeError) as error:
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{file}: the index is damaged or ends early: {error}") from None
