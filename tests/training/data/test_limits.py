@@ -129,7 +129,7 @@ def test_a_value_that_python_cannot_hold_damages_its_group_alone(tmp_path):
     path = tmp_path / "rows.parquet"
     whens = pa.array([0, 2**55], pa.timestamp("ms"))
     pq.write_table(pa.table({"text": ["a", "b"], "when": whens}), path, row_group_size=1)
-    with pytest.raises(DataError, match="not a readable parquet file: .*"):
+    with pytest.raises(DataError, match="not a readable parquet file: "):
         list(read_rows(str(path)))
 
 
