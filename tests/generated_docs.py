@@ -100,10 +100,11 @@ def rewards() -> Iterator[str]:
 
 def presets() -> Iterator[str]:
     """Yield the rows of the table of presets."""
-    yield from ("| preset | parameters | of them for a token |", "|---|---|---|")
+    yield from ("| preset | parameters |", "|---|---|")
     for name, preset in PRESETS.items():
         active = preset_shape(name).active_parameter_count
-        yield f"| `{name}` | {preset.parameters:,} | {'all' if active == preset.parameters else f'{active:,}'} |"
+        of_them = f", {active:,} for a token" if active != preset.parameters else ""
+        yield f"| `{name}` | {preset.parameters:,}{of_them} |"
 
 
 def _docstring(module: str) -> str:

@@ -127,7 +127,7 @@ def _locked(folder: Path) -> Iterator[Path]:
     while True:
         place.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(place / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(place / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             continue  # removed at this moment
         try:

@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0  # a run holds the lock for about a second
 def nothing_removed(root: Path) -> Iterator[None]:
     """Context manager: while it is open, `pedigree gc` removes nothing under this root."""
     root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _lock(descriptor, fcntl.LOCK_SH)
         yield
@@ -39,7 +39,7 @@ def nobody_looks(root: Path) -> Iterator[None]:
 
     Raise DataError if runs hold the lock for longer than a minute.
     """
-    descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -54,7 +54,7 @@ def nobody_looks(root: Path) -> Iterator[None]:
 @contextmanager
 def only_one(root: Path, lock_file: str, command: str) -> Iterator[None]:
     """Context manager that one process at a time can enter. Raise DataError if another `command` is inside."""
-    descriptor = os.open(root / lock_file, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(root / lock_file, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
             raise DataError(f"{root}: another `pedigree {command}` is at work here; wait until it is done")

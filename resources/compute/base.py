@@ -174,7 +174,7 @@ def submit_lock(folder: Path) -> Iterator[int]:
     It gives the file descriptor of the lock. The kernel releases the lock when the last process that holds the
     descriptor closes it or ends, however it ends.
     """
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

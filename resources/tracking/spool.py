@@ -19,7 +19,7 @@ def append_line(folder: Path, line: dict[str, Any]) -> None:
     """Append one line to the spool. A newline before it ends a line that a killed process left incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     data = b"\n" + json.dumps({"time": time.time(), **line}, ensure_ascii=False).encode() + b"\n"
-    descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         written = os.write(descriptor, data)  # one call: lines of several processes do not mix
     finally:

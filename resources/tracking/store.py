@@ -8,9 +8,10 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from resources.databases import make_whole
 from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
@@ -25,11 +26,54 @@ NOTE_TAG, ENDED_TAG = "mlflow.note.content", "pedigree/ended"
 SERVER_PORT = 5000
 PAGE_FILE = "page"
 FIRST_ROWS = {"experiments": 1}  # the default experiment, with which MLflow begins a store
+DATABASE, FILES_FOLDER = "mlflow.db", "mlflow-artifacts"
+ADDRESSES = {  # columns with absolute addresses of files, by table
+    "experiments": ("artifact_location",),
+    "runs": ("artifact_uri",),
+    "logged_models": ("artifact_location",),
+    "model_versions": ("source", "storage_location"),
+}
 
 
 def default_uri(root: Path) -> str:
     """The URI of the sqlite database under the root."""
-    return f"sqlite:///{root / 'mlflow.db'}"
+    return f"sqlite:///{root / DATABASE}"
+
+
+def files_of(root: Path) -> str:
+    """The address of the folder in which MLflow keeps files if its store is a database."""
+    return (root / FILES_FOLDER).as_uri()
+
+
+def follow_root(root: Path) -> None:
+    """Let the database under a root that was moved, copied or restored name the files that lie under the root now.
+
+    MLflow keeps absolute addresses. Those in a folder whose models are not under the root stay: it is another root's.
+    """
+    file = root / DATABASE
+    if not file.exists():
+        return
+    with closing(sqlite3.connect(file)) as database, database:
+        places = "SELECT DISTINCT artifact_location FROM experiments WHERE artifact_location LIKE ?"
+        for (former,) in database.execute(places, (f"file:%/{FILES_FOLDER}",)).fetchall():
+            if former != files_of(root) and _has_models(database, former, root):
+                _replace(database, former, files_of(root))
+
+
+def _has_models(database: sqlite3.Connection, former: str, root: Path) -> bool:
+    """Whether all models whose files lay in a former folder are under the root."""
+    told = database.execute("SELECT artifact_location FROM logged_models")
+    below = (address.removeprefix(f"{former}/") for (address,) in told if address.startswith(f"{former}/"))
+    return all((root / FILES_FOLDER / unquote(one)).is_dir() for one in below)
+
+
+def _replace(database: sqlite3.Connection, former: str, place: str) -> None:
+    """Replace the beginning of all addresses in a folder."""
+    size = len(former) + 1
+    for table, columns in ADDRESSES.items():
+        for name in columns:
+            update = f"UPDATE {table} SET {name} = ? || substr({name}, ?) WHERE substr({name} || '/', 1, ?) = ?"
+            database.execute(update, (place, size, size, f"{former}/"))
 
 
 def shown(uri: str) -> str:
@@ -106,6 +150,8 @@ def make_client(uri: str, root: Path) -> Any:
         with uncollected("mlflow"), without("pandas"), _making_tables(uri) as is_file:
             from mlflow import MlflowClient
 
+            if uri == default_uri(root):
+                follow_root(root)
             client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             if is_file:  # the first query of runs and the first query of models look at the tables
                 client.search_experiments(max_results=1)
@@ -153,7 +199,7 @@ def server_command(uri: str | None, root: Path, port: int) -> tuple[list[str], d
     """The command of an MLflow server on loopback for this store, and its environment, which may hold a password."""
     argv = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     argv += ["--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"]
-    argv += ["--serve-artifacts", "--artifacts-destination", (root / "mlflow-artifacts").as_uri()]
+    argv += ["--serve-artifacts", "--artifacts-destination", files_of(root)]
     return argv, {
         "MLFLOW_BACKEND_STORE_URI": uri or default_uri(root),
         "PYTHONWARNINGS": ",".join(filter(None, (OF_MLFLOW, os.environ.get("PYTHONWARNINGS")))),

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
-from resources.tracking.store import ENDED_TAG, KEY_TAG, KIND_TAG, NOTE_TAG, PARENT_TAG, experiment_of, make_client
+from resources.tracking.store import (
+    ENDED_TAG,
+    KEY_TAG,
+    KIND_TAG,
+    NOTE_TAG,
+    PARENT_TAG,
+    experiment_of,
+    files_of,
+    make_client,
+)
 from training.contract.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"
@@ -31,7 +40,7 @@ class Writer:
         self._client = make_client(uri, root)
         self._state = read_applied(self._folder, uri)
         # A server decides where it keeps files. Without a server they are kept under the root.
-        self._place = None if uri.startswith("http") else (root / "mlflow-artifacts").as_uri()
+        self._place = None if uri.startswith("http") else files_of(root)
         if any(self._created(recipe) != made for recipe, made in self._state["made"].items()):
             # The store was deleted and created again under the same name, so it gets all reports again.
             self._state = nothing_applied(uri)

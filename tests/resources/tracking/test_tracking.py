@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from resources.tracking.store import (
     KIND_TAG,
     default_uri,
     experiments,
+    files_of,
     make_client,
     server_command,
     shown,
@@ -329,6 +332,36 @@ def test_a_version_is_registered_once_and_found_by_its_digest(tracking, client, 
     assert [one for one in versions.of_client(tracking) if one.name == name] == told  # as MLflow says it
     client.delete_model_version(name, version)
     assert not [one for one in registered_versions(tracking) if one.name == name]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_store_of_a_moved_root_follows_it_unless_it_names_the_models_of_another_root(
+    tmp_path, store, launch, is_shared
+):
+    (root := tmp_path / "a root").mkdir()
+    shutil.copy(store.removeprefix("sqlite:///"), root / "mlflow.db")
+    with closing(sqlite3.connect(root / "mlflow.db")) as database, database:
+        database.execute("UPDATE experiments SET artifact_location = ?", (files_of(root),))
+        database.execute("DELETE FROM logged_models")
+        database.execute("DELETE FROM model_versions")
+    tracking = Tracking("", root, in_background=False)
+    stage = stage_run(tracking, launch, asset="aligned_model")
+    tracking.replay()
+    key = f"aligned_model-{FINGERPRINT[:16]}"
+    Registry(tracking, "toy").register(toy_export(tmp_path / "export"), run_key=key, tags={"digest": "d1"})
+    moved = root.rename(tmp_path / "moved")
+    if is_shared:
+        (moved / "mlflow-artifacts").rename(tmp_path / "of another root")
+    client = make_client(default_uri(moved), moved)
+    run = run_of(client, stage.key)
+    version = client.get_model_version("toy", "1")
+    places = {client.get_experiment(run.info.experiment_id).artifact_location, run.info.artifact_uri, version.source}
+    kept = files_of(root if is_shared else moved)
+    assert [one.removeprefix(kept) for one in sorted(places, key=len)] == [
+        "",
+        f"/{run.info.run_id}/artifacts",
+        f"/models/{client.get_model_version('toy', '1').tags['logged_model']}/artifacts",
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's"])

@@ -131,7 +131,7 @@ class Claims:
     def _claim(self, rank: int, number: int) -> bool:
         path = self._path(rank, number)
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         with os.fdopen(descriptor, "w") as stream:
@@ -156,7 +156,7 @@ class Claims:
     def _beat(self, state: str) -> None:
         """Write a beat in place: NFS shows a new content sooner than a new file of the same name."""
         text = f"{state} {this_process()} {self._beats:012d}\n"
-        descriptor = os.open(self._folder / self._file_of(self._name), os.O_CREAT | os.O_WRONLY, 0o644)
+        descriptor = os.open(self._folder / self._file_of(self._name), os.O_CREAT | os.O_WRONLY, 0o666)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(text)
         self._beats += 1

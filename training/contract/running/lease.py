@@ -132,7 +132,7 @@ class Lease:
     def _guard_descriptor(self) -> int:
         deadline = time.monotonic() + GUARD_SECONDS
         while time.monotonic() < deadline:
-            descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)
+            descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o666)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -98,7 +98,7 @@ def test_deepseek_v3_counts_like_its_published_files_once_the_biases_are_added()
 
 def test_the_reading_order_names_files_with_about_their_lines():
     root = Path(__file__).parents[4]
-    page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("in an evening.**")[2]
+    page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("in an evening**")[2]
     said = {name: int(lines) for name, lines in re.findall(r"`([\w/]+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
     folders = {
         "": "training/pretrain",
