@@ -73,11 +73,14 @@ def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[st
 
 
 def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
-    """Return artifacts whose record has another digest than an artifact that was made from it holds, with a sentence.
+    """Return artifacts for which nobody vouches but their own records, each with a sentence.
 
-    Left out are records that Dagster or MLflow was told of, and those in which a takedown of the root masked texts.
+    Such a record has another digest than an artifact that was made from it holds, was not told to Dagster or MLflow,
+    and no takedown of the root masked texts in it; or neither store was ever told of the artifact, although they know
+    others of these.
     """
-    known, found = {one.fingerprint: one for one in behind}, []
+    known = {one.fingerprint: one for one in behind}
+    found = _unheard(known.values(), root, tracking)
     for reader in known.values():
         record = reader.artifact.record if reader.artifact is not None else {}
         for item in (*record.get("inputs", ()), *record.get("guards", ())):
@@ -89,6 +92,16 @@ def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tup
                 )
                 found.append((one, sentence))
     return found
+
+
+def _unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
+    made = {one.artifact.path: one for one in behind if one.artifact is not None}
+    told = _told(made.values(), root, tracking)
+    unheard = [(one, path) for path, one in made.items() if not told[one.fingerprint]]
+    if len(unheard) == len(made):  # of a root that was copied without its stores, or lost them
+        return []
+    sentence = "neither Dagster nor MLflow was ever told of it, although they know others that belong to the same model"
+    return [(one, f"{path}: {sentence}; a run that uses it tells them") for one, path in unheard]
 
 
 def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
@@ -106,16 +119,25 @@ def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
 def _is_confirmed(one: Held, root: Path, tracking: Tracking) -> bool:
     """Whether Dagster or MLflow was told of exactly this record."""
     assert one.artifact is not None
-    digests: set[str] = set()
+    return one.artifact.record_digest in _told([one], root, tracking)[one.fingerprint]
+
+
+def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, set[str]]:
+    """Return the record digests that Dagster and MLflow hold, by fingerprint. A store that does not answer has none."""
+    behind = list(behind)
+    told: dict[str, set[str]] = {one.fingerprint: set() for one in behind}
     if home_of(root).exists():
         import dagster as dg
 
         with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
-            digests |= {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
+            for one in behind:
+                said = {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
+                told[one.fingerprint] |= said - {""}
     if (tracking.store or root).exists():
         with suppress(TrackingError), explained(tracking):
-            digests |= {tags["record_digest"] for tags in tracking.told_of({one.fingerprint}).get(one.fingerprint, [])}
-    return one.artifact.record_digest in digests
+            for name, runs in tracking.told_of(told).items():
+                told[name] |= {tags["record_digest"] for tags in runs}
+    return told
 
 
 def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Tracking) -> list[Said]:

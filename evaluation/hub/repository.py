@@ -37,7 +37,7 @@ MODEL_FOLDER = "model"
 ORIGIN_FILE = "pedigree.json"
 LICENCES_FILE = "LICENCES.md"
 CORPUS_SENTENCE = (
-    "Documents that are left after extraction, filtering, deduplication and decontamination, with the columns of"
+    "Documents that the recipe keeps in extraction, filtering, deduplication and decontamination, with the columns of"
     " FineWeb."
 )
 CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
@@ -126,7 +126,7 @@ def export_model(
     )
     write_text(target / LICENCES_FILE, _licences_page(snapshots, sources))
     if behind:
-        sums = {name: entry["sha256"] for name, entry in files}
+        sums = {name: sha256_of(target / name) for name, _ in files}  # one of them was changed above
         _write_bills(bill_of(model, card, behind, sums, scores), target)
     return _names(target)
 

@@ -177,3 +177,13 @@ def _from(sources: Iterable[CitedPlace]) -> str:
 def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN_ARTIFACTS:,} more" if len(names) > SHOWN_ARTIFACTS else ""
     return ", ".join(names[:SHOWN_ARTIFACTS]) + more
+
+
+def honoured(extracted: Origin) -> list[tuple[str, Cited]]:
+    """Return the settings by which pages are left out for their terms, each with its value in words."""
+    names = ("refused_robots", "refuse_reserved", "licences")
+    return [(f"extract.{name}", extracted.value_at("settings", "extract", name, of=_in_words)) for name in names]
+
+
+def _in_words(value: Any) -> str:
+    return ", ".join(value) or "none" if isinstance(value, (list, tuple)) else "yes" if value else "no"

@@ -19,7 +19,18 @@ from typing import Any
 
 from evaluation.contamination.verdict import cleared, told_of
 from evaluation.hub.pages_read import COUNTED, Reading, Sums, epochs_read, reading_of
-from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, CardTable, Cell, Cited, Origin, derived, share_of, total
+from evaluation.hub.sourced import (
+    OPT_OUTS,
+    POST_TRAINED,
+    CardTable,
+    Cell,
+    Cited,
+    Origin,
+    derived,
+    honoured,
+    share_of,
+    total,
+)
 from evaluation.report.scoreboard import FUNNEL
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.artifact import digest_of
@@ -353,8 +364,7 @@ def _opt_outs(records: Sequence[Record], reading: Reading | None) -> CardTable:
     rows: list[tuple[Cell, Cell]] = []
     origins = _origins(records, "extracted_documents")
     for origin in origins[-1:]:
-        asked = ("refused_robots", "refuse_reserved", "licences")
-        rows += [(f"extract.{name}", origin.value_at("settings", "extract", name, of=_setting)) for name in asked]
+        rows += honoured(origin)
     for reason in OPT_OUTS if origins else ():
         numbers = [one.value_at("counts", "dropped", of=partial(_of_reason, reason=reason)) for one in origins]
         rows.append((f"pages left out: {reason}", total(numbers)))
@@ -377,10 +387,6 @@ def _stated(reading: Reading) -> Iterator[tuple[Cell, Cell]]:
 
 def _of_reason(dropped: Mapping[str, int], *, reason: str) -> int:
     return sum(number for name, number in dropped.items() if name.partition(":")[0] == reason)
-
-
-def _setting(value: Any) -> str:
-    return ", ".join(value) or "none" if isinstance(value, (list, tuple)) else "yes" if value else "no"
 
 
 def _personal_data(records: Sequence[Record], reading: Reading | None) -> CardTable:
@@ -546,8 +552,8 @@ def _lineage(records: Sequence[Record]) -> CardTable:
     ]
     return CardTable(
         "Lineage",
-        "The artifacts behind the model. Where an asset has several, the digest is over theirs in order. The"
-        " attestation of an exported model names each of them with its record.",
+        "The artifacts behind the model and this card. Where an asset has several, the digest is over theirs in order."
+        " The attestation of an exported model names each of them with its record.",
         ("asset", "artifacts", "digest"),
         rows,
     )

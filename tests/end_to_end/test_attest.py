@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from resources.tracking.reports import Tracking
 from tests.commands import said
 from tests.evaluation.hub.test_attestation import write_keys
-from tests.small_kitchen import RECIPES
-from training.contract.artifact import commit_record, find
+from tests.small_kitchen import RECIPES, linked_copy
+from training.contract.artifact import commit_record, find, sha256_of
 from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -101,3 +102,28 @@ def test_a_record_that_was_changed_in_the_corpus_is_named(place, monkeypatch, ca
     assert find(made.path).record_digest != made.record_digest
     found = check(place, "kitchen-small", folder)
     assert len(found) == 1 and "filtered_documents" in found[0] and "was changed" in found[0]
+
+
+def test_the_forms_of_an_exported_model_say_what_lies_beside_them_and_what_was_read(
+    first, untouched, monkeypatch, capsys, tmp_path
+):
+    root, out = linked_copy(untouched, tmp_path / "root"), tmp_path / "out"
+    code, told = run(monkeypatch, capsys, "export", "kitchen-small", str(out), "--root", str(root))
+    assert code == 0, told
+    bom, graph = (json.loads((out / name).read_text("utf-8")) for name in ("bom.cdx.json", "bom.spdx.json"))
+    files = {one["name"]: one["hashes"][0]["content"] for one in bom["components"] if "hashes" in one}
+    packages = {one["name"]: one["version"] for one in bom["components"] if "purl" in one}
+    assert "tokenizer_config.json" in files and files == {name: sha256_of(out / name) for name in files}
+    assert {"torch", "trl"} <= packages.keys() and packages == {name: version(name) for name in packages}
+    spdx = [one for one in graph["@graph"] if one["type"] in ("software_File", "software_Package")]
+    assert files == {one["name"]: one["verifiedUsing"][0]["hashValue"] for one in spdx if "verifiedUsing" in one}
+    assert packages == {one["name"]: one["software_packageVersion"] for one in spdx if "software_packageUrl" in one}
+    given = {one["properties"][0]["value"] for one in bom["components"] if one["type"] == "data"}
+    read = ("crawl_archives", "instruction_data", "preference_data")
+    assert given == {made.digest for made in artifacts_under(root, lambda asset: asset in read)}
+    parameters = bom["metadata"]["component"]["modelCard"]["modelParameters"]
+    assert parameters["approach"] == {"type": "supervised"}  # its last training learned from pairs
+    card, summary = ((out / name).read_text("utf-8") for name in ("README.md", "training_summary.md"))
+    assert not [name for name in ("report.html", "harness.json") if f"`{name}` beside" in card]
+    assert "read by aligned" in summary and "read by reward" not in summary and "Stated above" not in summary
+    assert "extract.refused\\_robots: none" in summary

@@ -1,6 +1,7 @@
 """Files and records of a model are changed by somebody who writes digests, copies and references anew.
 
-Every command that says something of the model, signs it, or moves it notices.
+Every command that says something of the model, signs it, or moves it notices, names what was forged, and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -8,16 +9,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from assets.services.stores import opened_instance
 from assets.state.references import write_reference
+from resources.tracking.registry import Registry
+from resources.tracking.reports import Tracking
 from tests.end_to_end.test_attest import place, run  # noqa: F401 - a fixture
 from tests.small_kitchen import linked_copy
-from training.contract.artifact import commit_record, digest_of_files, find, manifest
+from training.contract.artifact import Artifact, commit_record, digest_of_files, find, manifest
+from training.provenance.lineage import artifacts_under
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -37,6 +45,17 @@ def edited(name: str, change: Callable[[str], str]) -> Callable[[Path, Record], 
         record["digest"] = digest_of_files(record["files"])
 
     return forge
+
+
+def weights(folder: Path, record: Record) -> None:
+    """Other weights, as of the same recipe under another root."""
+    path = folder / "model" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.unlink()
+    path.write_bytes(content)
+    record["files"] = manifest(folder, [one["path"] for one in record["files"]])
+    record["digest"] = digest_of_files(record["files"])
 
 
 def shots(text: str) -> str:
@@ -69,24 +88,84 @@ def shorter(folder: Path, record: Record) -> None:
     record["digest"] = digest_of_files(record["files"])
 
 
+def recommit(root: Path, old: Artifact, record: Record) -> Artifact:
+    """Write a record with its copy, and every reference to it."""
+    for copy in ("artifact.json", "artifact.copy.json"):
+        (old.path / copy).unlink()
+    commit_record(old.path, record)
+    new = find(old.path)
+    for reference in (root / "refs" / record["asset"]).glob("*.json"):
+        if json.loads(reference.read_text("utf-8"))["fingerprint"] == new.fingerprint:
+            reference.unlink()
+            write_reference(root, new, reference.stem)
+    return new
+
+
+Forged = list[tuple[Artifact, Artifact]]  # before and after
+
+
+def retold(root: Path, forged: Forged) -> None:
+    """Let everything that was made from what was forged name the new digests, and so on to the last record."""
+    for _, new in forged:
+        for made in list(artifacts_under(root)):
+            record = json.loads((made.path / "artifact.json").read_text("utf-8"))
+            items = [*record["inputs"], *record.get("guards", [])]
+            if named := [item for item in items if item["fingerprint"] == new.fingerprint]:
+                for item in named:
+                    item |= {"digest": new.digest, "record_digest": new.record_digest}
+                before = next((old for old, one in forged if one.path == made.path), made)
+                forged.append((before, recommit(root, made, record)))
+
+
+def in_mlflow(root: Path, forged: Forged) -> None:
+    """The same, and every tag in MLflow."""
+    retold(root, forged)
+    with closing(sqlite3.connect(root / "mlflow.db")) as store, store:
+        for table in ("tags", "model_version_tags", "logged_model_tags"):
+            columns = {row[1] for row in store.execute(f"PRAGMA table_info({table})")}
+            value = "value" if "value" in columns else "tag_value"
+            for old, new in forged:
+                for before, after in ((old.digest, new.digest), (old.record_digest, new.record_digest)):
+                    store.execute(f"UPDATE {table} SET {value} = ? WHERE {value} = ?", (after, before))
+
+
+def in_dagster(root: Path, forged: Forged) -> None:
+    """The same as in the records, and an event for each in Dagster."""
+    retold(root, forged)
+    with opened_instance(root) as instance:
+        for _, new in forged:
+            said = {"fingerprint": new.fingerprint, "digest": new.digest, "record_digest": new.record_digest}
+            where = {"asset_key": new.record["asset"], "partition": new.record["partition"]}
+            instance.report_runless_asset_event(dg.AssetMaterialization(**where, metadata=said))
+
+
+def alone(root: Path, forged: Forged) -> None:
+    """What was made from it keeps its word."""
+
+
 FORGERIES = {
-    "shots": ("model_scores", edited("harness.json", shots)),
-    "metric": ("model_scores", edited("harness.json", metric)),
-    "score": ("model_scores", edited("scores.json", score)),
-    "card": ("model_card", edited("README.md", language)),
-    "method": ("aligned_model", noted),
-    "tokenizer": ("tokenizer", shorter),
-    "replaces": ("filtered_documents", replacing),
+    "shots": ("model_scores", edited("harness.json", shots), alone),
+    "metric": ("model_scores", edited("harness.json", metric), alone),
+    "score": ("model_scores", edited("scores.json", score), alone),
+    "card": ("model_card", edited("README.md", language), alone),
+    "method": ("aligned_model", noted, alone),
+    "tokenizer": ("tokenizer", shorter, alone),
+    "replaces": ("filtered_documents", replacing, alone),
+    "another-root": ("sft_model", weights, retold),
+    "and-mlflow": ("base_model", weights, in_mlflow),
+    "and-dagster": ("aligned_model", noted, in_dagster),
 }
 BESIDE = ("model_scores", "model_card")  # made from the model: no attestation names them
+BEHIND_CORPUS = ("filtered_documents", "tokenizer")  # which counts its tokens
 COMMANDS = {
     "verify": ("verify", SMALL),
     "signature": ("verify", "SIGNED", "--signature", "SIGNED", "--public-key", "PUBLIC"),
-    "attest": ("attest", SMALL, "NEW"),
+    "attest": ("attest", SMALL, "NEW", "--key", "SECRET"),
     "export": ("export", SMALL, "NEW", "--key", "SECRET"),
     "corpus": ("export", SMALL, "NEW", "--asset", "decontaminated_documents"),
     "promote": ("promote", SMALL, "--reason", "a test"),
 }
+CARD = ("run", SMALL, "--until", "model_card")  # told where the records agree; else the run makes again what differs
 
 
 @pytest.fixture(scope="module")
@@ -111,26 +190,49 @@ def signed(place, tmp_path_factory) -> Path:  # noqa: F811
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_every_command_notices(name, place, signed, untouched, tmp_path, monkeypatch, capsys):  # noqa: F811
-    asset, forge = FORGERIES[name]
+    asset, forge, told = FORGERIES[name]
     unsaid = {"signature", "attest"} if asset in BESIDE else set()
-    unsaid |= set() if asset == "filtered_documents" else {"corpus"}
+    unsaid |= set() if asset in BEHIND_CORPUS else {"corpus"}
     root = linked_copy(untouched, tmp_path / "root")
     reference = sorted((root / "refs" / asset).glob("kitchen-small*.json"))[0]
-    folder = root / asset / json.loads(reference.read_text("utf-8"))["fingerprint"]
-    record = json.loads((folder / "artifact.json").read_text("utf-8"))
-    forge(folder, record)
-    for copy in ("artifact.json", "artifact.copy.json"):
-        (folder / copy).unlink()
-    commit_record(folder, record)
-    reference.unlink()
-    write_reference(root, find(folder), reference.stem)
+    old = find(root / asset / json.loads(reference.read_text("utf-8"))["fingerprint"])
+    record = json.loads((old.path / "artifact.json").read_text("utf-8"))
+    forge(old.path, record)
+    forged = [(old, recommit(root, old, record))]
+    told(root, forged)
+    names = {new.record["asset"] for _, new in forged} | {"is outdated"}  # whatever names what is gone
+    registry = Registry(Tracking("", root, in_background=False), SMALL)
+    before = (registry.history(), registry.holder("champion"))
     words = {"SIGNED": signed, "PUBLIC": place / "own.pub", "SECRET": place / "own.pem"}
-    noticed = {}
-    for number, (command, arguments) in enumerate(COMMANDS.items()):
-        given = [str({**words, "NEW": tmp_path / str(number)}.get(one, one)) for one in arguments]
-        code, told = run(monkeypatch, capsys, *given, "--root", str(root))
-        if code:
-            noticed[command] = str(told.get("error") or told.get("problems"))
+    for command, arguments in COMMANDS.items():
+        new = tmp_path / command
+        given = [str({**words, "NEW": new}.get(one, one)) for one in arguments]
+        code, answer = run(monkeypatch, capsys, *given, "--root", str(root))
+        if command in unsaid:
+            assert code == 0, (command, answer)
+            continue
+        said = str(answer.get("error") or answer.get("problems"))
+        assert code in (1, 2) and any(one in said for one in names), (command, code, answer)
+        assert not new.exists(), (command, list(new.iterdir()))
+    assert (registry.history(), registry.holder("champion")) == before
+    if told is not alone:
+        for gone in ("model_card", "refs/model_card"):
+            shutil.rmtree(root / gone)
+        code, answer = run(monkeypatch, capsys, *CARD, "--root", str(root))
+        assert code == 2 and any(one in answer["error"] for one in names), answer
+        assert not list(root.glob("model_card/*/artifact.json"))
     shutil.rmtree(root)
-    assert noticed.keys() >= COMMANDS.keys() - unsaid, noticed
-    assert asset in noticed["verify"] and "is not made" not in noticed["promote"]
+
+
+def test_a_model_that_nobody_was_ever_told_of_is_not_signed(place, untouched, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """It has the name of no other, so that no store contradicts it."""
+    root, name = linked_copy(untouched, tmp_path / "root"), "f" * 32
+    old = next(artifacts_under(root, lambda asset: asset == "aligned_model"))
+    folder = shutil.copytree(old.path, old.path.with_name(name))
+    record = json.loads((folder / "artifact.json").read_text("utf-8"))
+    weights(folder, record)
+    commit_record(folder, record | {"fingerprint": name})
+    given = (f"aligned_model/{name}", str(tmp_path / "new"), "--key", str(place / "own.pem"))
+    code, answer = run(monkeypatch, capsys, "attest", *given, "--root", str(root))
+    assert code == 2 and "neither Dagster nor MLflow was ever told of it" in answer["error"], answer
+    assert not (tmp_path / "new").exists()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from evaluation.hub.sourced import POST_TRAINED
@@ -65,6 +66,7 @@ class ModelBill:
     supplier: str | None
     url: str | None
     architecture: str
+    approach: str  # to learning, in CycloneDX's words
     base: str
     files: Mapping[str, str]
     libraries: Mapping[str, str]
@@ -97,6 +99,7 @@ def bill_of(
         supplier=recipe.provider.name,
         url=recipe.provider.url,
         architecture=config["architectures"][0],
+        approach=_approach(model),
         base=" ".join(filter(None, (recipe.adopt.name, recipe.adopt.revision))) if recipe.adopt.model else "",
         files=dict(sorted(files.items())),
         libraries=dict(sorted(libraries.items())),
@@ -106,6 +109,14 @@ def bill_of(
         kilowatt_hours=energy.kwh if energy else None,
         emissions_grams=emissions["emissions"] if emissions else recipe.provider.emissions_grams,
     )
+
+
+def _approach(model: Artifact) -> str:
+    """Return how the training that made a model learned; of an aligned one, its inputs tell what it learned from."""
+    asset, read = model.record["asset"], {item["asset"] for item in model.record["inputs"]}
+    if "prompt_data" in read:  # it judged answers of its own
+        return "reinforcement-learning"
+    return "supervised" if asset in POST_TRAINED else "self-supervised"
 
 
 def _settings(records: Sequence[Record]) -> dict[str, str]:
@@ -132,14 +143,15 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
 
 
 def _rows(records: Sequence[Record]) -> list[DataSet]:
-    """Return the sources of rows that a training read, with the digest of the model that counted them."""
+    """Return the sources of rows that a training read, with the digest of the rows it was given."""
     found = []
     for asset in POST_TRAINED:
         for _, record in of_asset(records, asset)[-1:]:
+            given = [item["digest"] for item in record["inputs"] if item["asset"].endswith("_data")]
             for one in record["notes"].get("rows_read", ()):
                 by = f" by {one['generator']}" if one["generator"] else ""
                 said = f"{one['rows']} rows{by} read by {asset}, {one['times']} times in all"
-                found.append(DataSet(f"{one['source']}{by}, {asset}", record["digest"], said, "rows"))
+                found.append(DataSet(f"{one['source']}{by}, {asset}", given[0], said, "rows"))
     return found
 
 
@@ -154,6 +166,12 @@ def _scores(model: Artifact, scores: Artifact | None) -> list[SuiteScore]:
         if asked["digest"] == model.digest
         for suite, one in values[name].items()
     ]
+
+
+def package_url(name: str, version: str) -> str | None:
+    """Return the package URL of a library; None for a list of words of the project, whose version is a checksum."""
+    is_list = PurePath(name).suffix in (".txt", ".tsv")
+    return None if is_list else f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
 
 
 def as_json(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from evaluation.hub.forms.bill import LIMITS, ModelBill
+from evaluation.hub.forms.bill import LIMITS, ModelBill, package_url
 
 FILE = "bom.cdx.json"
 GRAMS_PER_TON = 1e6
@@ -47,7 +47,7 @@ def _model(bill: ModelBill, datasets: list[str]) -> dict[str, Any]:
         ],
         "modelCard": {
             "modelParameters": {
-                "approach": {"type": "self-supervised"},
+                "approach": {"type": bill.approach},
                 "task": "text-generation",
                 "architectureFamily": "transformer",
                 "modelArchitecture": bill.architecture,
@@ -111,5 +111,7 @@ def _file(name: str, sha256: str) -> dict[str, Any]:
 
 
 def _library(name: str, version: str) -> dict[str, Any]:
-    purl = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
+    purl = package_url(name, version)
+    if purl is None:
+        return {"type": "file", "bom-ref": f"list-{name}", "name": name, "version": version}
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}

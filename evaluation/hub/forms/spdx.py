@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluation.hub.forms.bill import LIMITS, ModelBill
+from evaluation.hub.forms.bill import LIMITS, ModelBill, package_url
 
 FILE = "bom.spdx.json"
 CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
@@ -110,12 +110,13 @@ def _file(name: str, sha256: str, place: int, space: str) -> dict[str, Any]:
 
 
 def _library(name: str, version: str, space: str) -> dict[str, Any]:
+    purl = package_url(name, version)
     return {
         "type": "software_Package",
         "spdxId": f"{space}library-{name}",
         "name": name,
         "software_packageVersion": version,
-        "software_packageUrl": f"pkg:pypi/{name}@{version.replace('+', '%2B')}",
+        **({"software_packageUrl": purl} if purl else {}),
     }
 
 

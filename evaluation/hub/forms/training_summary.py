@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.hub.pages_read import Reading
-from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, total
+from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, honoured, total
 from evaluation.report.truth_comparison import Record, of_asset
 from training.recipe.recipe import Recipe
 
@@ -27,6 +27,7 @@ BILLION, SIZES = (
 NO_PAGES = "No pages: the recipe has post-training alone."
 NO_CRAWL = "No snapshot of archives among the sources."
 FINISHED = "The model is not trained on new data: a version of a model never changes."
+REWARD = "reward_model"
 WRITTEN = "texts that a model wrote"  # the kind of source whose documents keep the prompt that they answer
 CRAWLED = ("warc",)  # kinds of sources that the provider or somebody for it may have crawled
 
@@ -101,9 +102,14 @@ class _Facts:
                 yield kind, derived(said, origin.value_at("digest"))
 
     def rows(self, *, generated: bool) -> list[Cited]:
-        """Return the sources of rows that post-training read; `generated`: those with a generator, by its name."""
+        """Return the sources of rows that post-training read; `generated`: those with a generator, by its name.
+
+        The rows of a reward model that only measures are none of the model's.
+        """
         found: dict[str, list[Cited]] = {}
-        for asset in POST_TRAINED:
+        read = {item["asset"] for one in self.origins("aligned_model") for item in one.record.get("inputs", ())}
+        behind = [name for name in POST_TRAINED if name != REWARD or name in read]
+        for asset in behind:
             for origin in self.origins(asset):
                 for one in origin.record["notes"].get("rows_read", ()):
                     if bool(one["generator"]) == generated:
@@ -184,7 +190,8 @@ def _other_datasets(facts: _Facts) -> list[Cell]:
 
 
 def _reservations(facts: _Facts) -> list[Cell]:
-    said: list[Cell] = []
+    extracted = facts.origins("extracted_documents")[-1:]
+    said: list[Cell] = [derived(f"{name}: {one.shown}", one) for origin in extracted for name, one in honoured(origin)]
     for reason in OPT_OUTS:
         numbers = [
             one.value_at("counts", "dropped", of=_of_reason(reason)) for one in facts.origins("extracted_documents")
@@ -236,7 +243,7 @@ def _of_crawl(known: Fill) -> Fill:
 
 
 TEXT = _always("Text, if any.")
-ABOVE = _always("Stated above in this section.")
+ABOVE = _always("See above in this section.")
 
 
 def _comments(facts: _Facts) -> Sequence[Cell]:

@@ -30,6 +30,7 @@ BILL = ModelBill(
     supplier="Example <Models>",
     url="https://models.example/tiny",
     architecture="Qwen3ForCausalLM",
+    approach="supervised",
     base="Other 7B r1",
     files={"config.json": "0" * 64, "model.safetensors": "f" * 64},
     libraries={"torch": "2.13.0+cpu", "numpy": "2.4.6"},
