@@ -56,7 +56,7 @@ class Behind:
 
 
 def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[str]:
-    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
+    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model, or none does.
 
     What a record says that it replaces is no evidence. Return a sentence for each store that could not be asked.
     """
@@ -67,20 +67,17 @@ def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[st
     ]
     told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
     more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
-    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking)):
+    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking), *unheard(behind, root, tracking)):
         raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed, exported or promoted of it")
     return [sentence for sentence in (no_dagster, no_tracker) if sentence]
 
 
 def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
-    """Return artifacts for which nobody vouches but their own records, each with a sentence.
+    """Return artifacts whose record has another digest than an artifact that was made from it holds, with a sentence.
 
-    Such a record has another digest than an artifact that was made from it holds, was not told to Dagster or MLflow,
-    and no takedown of the root masked texts in it; or neither store was ever told of the artifact, although they know
-    others of these.
+    Left out are records that Dagster or MLflow was told of, and those in which a takedown of the root masked texts.
     """
-    known = {one.fingerprint: one for one in behind}
-    found = _unheard(known.values(), root, tracking)
+    known, found = {one.fingerprint: one for one in behind}, []
     for reader in known.values():
         record = reader.artifact.record if reader.artifact is not None else {}
         for item in (*record.get("inputs", ()), *record.get("guards", ())):
@@ -94,14 +91,18 @@ def unwitnessed(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tup
     return found
 
 
-def _unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
+def unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H, str]]:
+    """Return artifacts of which neither Dagster nor MLflow was ever told, with a sentence.
+
+    The list is empty if they were told of none: then the root was copied without its stores, or lost them.
+    """
     made = {one.artifact.path: one for one in behind if one.artifact is not None}
     told = _told(made.values(), root, tracking)
-    unheard = [(one, path) for path, one in made.items() if not told[one.fingerprint]]
-    if len(unheard) == len(made):  # of a root that was copied without its stores, or lost them
+    alone = [(one, path) for path, one in made.items() if not told[one.fingerprint]]
+    if len(alone) == len(made):
         return []
     sentence = "neither Dagster nor MLflow was ever told of it, although they know others that belong to the same model"
-    return [(one, f"{path}: {sentence}; a run that uses it tells them") for one, path in unheard]
+    return [(one, f"{path}: {sentence}; a run that uses it tells them") for one, path in alone]
 
 
 def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
