@@ -30,6 +30,7 @@ SAID = {
     "description": {"<b>wide</b>": 1},
     "seeds": {"https://a.test/": 1},
 }
+HONOURED = {"refused_robots": ["noai"], "refuse_reserved": True, "licences": []}
 RECIPE = load_recipe("kitchen")
 
 
@@ -42,7 +43,7 @@ def records(make):  # noqa: F811
     ]
     return [
         make("crawl_archives", settings={"snapshot": {"source": "warc"}}),
-        make("extracted_documents", counts=COUNTS, notes={"collection": collection}),
+        make("extracted_documents", counts=COUNTS, notes={"collection": collection}, settings={"extract": HONOURED}),
         make("filtered_documents", counts=COUNTS | {"dropped": {"toxicity:toxic_words": 4, "gopher_quality:x": 5}}),
         make("token_shards", {"shards.json": "{}"}),
         make("base_model", {"weights": "1"}),
@@ -90,7 +91,7 @@ def test_a_recipe_without_archives_says_so_in_each_field_about_crawlers(records,
     } == {("No snapshot of archives among the sources.", "ours")}
 
 
-def test_what_artifacts_know_is_in_its_field(records, reading):
+def test_what_artifacts_know_is_in_its_field(records, reading, make):  # noqa: F811
     told = shown(fields_of(stating(), records, reading, "domains.tsv"))
     assert told["1.3", "Training data size"][0].startswith("1 billion to 10 trillion tokens: 2,000,000,000")
     assert told["2.3", "Period of data collection"] == ["2024-05-01 to 2024-06-20 (WARC-Date)"]
@@ -99,8 +100,12 @@ def test_what_artifacts_know_is_in_its_field(records, reading):
     assert told["2.3", "Crawler name(s) and identifier(s)"] == ["Nutch"]
     assert told["2.3", "Crawler behaviour"] == ["robots: obey"]
     assert "https://a.test/" in told["2.3", "Types of content and online sources crawled"]
-    for asset in ("sft_model", "reward_model"):
-        assert f"rows, rows read by {asset}: 22" in told["2.1", "List of large publicly available datasets"]
+    listed = told["2.1", "List of large publicly available datasets"]
+    assert "rows, rows read by sft_model: 22" in listed and not [one for one in listed if "reward_model" in one]
+    folder, record = make("aligned_model")
+    judged = [*records, (folder, {**record, "inputs": [{"asset": "reward_model"}]})]
+    listed = shown(fields_of(stating(), judged, reading, "domains.tsv"))
+    assert "rows, rows read by reward_model: 22" in listed["2.1", "List of large publicly available datasets"]
     other = "Other publicly available datasets"
     assert "public_datasets of the recipe is empty" in told["2.1", other][1]
     more = shown(fields_of(stating(public_datasets="C4, https://c4.example"), records, reading, "domains.tsv"))
@@ -109,6 +114,7 @@ def test_what_artifacts_know_is_in_its_field(records, reading):
     assert "talk by gpt, rows read by sft_model: 3" in synthetic
     measures = told["3.1", "Measures to respect reservations of rights"]
     assert [one for one in measures if "usage" in one] == ["pages left out for usage: 2"]
+    assert measures[:3] == ["extract.refused_robots: noai", "extract.refuse_reserved: yes", "extract.licences: none"]
     removed = told["3.2", "Measures against illegal content"]
     assert removed[0] == "pages left out by toxicity:toxic_words: 4"
     assert len(removed) == 2  # and no rule about quality
