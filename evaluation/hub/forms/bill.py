@@ -83,7 +83,7 @@ def bill_of(
     """Return the bill of a model. `files` are the sha256 of its files by name; `behind` are the records behind it."""
     recipe = read_record(Recipe, card.record["settings"]["recipe"], where="recipe")
     config = json.loads((model.path / "model" / "config.json").read_text("utf-8"))
-    own = [*behind, (model.path, model.record)]
+    own, samples = [*behind, (model.path, model.record)], recipe.align.declared.learns_from == "samples"
     libraries: dict[str, str] = {}
     for _, record in own:
         libraries |= record["libraries"]
@@ -99,24 +99,23 @@ def bill_of(
         supplier=recipe.provider.name,
         url=recipe.provider.url,
         architecture=config["architectures"][0],
-        approach=_approach(model),
+        approach=_approach(model, samples=samples),
         base=" ".join(filter(None, (recipe.adopt.name, recipe.adopt.revision))) if recipe.adopt.model else "",
         files=dict(sorted(files.items())),
         libraries=dict(sorted(libraries.items())),
         settings=_settings(own),
-        datasets=[*_pages(card, own), *_rows(own)],
+        datasets=[*_pages(card, own), *_rows(own, samples=samples)],
         scores=_scores(model, scores),
         kilowatt_hours=energy.kwh if energy else None,
         emissions_grams=emissions["emissions"] if emissions else recipe.provider.emissions_grams,
     )
 
 
-def _approach(model: Artifact) -> str:
-    """Return how the training that made a model learned; of an aligned one, its inputs tell what it learned from."""
-    asset, read = model.record["asset"], {item["asset"] for item in model.record["inputs"]}
-    if "prompt_data" in read:  # it judged answers of its own
+def _approach(model: Artifact, *, samples: bool) -> str:
+    """Return how the training that made a model learned; `samples`: an aligned one from rewards of its own answers."""
+    if model.record["asset"] == "aligned_model" and samples:
         return "reinforcement-learning"
-    return "supervised" if asset in POST_TRAINED else "self-supervised"
+    return "supervised" if model.record["asset"] in POST_TRAINED else "self-supervised"
 
 
 def _settings(records: Sequence[Record]) -> dict[str, str]:
@@ -142,16 +141,18 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
     return found
 
 
-def _rows(records: Sequence[Record]) -> list[DataSet]:
+def _rows(records: Sequence[Record], *, samples: bool) -> list[DataSet]:
     """Return the sources of rows that a training read, with the digest of the rows it was given."""
     found = []
+    of_rows = ("instruction_data", "preference_data", "prompt_data" if samples else "preference_data")
+    rows = dict(zip(POST_TRAINED, of_rows, strict=True))
     for asset in POST_TRAINED:
         for _, record in of_asset(records, asset)[-1:]:
-            given = [item["digest"] for item in record["inputs"] if item["asset"].endswith("_data")]
+            given = next((item["digest"] for item in record["inputs"] if item["asset"] == rows[asset]), "unknown")
             for one in record["notes"].get("rows_read", ()):
                 by = f" by {one['generator']}" if one["generator"] else ""
                 said = f"{one['rows']} rows{by} read by {asset}, {one['times']} times in all"
-                found.append(DataSet(f"{one['source']}{by}, {asset}", given[0], said, "rows"))
+                found.append(DataSet(f"{one['source']}{by}, {asset}", given, said, "rows"))
     return found
 
 
