@@ -126,7 +126,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "FineWeb": write_fineweb,
     "Markdown and PDF": write_notes,
     "repository": write_repository,
-    "chats, with a model": write_chats,
+    "chats": write_chats,
 }
 # Which word goes on: what a small model can learn from any English text.
 EXAM = (
@@ -141,10 +141,10 @@ EXAM = (
     ("Captain Morel told the pilots in Nouakchott that there", "are", "of", "as", "to"),
     ("The new clock in the town hall of Brno will", "be", "was", "been", "of"),
 )
-LINES = """
-mixture: {{max_epochs: 1.0}}
+ONE_EPOCH = "mixture: {max_epochs: 1.0}\n"
+LINES = """\
 decontaminate:
-  benchmarks: &mine [{{name: words, uri: {exam}, kind: multiple_choice}}]
+  benchmarks: &mine [{{name: words, uri: "{exam}", kind: multiple_choice}}]
 """
 SUITES = "evaluation: {{suites: *mine, tolerate_unknown: [{unknown}]}}\n"
 
@@ -166,14 +166,14 @@ def row_of(name: str, folder: Path) -> tuple[str, ...]:
     FOLDERS[name](given)
     write_exam(folder / "exam.jsonl")
     model = []
-    if name.endswith("with a model"):
+    if name == "chats":
         write_model(folder / "model")
         model = ["--model", folder / "model"]
     told = _said(folder, "init", given, "--output", recipe, *model)
     if not recipe.exists():
         return name, "", "", told[-1], ""
     text = "".join(line for line in recipe.read_text().splitlines(True) if not line.startswith("evaluation:"))
-    unknown = "adopted_model" if model else ""
+    unknown, text = ("adopted_model", text) if model else ("", text + ONE_EPOCH)
     recipe.write_text(text + LINES.format(exam=folder / "exam.jsonl") + SUITES.format(unknown=unknown))
     started = time.monotonic()
     ran = _said(folder, "run", recipe, "--root", folder / "root")

@@ -31,9 +31,9 @@ WAY_OUT = (
 NONE = Answers(metric="", correct={})
 MORE_ITEMS = "an exam with more items narrows the interval; promote.max_score_drop says how large a drop is permitted"
 LEARN_MORE = (
-    "the model is registered, and `pedigree chat` reaches it; train on more text (`pedigree inspect filtered_documents"
-    " RECIPE` shows what was dropped) or for longer, ask more items about what the text says, or promote it by hand:"
-    " `pedigree promote RECIPE --reason TEXT`"
+    "the model is registered all the same; train on more text (`pedigree inspect filtered_documents RECIPE` shows what"
+    " was dropped) or for longer, ask more items about what the text says, or promote it: `pedigree promote RECIPE"
+    " --reason TEXT`"
 )
 
 

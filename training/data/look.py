@@ -30,17 +30,13 @@ from training.data.crawl.folder import (
     walked,
     why_no_text,
 )
-from training.data.crawl.warc import Record, read_warc
 from training.data.extract.extract import documents_of
-from training.data.extract.pages.html import decode
-from training.data.extract.responses import PayloadError, parse_response, payload
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import Page
 from training.data.sources import expand, is_http, is_remote, read_rows, size_of
 from training.data.words.language import identify
 
 SAMPLES, SAMPLED_FILES = 50, 10
-SAMPLE_BYTES = 200_000  # of each page
 _HEAD_BYTES = 1024
 PACKED_RATIO = 3  # about, of rows of text to their packed file
 MIN_CHARACTERS = 200  # of a text whose language counts
@@ -55,7 +51,6 @@ ANSWERS = ("question answer", "prompt completion", "prompt answer", "prompt resp
 GUESSED_ROWS, GUESSED_CHARACTERS = 16, 100  # of a column with another name, on the mean of the first rows
 TRAIN = re.compile(r"(^|[^a-z])train", re.IGNORECASE)
 ABOUT = re.compile(r"(README|LICEN[CS]E|NOTICE|CITATION|CHANGELOG)\b", re.IGNORECASE)  # beside rows or archives
-_MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>")
 _ROWS = ("parquet", "jsonl")
 TALKS = "conversations"  # files of rows with questions and answers, which are no documents
 NO_TEXT = ("", "")  # columns of such rows
@@ -370,19 +365,17 @@ def _spread(files: Sequence[str], source: str) -> Sequence[str]:
 
 
 def text_bytes(files: Sequence[str], source: str, text_field: str) -> float:
-    """Estimate the bytes of text in files on this machine by the first texts of a few of them.
-
-    Of pages it is what they show, which is more than their main text.
-    """
+    """Estimate the bytes of text in files on this machine by the first texts of a few of them."""
     if source == SHARDS:
         return 2.0 * sum(map(size_of, files))  # two bytes for a token, of four characters
     code = [name for name in files if source == FILES and format_of(name) == "code"]
     others = sorted(set(files).difference(code))
     chosen, found = _spread(others, source), 0.0
+    number = max(1, SAMPLES // max(1, len(chosen)))
     for file in chosen:
-        some = list(islice(_texts(file, source, text_field), max(1, SAMPLES // len(chosen))))
-        if some:
-            found += sum(len(text.encode("utf-8", "replace")) for text, _ in some) / min(some[-1][1], 1.0)
+        some = list(islice(_texts(file, source, text_field), number))
+        share = some[-1][1] if len(some) == number else 1.0  # of the file; fewer texts are all that it has
+        found += sum(len(text.encode("utf-8", "replace")) for text, _ in some) / min(share, 1.0)
     return sum(map(size_of, code)) + found * sum(map(size_of, others)) / max(1, sum(map(size_of, chosen)))
 
 
@@ -397,14 +390,11 @@ def _texts(file: str, source: str, text_field: str) -> Iterator[tuple[str, float
                 yield row[text_field], share
     elif is_remote(file):
         return
-    elif source == FILES:
-        for row in documents_of(Path(file), FILES, ExtractRecipe()):
-            text = row["text"]
-            yield Page(text=text, url="", columns={}, extracted=text, code=tuple(row.get("code") or ())).prose, 1.0
     else:
-        for record in read_warc(Path(file), max_content_bytes=SAMPLE_BYTES):
-            if isinstance(record, Record) and (text := _text_of(record)).strip():
-                yield text, max(1, record.offset) / size_of(file)
+        for row in documents_of(Path(file), source, ExtractRecipe()):
+            share = 1.0 if source == FILES else max(1, row["warc_offset"]) / size_of(file)
+            text = row["text"]
+            yield Page(text=text, url="", columns={}, extracted=text, code=tuple(row.get("code") or ())).prose, share
 
 
 def _rows(file: str) -> Iterator[tuple[dict[str, Any], float]]:
@@ -420,22 +410,6 @@ def _rows(file: str) -> Iterator[tuple[dict[str, Any], float]]:
     for row in read_rows(file):
         read += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
         yield row, read / max(1, size)
-
-
-def _text_of(record: Record) -> str:
-    """Return the visible text of a page, or "" for a record without one."""
-    if record.type == "conversion":
-        return record.content.decode("utf-8", errors="replace")
-    if record.type != "response":
-        return ""
-    try:
-        response = parse_response(record.content)
-        page = payload(response, max_bytes=SAMPLE_BYTES)
-    except PayloadError:
-        return ""
-    if response.status != 200 or "html" not in response.content_type:
-        return ""
-    return _MARKUP.sub(" ", decode(page, response.headers.get("content-type", "")).text)
 
 
 def _languages(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:

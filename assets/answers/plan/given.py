@@ -31,6 +31,8 @@ def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
     mixture, asked, batch = recipe.mixture, recipe.pretrain.tokens, recipe.pretrain.global_batch_tokens
     most = given * max((mixture.max_epochs, *mixture.source_epochs.values()))
     held = f"the documents hold about {_about(given)} tokens before filter and deduplication"
+    if any(snapshot.source == "warc" for snapshot in recipe.snapshots):
+        held += ", which may leave a tenth of a crawl"
     epochs = f"mixture.max_epochs {mixture.max_epochs:g}"
     if most < batch:
         return f"{held}, less than one batch of {batch:,} with {epochs}; add documents or lower global_batch_tokens"

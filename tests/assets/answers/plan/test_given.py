@@ -45,7 +45,7 @@ def write(folder, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "within"), [("parquet", 0.1), ("jsonl", 0.1), ("files", 0.1), ("packed", 0.6), ("warc", 3)]
+    ("kind", "within"), [("parquet", 0.1), ("jsonl", 0.1), ("files", 0.1), ("packed", 0.6), ("warc", 0.3)]
 )
 def test_the_estimate_is_near_what_the_files_hold(kind, within, tmp_path):
     source = write(tmp_path / "data", kind)
