@@ -28,7 +28,7 @@ from assets.services.stores import dagster_home, make_stores
 from assets.state.recipe_folders import recipe_folders
 from assets.state.references import recipes_run
 from resources.profile import load_profile
-from resources.tracking.store import default_uri, server_command, write_page_address
+from resources.tracking.store import default_uri, page_address, server_command, write_page_address
 from training.contract.process.exit_codes import FAILED
 from training.recipe.recipes import RecipeFiles
 
@@ -40,8 +40,13 @@ RELOAD = """mutation { reloadWorkspace { __typename ... on PythonError { message
 
 
 def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
-    """Run the services until interrupted; return the exit code. If a port is in use, fail before anything starts."""
-    for wanted, option in ((port, "--port"), (mlflow_port, "--mlflow-port")):
+    """Run the services until interrupted; return the exit code. If a port is in use, fail before anything starts.
+
+    If the profile names an MLflow server, that one is used and none is started.
+    """
+    uri = load_profile(profile).tracker or default_uri(root)
+    ports = [(port, "--port")] if uri.startswith("http") else [(port, "--port"), (mlflow_port, "--mlflow-port")]
+    for wanted, option in ports:
         if not is_free(wanted):
             print(
                 f"error: port {wanted} on {LOOPBACK} is in use; end what uses it, or give another with {option}",
@@ -50,14 +55,14 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
             return FAILED
     make_writable(root)
     write_page_address(root, mlflow_port)
-    make_stores(root, load_profile(profile).tracker or default_uri(root))
+    make_stores(root, uri)
     ending = threading.Event()
     commands = _commands(root, profile, port, mlflow_port)
     processes = [_start(argv, env, cwd=dagster_home(root), ending=ending) for argv, env in commands]
     guard = start_guard(processes)
     print(
-        f"Dagster: http://{LOOPBACK}:{port}   MLflow: http://{LOOPBACK}:{mlflow_port}{EXPERIMENTS}   root: {root}   "
-        "(Ctrl-C ends both)",
+        f"Dagster: http://{LOOPBACK}:{port}   MLflow: {page_address(uri, root)}{EXPERIMENTS}   root: {root}   "
+        "(Ctrl-C ends what was started)",
         flush=True,
     )
     code = _watch(processes, root, port, ending)
@@ -97,7 +102,10 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         "--port",
         str(port),
     ]
-    mlflow, mlflow_environment = server_command(load_profile(profile).tracker, root, mlflow_port)
+    uri = load_profile(profile).tracker
+    if uri and uri.startswith("http"):
+        return [(dagster, environment)]
+    mlflow, mlflow_environment = server_command(uri, root, mlflow_port)
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
 
 

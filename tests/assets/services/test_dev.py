@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from assets.services.dev import _start, _watch
+from assets.services.dev import _commands, _start, _watch
 from assets.services.signals import exit_code_of
 
 # Ends its parent when that one catches SIGTERM, and not before.
@@ -41,3 +41,10 @@ def test_a_service_that_is_ended_while_it_loads_prints_no_traceback(tmp_path, ca
         passing_on.join()
     said = capsys.readouterr()
     assert said.out == "loading\n" and said.err == "ended by SIGTERM; Dagster and MLflow are ended too\n"
+
+
+@pytest.mark.parametrize(("uri", "services"), [("https://mlflow.example.org", 1), ("sqlite:////tmp/mlflow.db", 2)])
+def test_an_mlflow_server_that_the_profile_names_is_used_and_none_is_started(tmp_path, uri, services):
+    profile = tmp_path / "team.yaml"
+    profile.write_text(f"name: team\ntracking_uri: {uri}\n")
+    assert len(_commands(tmp_path, str(profile), 3000, 5000)) == services
