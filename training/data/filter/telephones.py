@@ -386,9 +386,9 @@ def _is_dialled(number: str) -> bool:
 
 
 def _is_ascending(number: str) -> bool:
-    """Whether groups of two digits grow, as those of a lottery do."""
+    """Whether groups of two digits grow to 50 at most, as those of a lottery do."""
     groups = _GROUP.findall(number)
-    return all(len(group) == 2 for group in groups) and groups == sorted(groups)
+    return all(len(group) == 2 for group in groups) and groups == sorted(groups) and groups[-1] <= "50"
 
 
 @lru_cache(maxsize=2)  # for all ends that a number may have, the clause is the same

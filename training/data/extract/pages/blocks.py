@@ -62,6 +62,7 @@ from training.data.extract.pages.signs import (
     MAIN,
     MARKED_TAGS,
     NAVIGATION,
+    NOTE,
     NOTICE,
     PHRASES,
     PRESENT,
@@ -127,7 +128,7 @@ _TOGGLE = 1 << TOGGLE
 _CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR, _NOTICE, _NAVIGATED = 1 << INFOBOX, 1 << SIDEBAR, 1 << NOTICE, 1 << NAVIGATION
-_CAPTION, _PROMOTION = 1 << CAPTION, 1 << PROMOTION
+_CAPTION, _PROMOTION, _NOTE = 1 << CAPTION, 1 << PROMOTION, 1 << NOTE
 _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
 _IN_CODE = _HIDDEN | _INVISIBLE | _LINKED
@@ -141,12 +142,14 @@ LOST_RATIO = 10  # with this many times as much prose outside the main text as i
 LITTLE_CHARACTERS = 200
 FOUND_FRACTION = 0.6  # of its prose
 FOUND_BESIDE_COMMENTS = 0.25  # of its prose and comments together
+FEW_OF_SENTENCE = 25  # a first sentence with less is a date or a name
+MUCH_BELOW = 400  # with less text below it, a heading that is a link announces another page
 CELLS_OF_TABLE = 6  # a table with fewer cells may be navigation
 KIND_FRACTION = 0.4  # a page with more of its text than this in code, cells or items is of that kind
 CODE_FRACTION = 0.9  # an element with more of its text than this in code is judged as code
 T_LISTING, T_CODE, T_BUTTON = TAGS["listing"], TAGS["code"], TAGS["button"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
-T_SPAN = TAGS["span"]
+T_SPAN, T_ASIDE, T_THEAD = TAGS["span"], TAGS["aside"], TAGS["thead"]
 
 
 @native
@@ -218,8 +221,12 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
         own = signs[n] | tag_marks[tag[n]]
         if own & _SHOWN:
             own &= ~(_HIDDEN | _INVISIBLE)
-        if own & _TOGGLE:  # an accordion's header
+        if own & _TOGGLE or tag[n] in (T_THEAD, T_TR, T_TH, T_TD):  # of an accordion or table, not of the page
             own &= ~_HEADER
+        if tag[n] == T_A and own & _LINKED == 0:  # the name of a place, such as `list-of-recommendations`
+            own &= _HIDDEN | _INVISIBLE
+        if tag[n] == T_ASIDE and own & _NOTE:
+            own &= ~_SIDEBAR
         up = parent[n]
         is_button = tag[n] == T_BUTTON and not T_H1 <= tag[up] <= T_H6
         if n and (is_button or (tag[up] == T_BUTTON and marks[up] & _HIDDEN)):
@@ -656,6 +663,25 @@ def _is_owned(html, at, end):
 
 
 @native
+def _is_said(html, start, end, first, until):
+    """Whether a block ends as a sentence does, with a full stop, a question or exclamation mark, or a colon."""
+    for r in range(until - 1, first - 1, -1):
+        at = end[r]
+        while at > start[r] and html[at - 1] <= 32:
+            at -= 1
+        if at == start[r]:
+            continue
+        if html[at - 1] in (33, 46, 58, 63):
+            return True
+        if at - 3 < start[r]:
+            return False
+        if html[at - 3] == 0xE3:
+            return html[at - 2] == 0x80 and html[at - 1] == 0x82
+        return html[at - 3] == 0xEF and html[at - 2] == 0xBC and html[at - 1] in (0x81, 0x9A, 0x9F)
+    return False
+
+
+@native
 def _group(tag, parent, n):
     """Return the table or list that contains a cell or item (0 for other elements); in its entries links are common."""
     if not _is_listed(tag[n]):
@@ -706,7 +732,9 @@ def _keep(
         if is_strict and in_header[n] and not is_prose:
             continue
         if not begun:  # dates and names often come between the title and the first sentences
-            begun = chars[b] >= 60 and stops[b] > 0
+            begun = (chars[b] >= 60 and stops[b] > 0) or (
+                chars[b] >= FEW_OF_SENTENCE and _is_said(html, start, end, first[b], until[b])
+            )
             if not (begun or is_title or is_content or _is_listed(t) or tag[parent[n]] == T_DD) and chars[b] < 60:
                 continue
         if chars[b] < 400 and _is_owned(html, start[first[b]], end[first[b]]):
@@ -714,12 +742,16 @@ def _keep(
         if chars[b] < 150 and not in_code[n]:
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
             is_described = t in (T_TD, T_TH, T_DT, T_DD) or tag[parent[n]] == T_DD
-            if phrase & 1 or (phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or is_described)):
+            is_label = phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or is_described)
+            if (phrase & 1 and not in_cell[n]) or (is_label and not is_title):
                 continue
         kept[b] = True
-    # Drop headings that are followed by no text.
+    # Drop headings that are followed by no text, and keep those that are links if they are followed by much.
     level = 1
     num = 0
+    below = np.zeros(
+        T_H6 + 1, np.int64
+    )  # characters between a heading of each level and the next of it or a higher one
     for b in range(blocks - 1, -1, -1):
         if stands[b]:
             num += chars[b]
@@ -735,6 +767,11 @@ def _keep(
                 level = t
         elif around <= holder[b] <= last[root] and not out[holder[b]] and _is_heading(tag[holder[b]], chars[b], 0):
             level = min(level, tag[holder[b]])  # a heading that is a link ends the text before it too
+            kept[b] = 2 * linked[b] > chars[b] and below[tag[holder[b]]] >= MUCH_BELOW
+        if T_H1 <= tag[holder[b]] <= T_H6:
+            below[tag[holder[b]] :] = 0
+        elif kept[b] or stands[b]:
+            below += chars[b]
     return num
 
 

@@ -69,6 +69,7 @@ CLEARLY_MORE = 1.5  # trafilatura's text of a doubtful page is used if it has mo
 LANGUAGE_CHARACTERS = 20_000  # of HTML source, which has a few hundred words on nearly every page
 SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")
 PROSE_LINE_CHARACTERS = 80
+LINE_OR_CELL = re.compile(r"[\n|]")
 NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
 
@@ -440,8 +441,11 @@ def _main_text(html: str, settings: ExtractRecipe) -> str:
 
 
 def prose_characters(text: str) -> int:
-    """Return the number of characters in long lines with sentence punctuation, so that menus and lists do not count."""
-    lines = (line for line in text.split("\n") if len(line) >= PROSE_LINE_CHARACTERS)
+    """Return the number of characters in long lines with sentence punctuation, so that menus and lists do not count.
+
+    Of a row of a table, as trafilatura writes it, each cell counts as a line.
+    """
+    lines = (line for line in LINE_OR_CELL.split(text) if len(line) >= PROSE_LINE_CHARACTERS)
     return sum(len(line) for line in lines if SENTENCE_SIGN.search(line))
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
 # CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked;
-# SHOWN is a name that only looks as if the element were hidden, or navigation.
-CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED = range(16, 24)
+# SHOWN is a name that only looks as if the element were hidden, or navigation; NOTE is an `aside` inside the text.
+CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED, NOTE = range(16, 25)
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
 WORDS = {
@@ -68,6 +68,7 @@ WORDS = {
     " |faq|question |collapsible| |expander| role|button|",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
     " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide role|tabpanel| |guimenu |guisubmenu",
+    NOTE: "|footnote |admonition |note| |warning| |caution| |hint| |callout|",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"
     " |story|body |storybody |article|content |articlecontent |article|text |articletext |story|content"
     " |storycontent |body|text |bodytext |body|copy |bodycopy |story|text |storytext |post|entry |postentry"

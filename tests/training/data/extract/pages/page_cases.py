@@ -575,4 +575,51 @@ CASES = [
         "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out.</p>",
         has=("in all packages. Others",),
     ),
+    Case(
+        "short-first-sentence",
+        "<html><body><div class=box><h1>Questions</h1><p style='font-weight: bold'>What are dry files and how can I read them?</p><p>Dry files hold the times of the ferries without a loss of precision. They are half as large as the originals, and any program that reads tables can read them too.</p><p>Names of such files end in a number, which says in which year the timetable was valid, and for which islands.</p></div></body></html>",
+        has=("What are dry files",),
+    ),
+    Case(
+        "short-first-sentence-in-chinese",
+        "<html><body><div class=chapter><h2>系统技巧</h2><p>这里,描述配置和管理系统的基本技巧。</p><p>有一些工具程序来帮助你的控制台活动,它们能够保存输入和输出的完整记录,并在之后重新显示出来,供管理员仔细检查。这些记录也可以压缩保存。</p></div></body></html>",
+        has=("基本技巧。",),
+    ),
+    Case(
+        "table-whose-head-is-named-header",
+        "<table><thead class='header'><tr class='header'><th>Berth</th><th class='colHeader header'>Alternative</th><th>Depth in metres</th></tr></thead><tbody><tr><td>north</td><td>west</td><td>4.5</td></tr><tr><td>south</td><td>east</td><td>3.5</td></tr></tbody></table>",
+        has=("Berth\tAlternative\tDepth in metres",),
+    ),
+    Case(
+        "cells-that-begin-like-notices",
+        "<table><tr><th>Field</th><th>Value</th></tr><tr><td>Copyright region</td><td>US</td></tr><tr><td>Related ports</td><td>three</td></tr><tr><td>Posted by</td><td>the office</td></tr></table>",
+        has=("Copyright region\tUS", "Related ports\tthree", "Posted by\tthe office"),
+    ),
+    Case(
+        "place-named-by-an-anchor",
+        "<h2>Locales</h2><p>These are set before the first start of the machine.</p><a id='listofrecommendations'/><p>Table 3. Recommended locales of all countries</p><table><tr><th>Locale</th><th>Language</th></tr><tr><td>de_CH</td><td>Swiss German</td></tr><tr><td>fr_CA</td><td>Canadian French</td></tr></table><a name='comments'><p>The last one is used by ships that sail to Canada in the summer months.</p>",
+        has=("Table 3.", "Locale\tLanguage", "Swiss German", "ships that sail"),
+    ),
+    Case(
+        "notes-in-an-aside",
+        "<aside class='admonition note'><p>Ships that carry cattle have other times than these.</p></aside><aside class='footnote-list brackets'><aside class='footnote brackets' id='f1' role='note'><p>The clock of the harbour is four minutes late.</p></aside></aside><aside class='related'><p>The bridge to the airport is closed this week.</p></aside>",
+        has=("carry cattle", "four minutes late"),
+        lacks=("airport",),
+    ),
+    Case(
+        "headings-that-begin-like-labels",
+        "<h2>Open data of the port</h2><p>We publish the times of all ships, for anybody who wants to use them.</p><h2>Search by island</h2><p>Write the name of an island, and the list shows its ferries alone.</p>",
+        has=("Open data of the port\n", "Search by island\n"),
+    ),
+    Case(
+        "posts-whose-titles-are-links",
+        "<html><body><main>"
+        + "".join(
+            f"<article class=post><h2 class=entry-title><a href=/{n} rel=bookmark>The {n} ferry</a></h2><div class=entry-content>{BEGIN}{END}{BEGIN}</div></article>"
+            for n in ("first", "second")
+        )
+        + "<h2><a href=/3>A bridge elsewhere</a></h2><p>The summary of it is short.</p></main></body></html>",
+        has=("The first ferry\n", "The second ferry\n"),
+        lacks=("A bridge elsewhere",),
+    ),
 ]
