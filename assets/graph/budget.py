@@ -8,6 +8,7 @@ its whole duration, time in a queue included, times the nodes of its largest sta
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from training.recipe.recipe import Recipe
 
 RECIPE_TAG = "pedigree/recipe"
 AUTOMATION_TAG = "pedigree/automation"  # the sensor or schedule that added a backfill; its runs have the tag too
+PRICE_TAG = "pedigree/price"  # of all that a run has made, in the currency of the profile's `price_per_hour`
 OF_RUN = "node_hours_of_run"  # in Dagster's metadata: the node-hours of the attempts that one run began
 DAY = timedelta(hours=24)
 
@@ -55,6 +57,22 @@ def stands_in_the_way(
     if not is_asked_for(recipe, asset):
         return f"recipe {recipe.name} does not let automation make {asset}"
     return spent(instance, recipe, profile)
+
+
+def tag_run(context: dg.AssetExecutionContext, made: Mapping[str, Any] | None = None) -> None:
+    """Tag the run with its recipe and its snapshot or rung, and with the price of what it has made.
+
+    `made` is the metadata of the materialization that is about to be reported, if there is one.
+    """
+    instance, run_id = context.instance, context.run.run_id
+    recipe, _, part = context.partition_key.partition("@")
+    entries = instance.all_logs(run_id, dg.DagsterEventType.ASSET_MATERIALIZATION) if made else ()
+    rows = [*map(_metadata, entries), made or {}]
+    prices = [one["price"] for one in rows if "price" in one and not one["reused"]]
+    tags = {RECIPE_TAG: recipe}
+    tags |= {f"pedigree/{CHAIN[context.asset_key.path[-1]].scope}": part} if part else {}
+    tags |= {PRICE_TAG: f"{sum(prices):.6g}"} if prices else {}
+    instance.add_run_tags(run_id, tags)
 
 
 def node_hours(instance: dg.DagsterInstance, recipe: Recipe, profile: Profile) -> float:

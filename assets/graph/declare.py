@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import dagster as dg
 
+from assets.graph.budget import tag_run
 from assets.graph.checks import checks_of
 from assets.graph.partitions import Partitions
 from assets.graph.pipeline import Pipeline
 from assets.services.stores import TRAINING_POOL
 from assets.state.chain import CHAIN, trains
+from training.contract.identity.closure import place_of
 from training.contract.secrets import masked_errors
 from training.contract.stage import Asset
 
@@ -51,18 +53,34 @@ def _asset(declared: Asset, partitions: Partitions, body: Body) -> dg.AssetsDefi
         tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if trains(declared) else "data"},
         pool=TRAINING_POOL if trains(declared) else None,
         freshness_policy=FRESHNESS if declared.name == "crawl_archives" else None,
-        metadata={"stage": declared.stage.name, "module": declared.stage.module},
+        metadata={
+            "stage": declared.stage.name,
+            "module": declared.stage.module,
+            "dagster/code_references": _code_of(declared),
+        },
     )
     def asset(context: dg.AssetExecutionContext, pipeline: Pipeline) -> dg.MaterializeResult:
         with masked_errors():  # Dagster stores errors that leave this function, so secrets are masked in them
             try:
-                return body(context, pipeline)
+                tag_run(context)
+                result = body(context, pipeline)
+                tag_run(context, result.metadata)
+                return result
             except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
                 if pipeline.cancels_on_interrupt:  # without this word, Dagster would call the run failed
                     context.instance.report_run_canceling(context.run)
                 raise
 
     return asset
+
+
+def _code_of(declared: Asset) -> dg.CodeReferencesMetadataValue:
+    """The source file of the stage, for the link of the asset's page; its module is not imported."""
+    package, *names = declared.stage.module.split(".")
+    source = place_of(package).joinpath(*names)
+    file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+    source_of_stage = dg.LocalFileCodeReference(file_path=str(file), label=declared.stage.module)
+    return dg.CodeReferencesMetadataValue(code_references=[source_of_stage])
 
 
 def _description(declared: Asset) -> str:

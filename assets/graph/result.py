@@ -92,6 +92,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
         values[OF_RUN] = node_hours(row for row in rows if row["run"] == rows[-1]["run"])
     values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}
     values["bytes"] = sum(entry["bytes"] for entry in record["files"])
+    values |= {"dagster/column_schema": schema} if (schema := columns_of(made.artifact)) else {}
     numbers = {name: value for name, value in record["metrics"].items() if value is not None}
     values |= {name: readable(value) for name, value in numbers.items() if name not in values}
     if picture := picture_of(made.artifact):
@@ -110,6 +111,23 @@ def metadata_of(made: Made) -> dict[str, Any]:
         "digest": found.digest,
         "record_digest": found.record_digest,
     }
+
+
+def columns_of(made: Artifact) -> dg.TableSchema | None:
+    """The columns of an artifact's first table that holds no dropped records; None if it has no table."""
+    tables = [entry["path"] for entry in made.record["files"] if entry["path"].endswith(".parquet")]
+    kept = [path for path in tables if not path.startswith("dropped/")]
+    if not kept or not (made.path / kept[0]).exists():
+        return None
+    from pyarrow.parquet import read_schema
+
+    fields = read_schema(made.path / kept[0])
+    return dg.TableSchema(
+        [
+            dg.TableColumn(one.name, str(one.type), constraints=dg.TableColumnConstraints(nullable=one.nullable))
+            for one in fields
+        ]
+    )
 
 
 def readable(value: float) -> dg.FloatMetadataValue:

@@ -58,7 +58,9 @@ def test_every_asset_says_what_it_is_for_the_person_looking_at_the_graph(defs):
     graph = defs.resolve_asset_graph()
     for name in CHAIN:
         node = next(graph.get(key) for key in graph.materializable_asset_keys if key.path[-1] == name)
-        assert node.description and node.code_version and node.group_name and node.kinds
+        assert node.description and node.code_version and node.group_name and node.kinds and node.owners
+        (source,) = node.metadata["dagster/code_references"].code_references
+        assert Path(source.file_path).is_file() and source.label == CHAIN[name].stage.module
 
 
 def test_one_entry_of_the_chain_is_an_asset(tmp_path, monkeypatch):

@@ -78,6 +78,8 @@ def materialize(recipe, root, instance, names, partition):
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     assert done.success
+    tags = instance.get_run_by_id(done.run_id).tags
+    assert tags["pedigree/recipe"] == "kitchen" and tags.get("pedigree/snapshot", "") == partition.partition("@")[2]
 
 
 def unsynced(root, instance):
