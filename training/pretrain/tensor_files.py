@@ -31,7 +31,7 @@ class TensorPlace(NamedTuple):
 Index = tuple[int, ...]  # of a tensor's element, or a shape
 
 
-class Parts(NamedTuple):
+class Stored(NamedTuple):
     """The shape of a whole tensor; for where a part begins and its shape, the files that hold the part."""
 
     shape: Index
@@ -41,7 +41,7 @@ class Parts(NamedTuple):
 class Saved(Mapping[str, Tensor]):
     """The tensors of a checkpoint by name, assembled from parts in files of `folder`; a file is opened when needed."""
 
-    def __init__(self, folder: Path, tensors: Mapping[str, Parts]) -> None:
+    def __init__(self, folder: Path, tensors: Mapping[str, Stored]) -> None:
         self._folder, self._tensors = folder, tensors
         self._files: dict[str, Any] = {}
 
@@ -82,16 +82,16 @@ class Saved(Mapping[str, Tensor]):
         return self._files[file]
 
 
-def parts_in_headers(folder: Path) -> dict[str, Parts]:
+def parts_in_headers(folder: Path) -> dict[str, Stored]:
     """Return where the tensors of a folder's files are, by the headers of all of them."""
-    found: dict[str, Parts] = {}
+    found: dict[str, Stored] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             places = json.loads((file.metadata() or {}).get(PLACES, "{}"))
             for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
                 shape = tuple(file.get_slice(name).get_shape())
                 start, whole = places.get(name, ([0] * len(shape), shape))
-                files = found.setdefault(name, Parts(tuple(whole), {})).files
+                files = found.setdefault(name, Stored(tuple(whole), {})).files
                 files.setdefault((tuple(start), shape), []).append(path.name)
     return found
 
@@ -117,17 +117,17 @@ def parts_of_all(of_files: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
     return [[names, whole, parts] for (names, whole), parts in found.items()]
 
 
-def read_parts(listed: Iterable[list[Any]]) -> dict[str, Parts]:
+def read_parts(listed: Iterable[list[Any]]) -> dict[str, Stored]:
     """Return where each tensor is, from what `parts_of_all` returned."""
-    found: dict[str, Parts] = {}
+    found: dict[str, Stored] = {}
     for names, whole, parts in listed:
         files: dict[tuple[Index, Index], list[str]] = {}
         for file, start, shape in parts:
             files.setdefault((tuple(start), tuple(shape)), []).append(file)
         for name in names:
-            known = found.setdefault(name, Parts(tuple(whole), files))
+            known = found.setdefault(name, Stored(tuple(whole), files))
             if known.files is not files:
-                found[name] = Parts(tuple(whole), {**known.files, **files})
+                found[name] = Stored(tuple(whole), {**known.files, **files})
     return found
 
 
