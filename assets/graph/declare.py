@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import dagster as dg
+from dagster_shared.utils.warnings import disable_dagster_warnings
 
 from assets.graph.budget import tag_run
 from assets.graph.checks import checks_of
@@ -79,8 +80,9 @@ def _code_of(declared: Asset) -> dg.CodeReferencesMetadataValue:
     package, *names = declared.stage.module.split(".")
     source = place_of(package).joinpath(*names)
     file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
-    source_of_stage = dg.LocalFileCodeReference(file_path=str(file), label=declared.stage.module)
-    return dg.CodeReferencesMetadataValue(code_references=[source_of_stage])
+    with disable_dagster_warnings():  # Dagster calls code references beta
+        source_of_stage = dg.LocalFileCodeReference(file_path=str(file), label=declared.stage.module)
+        return dg.CodeReferencesMetadataValue(code_references=[source_of_stage])
 
 
 def _description(declared: Asset) -> str:
