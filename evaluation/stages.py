@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="22",
+    version="23",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -43,7 +43,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="11",
+    version="12",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -53,7 +53,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="15",
+    version="16",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -64,14 +64,14 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="7",
+    version="8",
     module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
 )
 SCALING = Stage(
     name="scaling",
-    version="9",
+    version="10",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -79,7 +79,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="32",
+    version="33",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -101,7 +101,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="10",
+    version="11",
     module="evaluation.decision.gate",
     kinds=("mlflow",),
     gates=("promotion",),

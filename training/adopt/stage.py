@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ADOPT = Stage(
     name="adopt",
-    version="9",
+    version="10",
     module="training.adopt.adopt",
     parts=(("training.pretrain.models.families", "all"),),
     libraries=("safetensors", "tokenizers", "torch", "transformers"),

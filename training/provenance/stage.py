@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="7",
+    version="8",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

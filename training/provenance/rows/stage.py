@@ -7,7 +7,7 @@ from training.data.sections import sections
 
 INDEX_ROWS = Stage(
     name="index_rows",
-    version="7",
+    version="8",
     module="training.provenance.rows.build",
     libraries=("xxhash", "idna"),
     kinds=("parquet", "numpy"),
