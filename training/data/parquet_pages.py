@@ -6,7 +6,6 @@ page is read before the page itself. Format: https://github.com/apache/parquet-f
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,7 +18,7 @@ MAX_PAGES_BYTES = 256 << 20  # of one page of each column; DuckDB writes pages o
 HELD_BYTES = 16 << 20  # of rows that are held, if each is as large as its pages let it be
 LARGE_ROW_BYTES = 1 << 18
 MOST_ROWS = 4096  # of small rows
-HEADER_BYTES = (1 << 10, 1 << 16, 1 << 20)  # that are read of a page for its header; texts of statistics make it long
+HEADER_BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 24)  # that are read of a page; statistics may hold whole texts
 VALUE_BYTES = 8  # at least, of a value in memory, of which a page may have many in one byte
 DICTIONARY_PAGE, DATA_PAGES = 2, {5: (2, 1), 8: (4, 1)}  # fields of a header with encoding and number of values
 SHARED = (6, 7)  # encodings of lengths and of beginnings that a text shares with the one before
@@ -83,7 +82,7 @@ def _columns_of(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | No
     described = parquet.metadata.row_group(group)
     for place in range(described.num_columns):
         column = described.column(place)
-        if columns is None or column.path_in_schema.partition(".")[0] in columns:
+        if columns is None or f"{column.path_in_schema}.".startswith(tuple(f"{name}." for name in columns)):
             yield column, parquet.schema.column(place).max_repetition_level == 0
 
 
@@ -98,15 +97,18 @@ def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
     total = largest = value = 0
     while left > 0:
         header, length = _header(stream, at)
-        size = header.get(2, 0)
+        size = held = header.get(2, 0)
         if header.get(1) == DICTIONARY_PAGE:
             value = max(value, size)
         for field, (encoding, number) in DATA_PAGES.items():
             if data := header.get(field):
                 left -= data.get(number, 0)
                 size += VALUE_BYTES * data.get(number, 0)
-                value = max(value, header.get(2, 0) if data.get(encoding) in SHARED else 0)
-        total, largest = total + size, max(largest, size)
+                if data.get(encoding) in SHARED:
+                    value = max(value, header.get(2, 0))
+                if num_rows is None or data.get(encoding) in SHARED:  # others are decoded a batch at a time
+                    held = size
+        total, largest = total + size, max(largest, held)
         at += length + header.get(3, 0)
     rows = column.num_values if num_rows is None else num_rows
     if left or rows != column.num_values:
@@ -125,7 +127,7 @@ def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         data = stream.read(size)
         try:
             header, length = _structure(data, 0)
-        except (IndexError, struct.error):
+        except IndexError:
             if len(data) < size:
                 break
             continue
@@ -169,6 +171,8 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 def _unsigned(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] & 128:
+        if shift > 63:
+            raise IndexError
         value, shift, at = value | (data[at] & 127) << shift, shift + 7, at + 1
     return value | data[at] << shift, at + 1
 

@@ -7,6 +7,7 @@ import gzip
 import struct
 import zipfile
 from functools import partial
+from io import BytesIO
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +22,7 @@ from training.data.crawl.selection import _parquet_rows
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
 from training.data.extract.record_outcomes import Quarantined
+from training.data.parquet_pages import _columns_of, _header, rows_of_group
 from training.data.sources import UnreadRow, read_rows
 
 LONG_BYTES = 6 * MAX_LINE_BYTES
@@ -96,6 +98,25 @@ def test_pages_that_unfold_are_not_held_by_any_reader(tmp_path, form):
         else:
             assert rows == list(range(len(rows))) and sum(1 for _ in _parquet_rows(str(path), {})) == len(rows)
     assert found[0] < 195 << 20
+
+
+def test_pages_of_many_small_values_are_read(tmp_path):
+    path, number = tmp_path / "rows.parquet", 9_000_000
+    bits = {f"is.{column}": pa.array(np.zeros(number, bool)) for column in range(5)}
+    pq.write_table(pa.table(bits), path, row_group_size=number, max_rows_per_page=number, use_dictionary=False)
+    with open(path, "rb") as stream:
+        parquet = pq.ParquetFile(path)
+        assert next(rows_of_group(stream, parquet, 0)) == dict.fromkeys(bits, False)
+        assert [column.path_in_schema for column, _ in _columns_of(parquet, 0, ["is.3"])] == ["is.3"]
+
+
+def test_a_header_may_hold_two_long_texts_as_statistics_and_no_number_without_end():
+    text = b"\x80\x80\x28" + b"x" * 655_360  # with its length before it
+    page = b"\x15\x00\x15\x02\x15\x02\x2c\x15\x02\x1c\x58" + text + b"\x18" + text + b"\x00\x00\x00"
+    header, length = _header(BytesIO(page + b"y" * 100), 0)
+    assert length == len(page) and header[5][1] == 1
+    with pytest.raises(pa.ArrowInvalid, match="no header"):
+        _header(BytesIO(b"\x15" + b"\xff" * (1 << 20)), 0)
 
 
 def test_a_footer_that_says_fewer_rows_than_there_are_loses_none_unsaid(tmp_path):
