@@ -37,7 +37,7 @@ _named: dict[str, str] = {}
 def forget_others(parts: Iterable[str]) -> None:
     """Forget the families from outside that an earlier recipe of this process named, but not those among `parts`."""
     for name in _named.keys() - {*parts}:
-        del _named[name]
+        _named.pop(name, None)  # another thread may read a recipe at the same time
 
 
 def family_of(config: ModelConfig) -> str:
