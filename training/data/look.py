@@ -375,6 +375,8 @@ def text_bytes(files: Sequence[str], source: str, text_field: str) -> float:
     for file in chosen:
         some = list(islice(_texts(file, source, text_field), number))
         share = some[-1][1] if len(some) == number else 1.0  # of the file; fewer texts are all that it has
+        if len(some) == number and source not in (*_ROWS, FILES):
+            some.pop()  # which begins there
         found += sum(len(text.encode("utf-8", "replace")) for text, _ in some) / min(share, 1.0)
     return sum(map(size_of, code)) + found * sum(map(size_of, others)) / max(1, sum(map(size_of, chosen)))
 
@@ -382,7 +384,7 @@ def text_bytes(files: Sequence[str], source: str, text_field: str) -> float:
 def _texts(file: str, source: str, text_field: str) -> Iterator[tuple[str, float]]:
     """Yield the texts of a file in order, without tags and code, and which share of the file is read after each.
 
-    A remote archive yields nothing.
+    Of an archive it is the share before each. A remote archive yields nothing.
     """
     if source in _ROWS:
         for row, share in _rows(file):
