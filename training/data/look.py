@@ -402,9 +402,13 @@ def _texts(file: str, source: str, text_field: str) -> Iterator[tuple[str, float
 def _rows(file: str) -> Iterator[tuple[dict[str, Any], float]]:
     """Yield rows with the share of the file that is read after each: by number of rows in parquet, else by bytes."""
     if file.endswith(".parquet") and not is_remote(file):
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        total = pq.read_metadata(file).num_rows
+        try:
+            total = pq.read_metadata(file).num_rows
+        except pa.ArrowException as error:
+            raise DataError(f"{file}: not a readable parquet file: {error}") from None
         yield from ((row, number / total) for number, row in enumerate(read_rows(file), 1))
         return
     size = size_of(file) * (1 if file.endswith(".jsonl") else PACKED_RATIO)
