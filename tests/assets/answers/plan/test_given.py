@@ -72,3 +72,6 @@ def test_too_few_tokens_are_said_with_the_settings_to_change(tmp_path):
 def test_nothing_is_said_of_documents_that_are_not_here(tmp_path):
     assert told_of_tokens(load_recipe("kitchen")) == ""
     assert told_of_tokens(recipe(tmp_path / "data", "jsonl", tokens="auto")) == ""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.parquet").write_bytes(b"damaged")
+    assert told_of_tokens(recipe(tmp_path / "data", "parquet", tokens="auto")) == ""
