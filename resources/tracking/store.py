@@ -48,7 +48,8 @@ def files_of(root: Path) -> str:
 def follow_root(root: Path) -> None:
     """Let the database under a root that was moved, copied or restored name the files that lie under the root now.
 
-    MLflow keeps absolute addresses. Those in a folder whose models are not under the root stay: it is another root's.
+    MLflow keeps absolute addresses. Those of another root that uses this database stay: its place is there and has
+    no database of its own, or its models are not under this root.
     """
     file = root / DATABASE
     if not file.exists():
@@ -56,7 +57,9 @@ def follow_root(root: Path) -> None:
     with closing(sqlite3.connect(file)) as database, database:
         places = "SELECT DISTINCT artifact_location FROM experiments WHERE artifact_location LIKE ?"
         for (former,) in database.execute(places, (f"file:%/{FILES_FOLDER}",)).fetchall():
-            if former != files_of(root) and _has_models(database, former, root):
+            place = Path(unquote(former.removeprefix("file://"))).parent
+            is_copied = not place.exists() or (place / DATABASE).exists()
+            if former != files_of(root) and is_copied and _has_models(database, former, root):
                 _replace(database, former, files_of(root))
 
 

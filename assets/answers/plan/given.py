@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import log2
 
-from training.contract.job import DataError
 from training.data.crawl.crawl import located
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.look import text_bytes
@@ -63,7 +62,7 @@ def _tokens(snapshot: SnapshotRecipe, vocabulary: int) -> float | None:
         if any(map(is_remote, files)):
             return None
         return text_bytes(files, snapshot.source, snapshot.text_field) / (1 + log2(vocabulary) / 5)
-    except (DataError, OSError):
+    except (ValueError, OSError):  # of a recipe, of data, or of the library that reads a file
         return None  # what stops a run is said by the run
 
 
