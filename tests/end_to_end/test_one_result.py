@@ -83,7 +83,7 @@ def another_promotes(untouched: Path, root: Path) -> None:
 
 def is_waiting(root: Path) -> Callable[[Screen], bool]:
     """The run waits until another promotion has ended."""
-    return lambda screen: any("waiting for another promotion" in line for line in screen.lines)
+    return lambda screen: "waiting for another promotion" in " ".join(" ".join(screen.lines).split())
 
 
 ENDINGS = {

@@ -54,15 +54,17 @@ def batches_of_group(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one group, in batches that are smaller the larger a row may be.
 
-    Raise RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average, or its pages more than `MAX_PAGES_BYTES`,
+    A list may repeat one large value in a single row; only how many lists are held is bounded, not one of them. Raise
+    RowTooLarge if its rows have more than `MAX_LINE_BYTES` on average, or its pages more than `MAX_PAGES_BYTES`,
     and ArrowInvalid for a page without a header, and for another number of rows than the footer says.
     """
     described = parquet.metadata.row_group(group)
     num_rows = described.num_rows
-    chunks = [
-        _chunk(stream, one, num_rows if is_flat else None) for one, is_flat in _columns_of(parquet, group, columns)
-    ]
-    total, pages, a_row = (sum(sizes) for sizes in zip(*chunks, strict=True)) if chunks else (0, 0, 0)
+    chosen = list(_columns_of(parquet, group, columns))
+    chunks = [_chunk(stream, one, num_rows if is_flat else None) for one, is_flat in chosen]
+    total, pages = sum(one.total for one in chunks), sum(one.page for one in chunks)
+    in_a_row = (-(-one.num_values // max(num_rows, 1)) for one, _ in chosen)  # values, on average
+    a_row = sum(one.value * values for one, values in zip(chunks, in_a_row, strict=True))
     if pages > MAX_PAGES_BYTES:
         raise RowTooLarge(f"its pages have {pages >> 20} MiB, more than {MAX_PAGES_BYTES >> 20}")
     if total > MAX_LINE_BYTES * max(num_rows, 1):
@@ -98,7 +100,7 @@ def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
     while left > 0:
         header, length = _header(stream, at)
         size = held = header.get(2, 0)
-        if header.get(1) == DICTIONARY_PAGE:
+        if header.get(1) == DICTIONARY_PAGE and column.physical_type.endswith("BYTE_ARRAY"):
             value = max(value, size)
         for field, (encoding, number) in DATA_PAGES.items():
             if data := header.get(field):

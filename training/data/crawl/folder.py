@@ -210,12 +210,13 @@ def _why_not(file: Path, path: str, top: str) -> str:
 def left_out(paths: Iterable[str], read: Iterable[str], suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the path and the reason of each file below the folders among `paths` that is not read, by path.
 
+    Hidden files are left out: what git or a desktop keeps beside the documents changes without them.
     `read` are the locations of the files that are read, and `suffixes` how the names of the source's files end.
     """
     taken = {os.path.abspath(location) for location in read if not is_remote(location)}
     folders = [one for one in map(resolve, paths) if not is_remote(one) and os.path.isdir(one)]
     files = {os.path.abspath(file): (path, why) for folder in folders for file, path, why in walked(folder)}
-    left = ((path, why) for at, (path, why) in files.items() if at not in taken)
+    left = ((path, why) for at, (path, why) in files.items() if at not in taken and why != "hidden")
     return sorted((_readable(path), _why_left(path, why, suffixes)) for path, why in left)
 
 
