@@ -109,7 +109,8 @@ def _check_witnessed(cell: Cell, comparison: Comparison, pipeline: Pipeline, wat
 
     made = [found for key in cell.inputs if (found := comparison.cells[key].artifact) is not None]
     try:
-        unasked = check_witnessed(lineage_of(comparison.root, *made), comparison.root, pipeline.tracking())
+        lineage = lineage_of(comparison.root, *made)
+        unasked = check_witnessed(lineage, comparison.root, pipeline.tracking(), all_told=False)
     except DataError as error:
         raise StageFailed(f"{cell.asset} [{cell.partition}]: {error}; {WAY_OUT}", BAD_INPUT) from None
     for sentence in unasked:

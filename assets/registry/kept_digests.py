@@ -55,10 +55,11 @@ class Behind:
     artifact: Artifact | None
 
 
-def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[str]:
-    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model, or none does.
+def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking, *, all_told: bool) -> list[str]:
+    """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
 
-    What a record says that it replaces is no evidence. Return a sentence for each store that could not be asked.
+    With `all_told`, raise it also if both stores answer and neither was told of an artifact. What a record says that it
+    replaces is no evidence. Return a sentence for each store that could not be asked.
     """
     behind = [
         Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
@@ -67,7 +68,8 @@ def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking) -> list[st
     ]
     told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
     more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
-    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking), *unheard(behind, root, tracking)):
+    alone = unheard(behind, root, tracking) if all_told and not (no_dagster or no_tracker) else []
+    for one, sentence in (*told, *more, *unwitnessed(behind, root, tracking), *alone):
         raise DataError(f"{one.asset} [{one.partition}]: {sentence}; nothing is signed, exported or promoted of it")
     return [sentence for sentence in (no_dagster, no_tracker) if sentence]
 
@@ -102,7 +104,8 @@ def unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H
     if len(alone) == len(made):
         return []
     sentence = "neither Dagster nor MLflow was ever told of it, although they know others that belong to the same model"
-    return [(one, f"{path}: {sentence}; a run that uses it tells them") for one, path in alone]
+    way_out = "if it is right, remove its reference under refs/ and run the recipe, which tells them"
+    return [(one, f"{path}: {sentence}; {way_out}") for one, path in alone]
 
 
 def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from resources.databases import make_whole
 from resources.tracking.errors import reason_of
-from resources.tracking.store import follow_root, make_client, shown, sqlite_file
+from resources.tracking.store import default_uri, follow_root, make_client, shown, sqlite_file
 from training.contract import artifact
 from training.contract.secrets import remember_address
 
@@ -107,7 +107,8 @@ def make_stores(root: Path, tracking_uri: str) -> None:
     """Create Dagster's and MLflow's stores on the first start, in a process of its own, which frees its memory."""
     home, file = dagster_home(root), sqlite_file(tracking_uri)
     if (home / MADE_FILE).exists() and (file is None or Path(file).exists()):
-        follow_root(root)
+        if file == sqlite_file(default_uri(root)):
+            follow_root(root)
         return
     subprocess.run(
         [sys.executable, "-m", "assets.services.stores", str(root)],

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,12 +43,14 @@ def sign_of_life(path: Path, text: str = "") -> Iterator[None]:
 
 
 def lives(path: Path) -> bool:
-    """Whether the process whose sign of life this file is lives. Nothing is changed by looking."""
-    with suppress(FileNotFoundError), open(path, "rb") as stream:
-        try:
+    """Whether the process whose sign of life this file is lives, or nobody can tell. Nothing is changed by looking."""
+    try:
+        with open(path, "rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    except FileNotFoundError:
+        return False
+    except (BlockingIOError, PermissionError):
+        return True
     return False
 
 

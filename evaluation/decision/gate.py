@@ -261,7 +261,9 @@ def _above_chance(rule: str, evidence: Evidence) -> Check:
         said = "; ".join(_beside_chance(suite, one) for suite, one in suites.items()) or "it took no exam"
         reason = f"not above chance: {said}"
     passed = bool(above) or rule == "not_required" or (rule == "if_scored" and not suites)
-    detail = {"rule": rule, "reason": reason, "suites": suites, **({} if passed else {"way_out": LEARN_MORE})}
+    detail = {"rule": rule, "reason": reason, "suites": suites}
+    if not passed:
+        detail["way_out"] = LEARN_MORE if suites else "name exams in evaluation.suites"
     return Check(name="above_chance", passed=passed, detail=detail)
 
 

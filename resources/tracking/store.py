@@ -55,6 +55,9 @@ def follow_root(root: Path) -> None:
     if not file.exists():
         return
     with closing(sqlite3.connect(file)) as database, database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        if not tables.issuperset(ADDRESSES):  # whose making was killed
+            return
         places = "SELECT DISTINCT artifact_location FROM experiments WHERE artifact_location LIKE ?"
         for (former,) in database.execute(places, (f"file:%/{FILES_FOLDER}",)).fetchall():
             place = Path(unquote(former.removeprefix("file://"))).parent

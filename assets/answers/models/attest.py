@@ -42,7 +42,7 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     check_key(key)
     made = _model(model, root, tracking)
     lineage = lineage_of(root, made)
-    if unasked := check_witnessed(lineage, root, tracking):
+    if unasked := check_witnessed(lineage, root, tracking, all_told=True):
         say(unasked)
     statement = attestation.statement_of(lineage, {name: entry["sha256"] for name, entry in checked_files(made)})
     new_folder(folder)

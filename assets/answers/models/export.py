@@ -54,7 +54,7 @@ def export(
 
 def _check_witnessed(comparison: Comparison, tracking: Tracking, *made: Artifact) -> None:
     """Check these artifacts and everything behind them, and say which store could not be asked."""
-    if unasked := check_witnessed(lineage_of(comparison.root, *made), comparison.root, tracking):
+    if unasked := check_witnessed(lineage_of(comparison.root, *made), comparison.root, tracking, all_told=True):
         say(unasked)
 
 

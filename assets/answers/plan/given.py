@@ -38,7 +38,7 @@ def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
     if only_problem and (asked == "auto" or asked <= most):
         return ""
     if asked == "auto":
-        paid = affordable_tokens(recipe)
+        paid = None if recipe.adopt.model else affordable_tokens(recipe)  # of a shape that is not the model's
         limit = epochs if paid is None or most <= paid else "pretrain.compute_budget"
         trained = min(most, paid or most)
         return f"{held}; pretrain.tokens auto trains on at most {_about(trained)}, repeated ones counted ({limit})"
