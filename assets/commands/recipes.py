@@ -19,7 +19,7 @@ def init(
     ],
     name: Annotated[str, typer.Option(help="name of the recipe; empty: taken from the folder, file or id")] = "",
     output: Annotated[Path | None, typer.Option(help="file to write; NAME.yaml if not given", callback=place)] = None,
-    model: Annotated[Path | None, typer.Option(help="folder of a model that is trained further")] = None,
+    model: Annotated[Path | None, typer.Option(help="folder of a model to train further", callback=place)] = None,
     json_: JsonOption = False,
 ) -> None:
     """Look at documents and write a recipe of ten lines that trains a model on them."""

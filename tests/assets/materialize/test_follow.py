@@ -162,7 +162,7 @@ def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
         "seconds": 7.2,
         "cost": {"node_hours": 0.002, "price": 0.005, "cpu_seconds": 9.0},
         "inputs": [],
-        "files": [{"bytes": 3}, {"bytes": 4}],
+        "files": [{"path": "a.json", "bytes": 3}, {"path": "dropped/a.parquet", "bytes": 4}],
         "counts": {"in": 3, "kept": 2, "dropped": {"short": 1}, "quarantined": {}},
         "metrics": {"loss_end": 3.615560603141785, "tokens": 1234567.0},
     }
