@@ -82,8 +82,8 @@ def another_promotes(untouched: Path, root: Path) -> None:
 
 
 def is_waiting(root: Path) -> Callable[[Screen], bool]:
-    """The run waits until another promotion has ended."""
-    return lambda screen: "waiting for another promotion" in " ".join(" ".join(screen.lines).split())
+    """The run has waited for the lock of the registry."""
+    return lambda screen: any("the model registry" in line for line in screen.lines)
 
 
 ENDINGS = {
