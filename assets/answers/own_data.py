@@ -155,7 +155,7 @@ def _cleaning(found: OwnPlace, *, with_model: bool) -> list[str]:
 
 
 def _sizes(found: OwnPlace, *, with_model: bool) -> list[str]:
-    """Return the sizes of tokenizer, model and batch, which depend on whether there is little text or much."""
+    """Return the recipe's lines for vocabulary, model and batch size: small ones where there is little text."""
     if found.bytes >= SMALL_BYTES:
         model = _line("model: {preset: 10m}", "others: 1m, 3m, 30m, 100m, 300m")
         budget = _line("pretrain: {compute_budget: 1.0e+14}", "FLOPs, which limit tokens: auto")

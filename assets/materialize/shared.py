@@ -146,7 +146,7 @@ def _reused(cell: Cell) -> tuple[Made, str]:
 
 
 def _said(made: Made) -> dict[str, Any]:
-    """Return description and metadata of an event in a partition whose artifact another recipe made."""
+    """Return description and metadata of the Dagster event for an artifact that another recipe made."""
     said = f"Made for [{made.record['partition']}]; this recipe asks for the same."
     return {"description": said, "metadata": metadata_of(made)}
 

@@ -129,7 +129,7 @@ class _Run:
         return replace(report, refusals=tuple(with_steps(one, comparison) for one in report.refusals))
 
     def _end_killed(self) -> None:
-        """End the runs of earlier commands that were killed."""
+        """End the Dagster and MLflow runs of earlier `pedigree run` commands that were killed."""
         if not killed_launches(self.root):  # so that a run with nothing to make is spared the import of Dagster
             return
         with uncollected("dagster"):

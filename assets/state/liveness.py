@@ -43,7 +43,7 @@ def sign_of_life(path: Path, text: str = "") -> Iterator[None]:
 
 
 def lives(path: Path) -> bool:
-    """Whether the process whose sign of life this file is lives, or nobody can tell. Nothing is changed by looking."""
+    """Return whether the process that made this sign of life still runs; also true if its file may not be opened."""
     try:
         with open(path, "rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)

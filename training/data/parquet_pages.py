@@ -1,7 +1,8 @@
 """Read the rows of a parquet file from outside, of which only some are held at a time, whatever its footer says.
 
 A small file can hold much: pages that unfold, and encodings that repeat or share one large value. So the header of each
-page is read before the page itself. Format: https://github.com/apache/parquet-format, Thrift's compact protocol.
+page, which pyarrow does not show, is read before the page itself. Format: https://github.com/apache/parquet-format,
+Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _chunk(stream: BinaryIO, column: Any, num_rows: int | None) -> Chunk:
 
 
 def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of the header of the page at an offset by their numbers, and its length in bytes."""
+    """Parse the header of the Parquet page at an offset in bytes: return its fields by number, and its length."""
     for size in HEADER_BYTES:
         stream.seek(max(at, 0))
         data = stream.read(size)

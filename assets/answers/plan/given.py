@@ -18,7 +18,7 @@ LOOKED_AT = ("warc", "parquet", "jsonl", "files", "shards")  # sources
 
 
 def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
-    """Return a sentence on the tokens that the documents give and those that are asked for.
+    """Return a sentence that compares the tokens in a recipe's documents with those that its pretraining asks for.
 
     It names the settings to change where they do not suffice; with `only_problem` it is empty otherwise. It is also
     empty if the documents are not on this machine.

@@ -142,7 +142,7 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
 
 
 def _rows(records: Sequence[Record], *, samples: bool) -> list[DataSet]:
-    """Return the sources of rows that a training read, with the digest of the rows it was given."""
+    """Return a data set for each source of post-training rows, with the digest of the artifact that holds the rows."""
     found = []
     of_rows = ("instruction_data", "preference_data", "prompt_data" if samples else "preference_data")
     rows = dict(zip(POST_TRAINED, of_rows, strict=True))
