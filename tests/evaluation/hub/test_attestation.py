@@ -291,16 +291,17 @@ def test_a_record_that_names_the_signed_digest_as_its_own_former_one_is_found(pl
 
 
 def test_a_record_in_which_a_takedown_of_the_root_masked_texts_is_the_signed_one(place):
+    tracking = Tracking("", place / "root", in_background=False)
     folder, before, after = forge(place, said="\u2588")
     append(place / "root", Tombstone(number=1, time="2026-01-01", reason="asked", entries=()))
     forged = {"files": {}, "records": [{"takedown": 1, "before": before, "after": after}]}
     write_sealed(folder / ERASED_FILE, forged)  # beside the record lies no evidence about it
     assert any("its record has digest" in one for one in problems(place))
     with pytest.raises(DataError, match="nothing is signed"):
-        check_witnessed(lineage(place / "root"), place / "root", Tracking("", place / "root", in_background=False))
+        check_witnessed(lineage(place / "root"), place / "root", tracking, all_told=True)
     note_overwritten(place / "root", 1, [], [MaskedRecord(folder=folder, before=before, after=after)])
     assert problems(place) == []
-    assert check_witnessed(lineage(place / "root"), place / "root", Tracking("", place / "root", in_background=False))
+    assert check_witnessed(lineage(place / "root"), place / "root", tracking, all_told=True)
     forge(place, said="decided otherwise")
     assert any("its record has digest" in one for one in problems(place))
 
@@ -315,8 +316,8 @@ def test_a_list_of_masked_records_that_somebody_forged_covers_texts_alone(place,
 
 def test_nothing_is_attested_of_a_record_whose_descendants_know_another_one(place):
     tracking = Tracking("", place / "root", in_background=False)
-    unasked = check_witnessed(lineage(place / "root"), place / "root", tracking)
+    unasked = check_witnessed(lineage(place / "root"), place / "root", tracking, all_told=True)
     assert [sentence.split()[0] for sentence in unasked] == ["Dagster", "MLflow"]  # the root has neither
     forge(place, said="decided otherwise")
     with pytest.raises(DataError, match=r"crawl_archives \[toy@may\]: .* token_shards \[toy@may\] was made from"):
-        check_witnessed(lineage(place / "root"), place / "root", tracking)
+        check_witnessed(lineage(place / "root"), place / "root", tracking, all_told=True)
