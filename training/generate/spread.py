@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
+from training.contract.process.fsdp_internals import groups_of, sent_in_bf16
 from training.contract.process.memory_release import return_large_blocks
 from training.contract.records import RecipeError
 
@@ -136,43 +137,30 @@ def gathered(model: Any, mode: AbstractContextManager[None], *, bf16: bool = Fal
 
     All processes gather them together, in `mode`, and each gives them back by itself. With `bf16`, for passes that
     autocast makes in it, weights of linear layers are sent and kept in bf16: autocast would make the same numbers of
-    them in each pass. FSDP has the formats of whole groups alone, and only from the beginning; so those of single
-    weights are set on its own records (torch 2.13).
+    them in each pass.
     """
     if not is_spread(model):
         yield
         return
-    root, *others = (one for one in model.modules() if isinstance(one, FSDPModule))
-    root._get_fsdp_state()._lazy_init()  # else the first pass would set the formats anew
-    states = dict.fromkeys(one._get_fsdp_state() for one in (root, *others))
-    groups = [group for state in states for group in state._fsdp_param_groups]
-    cast = [one for group in groups for one in group.fsdp_params if bf16 and _is_of_products(one)]
-    kept = [(one, one.all_gather_outputs, one.__dict__.pop("_unsharded_param", None)) for one in cast]
-    for one in cast:
-        one.param_dtype, one.all_gather_outputs = torch.bfloat16, []
-    root.set_reshard_after_forward(False)
-    try:
-        with mode:
-            for group in groups:
-                group.unshard()
-                group.wait_for_unshard()
-        yield
-    finally:
-        root.set_reshard_after_forward(True)
-        root.reset_iter_state()
-        for one, outputs, weight in kept:
-            one.param_dtype, one.all_gather_outputs = None, outputs
-            del one._unsharded_param
-            if weight is not None:
-                one._unsharded_param = weight
+    modules = [one for one in model.modules() if isinstance(one, FSDPModule)]
+    groups, root = groups_of(modules), modules[0]
+    with sent_in_bf16(groups, _is_of_products) if bf16 else nullcontext():
+        root.set_reshard_after_forward(False)
+        try:
+            with mode:
+                for group in groups:
+                    group.unshard()
+                    group.wait_for_unshard()
+            yield
+        finally:
+            root.set_reshard_after_forward(True)
+            root.reset_iter_state()
 
 
-def _is_of_products(weight: Any) -> bool:
-    """Whether a weight that FSDP gathers takes part in the products of a linear layer alone, and is in fp32."""
-    of = weight._module_info
-    is_linear = type(of.module).forward is torch.nn.Linear.forward  # FSDP gives some modules a class of their own
-    is_alone = of.param_name == "weight" and not of.shared_modules
-    return is_linear and is_alone and weight.sharded_param.dtype is torch.float32
+def _is_of_products(module: torch.nn.Module, name: str) -> bool:
+    """Whether a weight takes part in the products of a linear layer alone."""
+    # FSDP gives some modules a class of their own
+    return name == "weight" and type(module).forward is torch.nn.Linear.forward
 
 
 def _passes_in_any(model: Any, *, mine: bool) -> bool:

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor, Shard
 
+from training.contract.process.fsdp_internals import send_in_fp32
 from training.contract.process.memory_release import return_large_blocks
 from training.pretrain.models.collectives import join, join_at_first
 from training.pretrain.models.decoder import MLP, Attention, BaseAttention, Block, Decoder, meta_decoder
@@ -341,7 +341,7 @@ def spread(model: Decoder, world: World, *, gathers_bf16: bool = False) -> Piece
                 ignored_params=set(apart),
             )
             if apart:
-                _send_in_fp32(sharded, apart)
+                send_in_fp32(sharded, apart)
             # Gradients are already divided by the tokens of the whole batch, so they are summed, not averaged.
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
@@ -366,19 +366,6 @@ def _routers(block: nn.Module, device: torch.device) -> list[nn.Parameter]:
     for router in found:
         router.data = router.data if router.is_meta else router.data.to(device)
     return found
-
-
-def _send_in_fp32(block: FSDPModule, weights: list[nn.Parameter]) -> None:
-    """Let FSDP divide weights that it ignored in a block too, and send them with the block, in messages of their own.
-
-    FSDP has one number format for a group of weights, and torch makes several groups of a block only for several
-    meshes. A module of its own for a router would have hooks within the block, at which its compiled form would break.
-    """
-    state = block._get_fsdp_state()
-    [rest] = state._fsdp_param_groups
-    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-    given = (rest.modules, rest.mesh_info, rest.post_forward_mesh_info, rest.device, None, policy, rest.offload_policy)
-    state._fsdp_param_groups.append(FSDPParamGroup(weights, *given))
 
 
 @torch.no_grad()
