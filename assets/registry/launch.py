@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from assets.registry.decision import SCORES
 from assets.registry.numbers import committed_at
-from assets.registry.versions import scores_of
+from assets.registry.versions import judged, scores_of
+from evaluation.decision.answers import sample_file, score_of
+from resources.tracking.reports import cut
 from training.recipe.recipe import recipe_as_data
 
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 CARD = "model_card"
 COSTS = ("cpu_seconds", "wall_seconds", "node_hours")
+ITEMS = 200  # of a suite in a table; the scores' artifact has all
+CELL_CHARACTERS = 1000  # of a question or an answer in a table
 
 
 def report_asked(run: StageRun, recipe: Recipe) -> None:
@@ -27,7 +33,7 @@ def report_asked(run: StageRun, recipe: Recipe) -> None:
 
 
 def report_result(run: StageRun, comparison: Comparison) -> None:
-    """Report the results of a finished launch to its MLflow run: scores, cost, model card and report."""
+    """Report the results of a finished launch to its MLflow run: scores, cost, answers, model card and report."""
     made = [cell.artifact for cell in comparison.cells.values() if cell.artifact is not None]
     if not made:
         return
@@ -35,7 +41,33 @@ def report_result(run: StageRun, comparison: Comparison) -> None:
     row |= {f"eval/{one.suite}": one.value for one in scores_of(comparison)}
     row |= {f"cost/{name}": sum(one.record["cost"].get(name, 0.0) for one in made) for name in COSTS}
     run.log_metrics([row])
+    run.log_tables(tables_of_answers(comparison))
     card = comparison.cells.get((CARD, comparison.recipe.name))
     if card is not None and card.artifact is not None:
         for name in ("README.md", "report.html"):
             run.log_artifact(str(card.artifact.path / name))
+
+
+def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
+    """The first answers of the recipe's last model to each suite, as {file: rows}; empty if it was not scored."""
+    made = comparison.cells[SCORES, comparison.recipe.name].artifact
+    if made is None:
+        return {}
+    from training.data.documents import read_lines
+
+    model = judged(comparison.recipe)
+    samples = {one.suite: made.path / sample_file(model, one.suite) for one in scores_of(comparison)}
+    tables = {
+        f"answers/{suite}.json": [
+            {
+                "item": row["item"],
+                "question": cut(row["prompt"], CELL_CHARACTERS),
+                "answer": cut(row["response"], CELL_CHARACTERS),
+                "expected": row["target"],
+                "right": score_of(row),
+            }
+            for row in islice(read_lines(file), ITEMS)
+        ]
+        for suite, file in samples.items()
+    }
+    return {name: rows for name, rows in tables.items() if rows}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from assets.state.cell import Comparison
     from resources.tracking.registry import Registry, Version
     from training.contract.artifact import Artifact
+    from training.recipe.recipe import Recipe
 
 MODEL_NOTE = (
     "Language models by Pedigree recipes. `champion` is the promoted version, `previous` the one before it, and"
@@ -57,13 +58,17 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
     return tags
 
 
+def judged(recipe: Recipe) -> str:
+    """The name under which the scores have the recipe's last model: `base`, `sft` or `aligned`."""
+    return next(name for name, asset in MODELS.items() if asset == last_model(recipe))
+
+
 def scores_of(comparison: Comparison) -> list[Score]:
     """The scores of the recipe's last model, each with the exam; empty if the model was not scored."""
     made = comparison.cells[SCORES, comparison.recipe.name].artifact
     if made is None:
         return []
-    judged = next(name for name, asset in MODELS.items() if asset == last_model(comparison.recipe))
-    said = json.loads((made.path / "scores.json").read_text("utf-8"))[judged]
+    said = json.loads((made.path / "scores.json").read_text("utf-8"))[judged(comparison.recipe)]
     settings = made.record["settings"]
     suites = {one["name"]: one for one in settings["evaluation"]["suites"]}
     files, others = settings.get("data", {}), {key: settings[key] for key in settings.keys() - {"evaluation", "data"}}

@@ -6,7 +6,7 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from resources.tracking.writer import Writer
 from training.contract.secrets import masked, remember_address
 
 PARAM_CHARACTERS, PARAM_NAME_CHARACTERS = 500, 250  # MLflow's limits
+TABLES_TAG = "mlflow.loggedArtifacts"
 FLUSH_SECONDS = 180.0  # long, because the first use of a store creates its tables
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
@@ -175,6 +176,19 @@ class StageRun:
     def log_text(self, name: str, text: str) -> None:
         """Store a text as the file `name` of the MLflow run."""
         self._tracking._spool({"do": "text", "run": self.key, "name": name, "text": masked(text)})
+
+    def log_tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Store tables as files of the MLflow run, which its page shows and `mlflow.load_table` reads.
+
+        A table is a list of rows with the same columns. `mlflow.log_table` would append the rows once more if a report
+        is sent twice.
+        """
+        if not tables:
+            return
+        for name, rows in tables.items():
+            table = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
+            self.log_text(name, json.dumps(table, ensure_ascii=False))
+        self.set_tags({TABLES_TAG: json.dumps([{"path": name, "type": "table"} for name in tables])})
 
     def set_tags(self, tags: dict[str, str]) -> None:
         """Set tags on the run."""

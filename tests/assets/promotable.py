@@ -131,7 +131,14 @@ def _scores(folder: Path, right: float) -> Iterable[str]:
     scores = {model: {"cloze": entry} for model in ("base", "sft", "aligned")}
     write_text(folder / "scores.json", json.dumps(scores))
     rows = [
-        {"item": f"cloze/{item}", "target": str(item), "correct": item < right / MARKS * ITEMS} for item in range(ITEMS)
+        {
+            "item": f"cloze/{item}",
+            "prompt": f"Is it {item}?",
+            "target": str(item),
+            "response": f"It is {item}.",
+            "correct": item < right / MARKS * ITEMS,
+        }
+        for item in range(ITEMS)
     ]
     write_lines(folder / "samples" / "aligned_cloze.jsonl.zst", rows)
     return ("scores.json", "samples/aligned_cloze.jsonl.zst")

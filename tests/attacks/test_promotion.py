@@ -43,7 +43,7 @@ from resources.tracking.registry import ChampionMoved, Move, now, somebody
 from resources.tracking.reports import Tracking
 from resources.tracking.store import default_uri, experiments, make_client
 from tests.assets.fabricate import make_one
-from tests.assets.promotable import Kitchen, WithoutWriter
+from tests.assets.promotable import ITEMS, Kitchen, WithoutWriter
 from tests.edited_copy import copied_sources
 from training.contract import artifact
 from training.contract.artifact import commit_record, find, write_text
@@ -388,7 +388,7 @@ def test_a_flipped_byte_ends_what_run_says_and_comes_back_with_it(kitchen, place
 
 
 @pytest.mark.parametrize("name", ["MLmodel", "model/model.safetensors"])
-def test_what_mlflow_would_load_instead_of_the_model_is_found_and_mended(kitchen, name):
+def test_what_mlflow_would_load_instead_of_the_model_is_found_and_mended(kitchen, name, monkeypatch):
     recipe = kitchen.model("loaded", right=5)
     kitchen.decide(recipe)
     loaded = kitchen.registry.folder_of(kitchen.registry.version("1"))
@@ -404,6 +404,9 @@ def test_what_mlflow_would_load_instead_of_the_model_is_found_and_mended(kitchen
     )
     assert launch.data.params["promote.model_name"] == kitchen.model_name and "digest" not in launch.data.tags
     assert {file.path for file in client.list_artifacts(launch.info.run_id)} >= {"recipe.yaml"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", kitchen.tracking.uri)
+    answers = client.load_table(launch.info.experiment_id, "answers/cloze.json", [launch.info.run_id])
+    assert list(answers.iloc[0]) == ["cloze/0", "Is it 0?", "It is 0.", 0, 1] and len(answers) == 200 < ITEMS
     assert verified(compare(recipe, kitchen.root), kitchen.tracking).problems == []
     changed = bytearray((loaded / name).read_bytes())
     changed[-3] ^= 1
