@@ -14,6 +14,7 @@ from assets.graph.budget import OF_RUN
 from assets.graph.evidence import evidence_of, table
 from assets.graph.pictures import picture_of
 from assets.graph.requested import OTHER_CODE
+from assets.registry.numbers import committed_at
 from assets.registry.refusal import refusal_by, refusal_sentence
 from assets.state.cell import Cell
 from assets.state.chain import GUARDS
@@ -83,9 +84,16 @@ def _check(declared: Asset, made: Made, name: str) -> dg.AssetCheckResult:
 
 
 def metadata_of(made: Made) -> dict[str, Any]:
-    """Dagster metadata of a materialization: numbers first (Dagster plots them over time), then links, then hashes."""
+    """Dagster metadata of a materialization: numbers first (Dagster plots them over time), then links, then hashes.
+
+    Before the numbers of a reused artifact stands for which partition it was made, and when.
+    """
     record = made.record
-    values: dict[str, Any] = _count_metadata(record["counts"]) if record["counts"] else {}
+    values: dict[str, Any] = {}
+    if made.reused:
+        at = dg.MetadataValue.timestamp(committed_at(made.artifact))
+        values |= {"reused_from": f"{record['asset']} [{record['partition']}]", "made_at": at}
+    values |= _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record["cost"]}
     if rows := record["cost"].get("attempts"):

@@ -60,11 +60,11 @@ def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]
     tables = {
         f"answers/{suite}.json": [
             {
-                "item": row["item"],
                 "question": cut(row["prompt"], CELL_CHARACTERS),
                 "answer": cut(row["response"], CELL_CHARACTERS),
                 "expected": row["target"],
                 "right": score_of(row),
+                "item": row["item"],
             }
             for row in islice(read_lines(file), ITEMS)
         ]

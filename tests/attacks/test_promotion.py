@@ -406,7 +406,7 @@ def test_what_mlflow_would_load_instead_of_the_model_is_found_and_mended(kitchen
     assert {file.path for file in client.list_artifacts(launch.info.run_id)} >= {"recipe.yaml"}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", kitchen.tracking.uri)
     answers = client.load_table(launch.info.experiment_id, "answers/cloze.json", [launch.info.run_id])
-    assert list(answers.iloc[0]) == ["cloze/0", "Is it 0?", "It is 0.", 0, 1] and len(answers) == 200 < ITEMS
+    assert list(answers.iloc[0]) == ["Is it 0?", "It is 0.", 0, 1, "cloze/0"] and len(answers) == 200 < ITEMS
     assert verified(compare(recipe, kitchen.root), kitchen.tracking).problems == []
     changed = bytearray((loaded / name).read_bytes())
     changed[-3] ^= 1

@@ -157,6 +157,7 @@ def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and
 def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
     record = {
         "asset": "base_model",
+        "partition": "kitchen",
         "fingerprint": "f",
         "digest": "d",
         "seconds": 7.2,
@@ -166,12 +167,16 @@ def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
         "counts": {"in": 3, "kept": 2, "dropped": {"short": 1}, "quarantined": {}},
         "metrics": {"loss_end": 3.615560603141785, "tokens": 1234567.0},
     }
+    (tmp_path / "artifact.json").touch()
     made = Made(
         cell=None, artifact=Artifact(path=tmp_path, record=record), reused=True, seconds=0.1, mlflow_url="http://m"
     )
     shown = {name: getattr(value, "value", value) for name, value in metadata_of(made).items()}
     assert (shown["price"], shown["bytes"], shown["kept_fraction"]) == (0.005, 7, 0.6667)
     assert (shown["loss_end"], shown["tokens"]) == (3.61556, 1234567.0)
+    assert list(shown)[:2] == ["reused_from", "made_at"] and shown["reused_from"] == "base_model [kitchen]"
+    assert shown["made_at"] == (tmp_path / "artifact.json").stat().st_mtime
+    assert "reused_from" not in metadata_of(replace(made, reused=False))
     assert list(shown)[-6:] == ["mlflow_run", "folder", "log", "fingerprint", "digest", "record_digest"]
     free = {**record, "cost": {"node_hours": 0.002}}
     assert "price" not in metadata_of(replace(made, artifact=Artifact(path=tmp_path, record=free)))
