@@ -263,6 +263,18 @@ def plan(
     measure: Annotated[
         bool, typer.Option("--measure", help="also run the stages' code on tensors without content")
     ] = False,
+    goodput: Annotated[
+        bool, typer.Option("--goodput", help="also simulate interruptions, and show other ways to train side by side")
+    ] = False,
+    interruptions: Annotated[
+        float, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days", min=0)
+    ] = 0.53,
+    restart_minutes: Annotated[
+        float, typer.Option(help="with --goodput: minutes from an interruption to the next step", min=0)
+    ] = 10,
+    spot: Annotated[
+        float | None, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days of spot machines", min=0)
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
@@ -270,6 +282,7 @@ def plan(
     Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
     recipe; 1 if `--measure` could not measure a model.
     """
+    from assets.answers.plan.goodput import Interruptions
     from assets.answers.plan.lines import lines_of
     from assets.answers.plan.plan import plan as planned
     from resources.profile import load_profile
@@ -277,7 +290,8 @@ def plan(
 
     device = device_of(gpu) if gpu else None
     comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    assumed = {"device": device, "mfu": mfu, "tuning_mfu": tuning_mfu}
+    asked = Interruptions(rate=interruptions, restart_minutes=restart_minutes, spot_rate=spot) if goodput else None
+    assumed = {"device": device, "mfu": mfu, "tuning_mfu": tuning_mfu, "interruptions": asked}
     answer = planned(comparison, load_profile(profile), name=profile, measures=measure, **assumed)
     code = BAD_INPUT if answer["problem"] else FAILED if any(one["not_measured"] for one in answer["models"]) else OK
     if json_:

@@ -94,6 +94,29 @@ def _model(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"  layouts that fit {one['gpu']}s, by predicted step time:"
         for fit in one["layouts"]:
             yield f"    {fit['in_words']}: {fit['step_seconds']:.3g} s a step, {_bytes(fit['peak_bytes'])}"
+    if one["goodput"]:
+        yield from _goodput(one["goodput"])
+
+
+def _goodput(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield ways to train side by side, with interruptions, and what published runs booked."""
+    cost = f"each costs {told['restart_minutes']:g} minutes and the steps since a checkpoint"
+    yield f"  with {told['rate']:g} interruptions per 1,000 GPU-days, simulated; {cost}:"
+    for one in told["rows"]:
+        yield f"    {one['what']}, {one['gpus']:,} {one['gpu']}: {_way(one)}"
+    hours = ", ".join(f"{one:,.0f} as {name}" for name, one in told["published_gpu_hours"].items())
+    yield f"  GPU-hours at the rate of published runs, all booked hours counted: {hours}"
+
+
+def _way(one: Mapping[str, Any]) -> str:
+    if one["seconds"] is None:
+        return "interrupted too often to end"
+    middle, low, high = (one[name] / 3600 for name in ("seconds", "seconds_5_percent", "seconds_95_percent"))
+    price = f", price {one['price']:,.0f}" if one["price"] is not None else ""
+    spent = (
+        f"{one['interruptions']:,.1f} interruptions, goodput {one['goodput']:.1%}, {one['gpu_hours']:,.0f} GPU-hours"
+    )
+    return f"{middle:,.1f} h (90 %: {low:,.1f} to {high:,.1f}), {spent}{price}"
 
 
 def _memory(memory: Mapping[str, Any], processes: int) -> Iterator[str]:

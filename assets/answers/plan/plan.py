@@ -9,6 +9,7 @@ none of these is None. Each says where it comes from. Memory and operations are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from assets.answers.plan.capacity import (
     tuning_of,
 )
 from assets.answers.plan.given import told_of_tokens
+from assets.answers.plan.goodput import Interruptions, goodput
 from assets.answers.plan.measured import measured_scoring, measured_training, measured_tuning
 from assets.state.cell import Cell, Comparison, last_made
 from assets.state.chain import CHAIN
@@ -85,16 +87,18 @@ def plan(
     mfu: float = MFU,
     tuning_mfu: float = TUNING_MFU,
     measures: bool = False,
+    interruptions: Interruptions | None = None,
 ) -> dict[str, Any]:
     """Return what every asset of a recipe costs, and the arithmetic of every model that is trained or scored.
 
     `name` is the profile's name or path. `device` is the kind of GPU if the profile names none. `mfu` is that of
-    pretraining, `tuning_mfu` that of post-training. `measures`: run the stages' code on tensors without content.
+    pretraining, `tuning_mfu` that of post-training. `measures`: run the stages' code on tensors without content. With
+    `interruptions` each pretraining on GPUs has its goodput, and alternatives.
     """
     recipe = comparison.recipe
     rates = FirstRun(recipe, comparison.root, profile.size_for)
     models = [
-        *_trainings(comparison, profile, device, mfu, measures),
+        *_trainings(comparison, profile, device, mfu, measures, interruptions),
         *_tunings(comparison, profile, device, tuning_mfu, rates, measures),
         *_scorings(comparison, profile, device, measures),
     ]
@@ -214,6 +218,7 @@ def _model(
             "disk": {},
             "checkpoint_seconds": size.checkpoint_seconds,
             "layouts": [],
+            "goodput": {},
             "measured": {},
             "not_measured": "",
         }
@@ -247,17 +252,29 @@ def _unknown(why: str) -> dict[str, Any]:
 
 
 def _trainings(
-    comparison: Comparison, profile: Profile, device: Device | None, mfu: float, measures: bool
+    comparison: Comparison,
+    profile: Profile,
+    device: Device | None,
+    mfu: float,
+    measures: bool,
+    interruptions: Interruptions | None,
 ) -> Iterator[dict[str, Any]]:
     recipes = {one.name: comparison.recipe.on_rung(one.name) for one in comparison.recipe.ladder.rungs}
     for asset, recipe in pretrained(comparison.recipe):
         for cell in (one for one in comparison.cells.values() if one.asset == asset):
             if asset != "ladder_model" or recipes[cell.part] == recipe:
-                yield _training(cell, recipe, comparison, profile.size_for(asset), device, mfu, measures)
+                yield _training(cell, recipe, comparison, profile.size_for(asset), device, mfu, measures, interruptions)
 
 
 def _training(
-    cell: Cell, recipe: Recipe, comparison: Comparison, size: Size, device: Device | None, mfu: float, measures: bool
+    cell: Cell,
+    recipe: Recipe,
+    comparison: Comparison,
+    size: Size,
+    device: Device | None,
+    mfu: float,
+    measures: bool,
+    interruptions: Interruptions | None,
 ) -> dict[str, Any]:
     batches, trainings = _batches(cell, recipe, comparison), trainings_of(recipe)
     gpu, on_gpu, shape = _gpu(size, device), size.gpus_per_node > 0, shape_of(recipe)
@@ -287,7 +304,15 @@ def _training(
         not_measured=why_not,
     )
     model["memory"]["host"] = host_bytes(trained, size) if on_gpu and moments else {}
+    if interruptions and gpu and batches:
+        phases = _phases(trainings, batches)
+        model["goodput"] = goodput(phases, flops, size, gpu, interruptions, mfu=mfu)
     return model
+
+
+def _phases(trainings: list[Pretraining], batches: BatchesRecipe) -> list[Pretraining]:
+    """Return a training for each phase of the batches."""
+    return [replace(trainings[0], phase=phase) for phase in batches.phases]
 
 
 def _layout(size: Size, needed: Needed, seconds: float) -> dict[str, Any]:
@@ -331,9 +356,8 @@ def _training_time(
     if not (gpu and batches):
         return _unknown("no earlier training on such a machine, and no known kind of GPU (--gpu)")
     try:
-        shape, recipe = trainings[0].shape, trainings[0].recipe
-        of_phases = [(phase.steps, Pretraining(shape=shape, recipe=recipe, phase=phase)) for phase in batches.phases]
-        seconds = sum(number * step_seconds(one, size, gpu, mfu=mfu) for number, one in of_phases)
+        of_phases = _phases(trainings, batches)
+        seconds = sum(one.phase.steps * step_seconds(one, size, gpu, mfu=mfu) for one in of_phases)
     except ValueError:
         return _unknown("the layout does not divide the batch")
     basis = f"predicted for {gpu.name} at {mfu:.0%} MFU"
