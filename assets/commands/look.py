@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -142,8 +143,12 @@ def verify(
     else:
         for line in answer.lines():
             print(line, file=sys.stderr)
-        print(f"{answer.verified} artifacts read, {len(answer.problems)} problems")
+        print(f"{answer.verified} artifacts read, {_number_of(answer.problems)}")
     raise typer.Exit(FAILED if answer.problems else OK)
+
+
+def _number_of(problems: Sequence[object]) -> str:
+    return "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
 
 
 def _verify_signature(
@@ -162,7 +167,7 @@ def _verify_signature(
         for line in told.problems:
             print(line, file=sys.stderr)
         compared = f"{told.files} files and {told.records} records compared with the attestation"
-        print(f"{compared}, {len(told.problems)} problems")
+        print(f"{compared}, {_number_of(told.problems)}")
     return FAILED if told.problems else OK
 
 

@@ -25,7 +25,6 @@ from assets.state.compare import compare
 from assets.state.references import whole_model
 from assets.terminal.standard_error import say
 from training.contract.artifact import Artifact
-from training.contract.job import DataError
 from training.contract.process.exit_codes import OK, REFUSED
 from training.contract.scopes import last_model
 
@@ -61,12 +60,7 @@ def _made(recipe: str, root: Path, asset: str) -> Artifact:
     comparison = compare(read(recipe, root), root.resolve())
     asset = asset or last_model(comparison.recipe)
     check_asset(asset)
-    cell = comparison.cells.get((asset, comparison.recipe.name))
-    if cell is None or cell.artifact is None:
-        raise DataError(
-            f"{asset} of recipe {comparison.recipe.name} is not made under {root}; `pedigree run {recipe}` makes it"
-        )
-    return cell.artifact
+    return comparison.made(asset, comparison.recipe.name, named=recipe)
 
 
 KeyOption = Annotated[
@@ -94,7 +88,8 @@ def export(
 
     tracking = Tracking(load_profile(profile).tracker, root.resolve())
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
-    names = export(compare(read(recipe, root), root.resolve()), asset, folder, tracking=tracking, key=key)
+    comparison = compare(read(recipe, root), root.resolve())
+    names = export(comparison, asset, folder, tracking=tracking, key=key, named=recipe)
     print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
 
 

@@ -13,6 +13,7 @@ from assets.state.chain import CHAIN, ancestors, trains
 from assets.state.references import look
 from training.contract import artifact
 from training.contract.identity import made_by
+from training.contract.job import DataError
 
 if TYPE_CHECKING:
     from assets.state.references import Reference
@@ -162,6 +163,23 @@ class Comparison:
             if made is not None and made.failed_gates:
                 return self.cells[key]
         return None
+
+    def made(self, asset: str, partition: str, *, named: str = "") -> Artifact:
+        """Return the artifact of an asset and partition as the recipe asks for it.
+
+        Raise DataError if there is none, with its state and the command that makes it, in which `named` is the name or
+        path by which a person gave the recipe.
+        """
+        cell = self.cells.get((asset, partition))
+        if cell is None:
+            raise DataError(f"{asset} [{partition}] is not part of recipe {self.recipe.name}")
+        if cell.artifact is None or cell.is_damaged:
+            why = f" ({cell.reasons[0]})" if cell.reasons else ""
+            raise DataError(
+                f"{asset} [{partition}] is {cell.state}{why} under {self.root}; `pedigree run"
+                f" {named or self.recipe.name} --until {asset}` makes it"
+            )
+        return cell.artifact
 
 
 def last_made(cell: Cell, root: Path) -> Artifact | None:

@@ -109,7 +109,7 @@ def test_an_address_is_not_told_while_another_process_has_its_port(first, root, 
 def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no-such-model: neither a folder"):
         serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
-    with pytest.raises(DataError, match=r"aligned_model of recipe kitchen .*`pedigree run kitchen`"):
+    with pytest.raises(DataError, match=r"aligned_model \[kitchen\] is missing .*`pedigree run kitchen --until"):
         serve.model_of("kitchen", tmp_path, Tracking("", tmp_path))
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "tokenizer.json").write_text("{}")

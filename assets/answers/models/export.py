@@ -22,13 +22,20 @@ MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 
 
 def export(
-    comparison: Comparison, asset: str, target: Path, *, tracking: Tracking, key: Path | None = None
+    comparison: Comparison,
+    asset: str,
+    target: Path,
+    *,
+    tracking: Tracking,
+    key: Path | None = None,
+    named: str = "",
 ) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
-    know another record of what is exported, of a model's card and scores, or of anything behind them.
+    know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
+    name or path by which a person gave the recipe.
     """
     recipe = comparison.recipe
     asset = asset or last_model(recipe)
@@ -37,14 +44,14 @@ def export(
     check_key(key)
     if asset == CORPUS:
         keys = [partition_key(recipe, one.name) for one in recipe.snapshots]
-        _check_witnessed(comparison, tracking, *(_made(comparison, CORPUS, key) for key in keys))
+        _check_witnessed(comparison, tracking, *(comparison.made(CORPUS, key, named=named) for key in keys))
         return export_corpus(_snapshots(comparison), recipe.name, target, provider=recipe.provider)
     if asset not in MODELS:
         raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
-    model, card = (_made(comparison, name, recipe.name) for name in (asset, "model_card"))
+    model, card = (comparison.made(name, recipe.name, named=named) for name in (asset, "model_card"))
     scored = comparison.cells.get((SCORES, recipe.name))
-    scores = _made(comparison, SCORES, recipe.name) if scored and recipe.evaluation.suites else None
+    scores = comparison.made(SCORES, recipe.name, named=named) if scored and recipe.evaluation.suites else None
     _check_witnessed(comparison, tracking, model, card, *([scores] if scores else []))
     lineage = lineage_of(comparison.root, model)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
@@ -68,17 +75,7 @@ def _snapshots(comparison: Comparison) -> list[Snapshot]:
 
 
 def _input(comparison: Comparison, asset: str, partition: str) -> InputArtifact:
-    made = _made(comparison, asset, partition)
+    made = comparison.made(asset, partition)
     return InputArtifact(
         asset=asset, partition=partition, fingerprint=made.fingerprint, digest=made.digest, path=str(made.path)
     )
-
-
-def _made(comparison: Comparison, asset: str, partition: str) -> Artifact:
-    cell = comparison.cells.get((asset, partition))
-    if cell is None or cell.artifact is None or cell.is_damaged:
-        raise DataError(
-            f"{asset} [{partition}] is {cell.state if cell else 'not part of the recipe'}; `pedigree run"
-            f" {comparison.recipe.name} --until {asset}` makes it"
-        )
-    return cell.artifact

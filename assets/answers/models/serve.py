@@ -46,10 +46,8 @@ def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
     except RecipeError as error:
         raise DataError(f"{model}: neither a folder nor NAME@ALIAS, and as a recipe: {error}") from None
     name = comparison.recipe.name
-    cell = comparison.cells[last_model(comparison.recipe), name]
-    if cell.artifact is None:
-        raise DataError(f"{cell.asset} of recipe {name} is not made under {root}; `pedigree run {model}` makes it")
-    return whole_model(cell.artifact.path / "model"), name
+    made = comparison.made(last_model(comparison.recipe), name, named=model)
+    return whole_model(made.path / "model"), name
 
 
 def serve(folder: Path, name: str, port: int) -> int:

@@ -200,7 +200,10 @@ COMMANDS = {
     "export nothing": ("export kitchen {folder}/empty --asset sft", "cannot be exported; did you mean `sft_model`\\?"),
     "plan for no GPU": ("plan kitchen --gpu H10", "gpu='H10': not known; did you mean `H100`\\? there are A100"),
     "inspect": ("inspect tokenizer kitchen", "tokenizer of kitchen has no records"),
-    "chat": ("chat kitchen", "aligned_model of recipe kitchen is not made under .*`pedigree run kitchen` makes it"),
+    "chat": (
+        "chat kitchen",
+        "aligned_model \\[kitchen\\] is missing under .*`pedigree run kitchen --until aligned_model` makes it",
+    ),
     "verify": ("verify kitchen", "nothing to verify: recipe kitchen has made nothing under"),
     "report": ("report kitchen", "recipe kitchen has made nothing under .*; run it first"),
 }

@@ -56,8 +56,12 @@ def test_one_filter_threshold_makes_exactly_its_descendants_outdated(kitchen, ma
 def test_another_version_of_a_stage_is_a_reason(kitchen, made, monkeypatch):
     card = CHAIN["model_card"]
     monkeypatch.setitem(CHAIN, "model_card", replace(card, stage=replace(card.stage, version="next")))
-    reasons = compare(kitchen, made).cells["model_card", "kitchen"].reasons
-    assert reasons == (f"stage_version: {card.stage.version} → next",)
+    comparison = compare(kitchen, made)
+    version = f"stage_version: {card.stage.version} → next"
+    assert comparison.cells["model_card", "kitchen"].reasons == (version,)
+    said = rf"model_card \[kitchen\] is outdated \({version}\) under .*`pedigree run k.yaml --until model_card`"
+    with pytest.raises(DataError, match=said):  # for `chat`, `serve` and `export`
+        comparison.made("model_card", "kitchen", named="k.yaml")
 
 
 def test_fields_that_a_record_lacks_at_their_defaults_are_no_reason(kitchen, tmp_path):
